@@ -1,0 +1,43 @@
+//! The words that go in and come out: the same on the command line, in the library and on
+//! every wire (camelCase there).
+//!
+//! Three things never mix: a [`Denial`] (the sandbox refused something), a [`Gap`]
+//! (something asked for cannot be enforced here) and an error (ringfence itself failed).
+
+#![forbid(unsafe_code)]
+
+mod outcome;
+
+pub use outcome::{Denial, Evidence, Gap, Operation, Outcome, Output, Quarantined, Status, Usage};
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use ringfence_policy::AbsPath;
+
+/// A command to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// The program and its arguments; never empty.
+    pub command: Vec<OsString>,
+    /// Where it starts.
+    pub cwd: AbsPath,
+    /// Its variables, already filtered.
+    pub variables: Vec<(OsString, OsString)>,
+    /// Where its input and output go.
+    pub stdio: Stdio,
+    /// How long it may take.
+    pub deadline: Option<Duration>,
+}
+
+/// Where a command's input and output go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stdio {
+    /// To the caller's own descriptors.
+    Inherit,
+    /// Input is the caller's, output is kept up to this many bytes of each stream.
+    Capture {
+        /// Bytes kept of each stream.
+        limit: usize,
+    },
+}

@@ -1,0 +1,169 @@
+//! What became of a command.
+
+use serde::{Deserialize, Serialize};
+
+/// What became of a command.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Outcome {
+    /// What was written to standard output.
+    pub stdout: Output,
+    /// What was written to standard error.
+    pub stderr: Output,
+    /// How it ended.
+    pub status: Status,
+    /// What was refused.
+    pub denials: Vec<Denial>,
+    /// Whether the time limit ended it.
+    pub timed_out: bool,
+    /// How long it took.
+    pub duration_ms: u64,
+    /// What it used.
+    pub usage: Usage,
+    /// The steps that were enforced, in words.
+    pub enforced: Vec<String>,
+    /// What was asked for and could not be enforced.
+    pub gaps: Vec<Gap>,
+    /// What was moved away before anyone could stumble over it.
+    pub quarantined: Vec<Quarantined>,
+}
+
+/// Something the command planted that would have run on the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Quarantined {
+    /// Where it stood.
+    pub path: String,
+    /// Where it is now.
+    pub moved_to: String,
+    /// Why it was moved.
+    pub reason: String,
+}
+
+impl Outcome {
+    /// The exit status as a shell would see it: 128 + the signal, 124 for the time limit.
+    pub fn exit_code(&self) -> i32 {
+        if self.timed_out {
+            return 124;
+        }
+        match self.status {
+            Status::Exited(code) => code,
+            Status::Killed(signal) => 128 + signal,
+        }
+    }
+
+    /// Whether the sandbox stood in the way: the command failed and something was refused,
+    /// or an explicit rule was hit.
+    pub fn blocked(&self) -> bool {
+        self.denials.iter().any(|denial| denial.explicit) || (self.exit_code() != 0 && !self.denials.is_empty())
+    }
+}
+
+/// Bytes of one stream: the first and the last that were written.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Output {
+    /// What was kept, from the start.
+    pub head: Vec<u8>,
+    /// What was kept, from the end, where not all could be.
+    pub tail: Vec<u8>,
+    /// How many bytes between the two were dropped.
+    pub dropped: u64,
+}
+
+impl Output {
+    /// All that was kept.
+    pub fn bytes(&self) -> Vec<u8> {
+        [self.head.as_slice(), self.tail.as_slice()].concat()
+    }
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Status {
+    /// With this status.
+    Exited(i32),
+    /// By this signal.
+    Killed(i32),
+}
+
+/// What a command used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Usage {
+    /// CPU time in user mode, in microseconds.
+    pub user_us: u64,
+    /// CPU time in the kernel, in microseconds.
+    pub system_us: u64,
+    /// The most memory one process had, in kilobytes.
+    pub max_rss_kb: u64,
+}
+
+/// Something the sandbox refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Denial {
+    /// What was tried.
+    pub operation: Operation,
+    /// On what: a full path, or host and port.
+    pub target: String,
+    /// The rule that refused.
+    pub rule: String,
+    /// Where the rule was written.
+    pub origin: String,
+    /// Whether a written rule refused, not the mere absence of one.
+    pub explicit: bool,
+    /// The process that tried, as the host numbers it.
+    pub pid: u32,
+    /// Its program.
+    pub program: String,
+    /// When, in milliseconds since 1970.
+    pub time_ms: u64,
+    /// How ringfence knows.
+    pub evidence: Evidence,
+    /// How often the same was tried.
+    pub count: u64,
+}
+
+/// What was tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Operation {
+    /// Open for reading.
+    Read,
+    /// Open for writing.
+    Write,
+    /// Make a new name.
+    Create,
+    /// Give something another name.
+    Rename,
+    /// Start a program.
+    Execute,
+    /// Reach a host.
+    Connect,
+}
+
+/// How ringfence knows of a denial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Evidence {
+    /// The kernel asked, and ringfence refused.
+    Kernel,
+    /// The proxy refused.
+    Proxy,
+    /// From the command's output.
+    Guessed,
+}
+
+/// Something asked for that cannot be enforced here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Gap {
+    /// What was asked for, as a stable word.
+    pub what: String,
+    /// Why it cannot be had.
+    pub why: String,
+    /// What helps.
+    pub hint: String,
+}

@@ -1,0 +1,127 @@
+//! The arguments, as typed.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Run an agent's commands in the project and nowhere else
+///
+/// The command works in the project at full speed. Secrets stay unread, other projects are
+/// not there, and the network is shut unless it was opened.
+#[derive(Debug, Parser)]
+#[command(name = "ringfence", version, max_term_width = 100, after_help = "Examples:\n  ringfence run -- npm test\n  ringfence run --net full -- npm install\n  ringfence explain read ~/.ssh/id_rsa\n  ringfence doctor")]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(Run),
+    Plan(Plan),
+}
+
+/// Run a command in the sandbox
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  ringfence run -- cargo test\n  ringfence run -c 'npm ci && npm test'\n  ringfence run --read ~/data --timeout 5m -- python3 train.py\n\nExit status: the command's own; 124 time limit, 125 ringfence failed, 126 not executable, 127 not found.")]
+pub(crate) struct Run {
+    #[command(flatten)]
+    pub(crate) policy: PolicyArgs,
+    /// End the command after this long (`90s`, `5m`, `2h`)
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) timeout: Option<String>,
+    /// Print one JSON object with the outcome instead of the command's output
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Run a line of shell instead of a program
+    #[arg(short = 'c', value_name = "STRING", conflicts_with = "command", required_unless_present = "command")]
+    pub(crate) line: Option<String>,
+    /// The command and its arguments
+    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Show what would be enforced, and the gaps
+#[derive(Debug, Args)]
+pub(crate) struct Plan {
+    #[command(flatten)]
+    pub(crate) policy: PolicyArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What every command that resolves a policy takes.
+#[derive(Debug, Args)]
+pub(crate) struct PolicyArgs {
+    /// Use this policy file instead of the project's `.ringfence/policy.toml`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
+    /// How much may be written
+    #[arg(long, value_enum)]
+    pub(crate) mode: Option<ModeArg>,
+    /// Start in this directory
+    #[arg(short = 'C', value_name = "DIR")]
+    pub(crate) directory: Option<PathBuf>,
+    /// Open a path for reading
+    #[arg(long, value_name = "PATH")]
+    pub(crate) read: Vec<String>,
+    /// Open a path for writing
+    #[arg(long, value_name = "PATH")]
+    pub(crate) write: Vec<String>,
+    /// Deny a path or pattern
+    #[arg(long, value_name = "PATH")]
+    pub(crate) deny: Vec<String>,
+    /// Keep a path or pattern from being written
+    #[arg(long, value_name = "PATH")]
+    pub(crate) protect: Vec<String>,
+    /// Re-open what a pattern caught
+    #[arg(long, value_name = "PATH")]
+    pub(crate) except: Vec<String>,
+    /// Pass a variable, or set it
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    pub(crate) env: Vec<String>,
+    /// Whether the network is open
+    #[arg(long, value_enum)]
+    pub(crate) net: Option<NetArg>,
+    /// Which engine confines the command
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) engine: EngineArg,
+    /// What to do when something cannot be enforced
+    #[arg(long, value_enum)]
+    pub(crate) on_gap: Option<OnGapArg>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum ModeArg {
+    ReadOnly,
+    WorkspaceWrite,
+    FullAccess,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum NetArg {
+    None,
+    Full,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum EngineArg {
+    Auto,
+    Namespaces,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum OnGapArg {
+    Refuse,
+    Run,
+}
+
+/// Reads the command line; wrong words end the program with a message and status 125.
+pub(crate) fn parse() -> Arguments {
+    Arguments::try_parse().unwrap_or_else(|error| {
+        let _ = error.print();
+        std::process::exit(if error.use_stderr() { 125 } else { 0 })
+    })
+}

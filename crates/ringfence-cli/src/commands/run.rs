@@ -1,0 +1,51 @@
+//! `ringfence run`
+
+use std::process::ExitCode;
+
+use ringfence_api::{Status, Stdio};
+use ringfence_engine::{Asked, run as run_engine};
+use ringfence_local::Local;
+use ringfence_policy::Mode;
+
+use super::words::meant;
+use crate::args::Run;
+use crate::error::CliError;
+use crate::say;
+
+/// How much of each stream `--json` keeps.
+const KEPT: usize = 16 * 1024 * 1024;
+/// `SIGINT`, the same number everywhere.
+const INTERRUPT: i32 = 2;
+
+pub(crate) fn run(arguments: Run) -> Result<ExitCode, CliError> {
+    let meant = meant(&arguments.policy, arguments.timeout.as_deref())?;
+    let grants = &meant.resolved.grants;
+    if grants.mode == Mode::FullAccess || !grants.enabled {
+        say::warning("nothing is confined: the command can do whatever you can");
+    }
+    let command = match arguments.line {
+        Some(line) => vec!["/bin/sh".into(), "-c".into(), line.into()],
+        None => arguments.command,
+    };
+    let asked = Asked {
+        command,
+        cwd: meant.cwd,
+        flags: meant.flags,
+        files: meant.files,
+        stdio: if arguments.json { Stdio::Capture { limit: KEPT } } else { Stdio::Inherit },
+    };
+    let outcome = run_engine(&Local, &asked, &meant.resolved)?;
+    if arguments.json {
+        println!("{}", crate::json::outcome(&outcome));
+    }
+    for moved in &outcome.quarantined {
+        say::warning(&format!("{} was moved to {}: {}", moved.path, moved.moved_to, moved.reason));
+    }
+    if outcome.timed_out {
+        say::warning("the time limit ended the command");
+    }
+    if outcome.status == Status::Killed(INTERRUPT) && !outcome.timed_out {
+        ringfence_local::die_of_interrupt();
+    }
+    Ok(ExitCode::from(outcome.exit_code() as u8))
+}

@@ -1,0 +1,120 @@
+//! From words as typed to what they mean.
+
+use std::env;
+use std::fs;
+use std::path::Path;
+
+use ringfence_engine::{Files, Resolved, resolve_for};
+use ringfence_policy::{AbsPath, Flags, Mode, NetworkMode, OnGap};
+
+use crate::args::{ModeArg, NetArg, OnGapArg, PolicyArgs};
+use crate::error::CliError;
+use crate::say;
+
+/// A command line's policy, resolved.
+pub(crate) struct Meant {
+    pub(crate) cwd: AbsPath,
+    pub(crate) flags: Flags,
+    pub(crate) files: Files,
+    pub(crate) resolved: Resolved,
+}
+
+/// Resolves the policy that `arguments` ask for.
+pub(crate) fn meant(arguments: &PolicyArgs, timeout: Option<&str>) -> Result<Meant, CliError> {
+    let cwd = directory(arguments.directory.as_deref())?;
+    let mut flags = Flags::none(cwd.clone());
+    flags.mode = arguments.mode.map(|mode| match mode {
+        ModeArg::ReadOnly => Mode::ReadOnly,
+        ModeArg::WorkspaceWrite => Mode::WorkspaceWrite,
+        ModeArg::FullAccess => Mode::FullAccess,
+    });
+    flags.net = arguments.net.map(|net| match net {
+        NetArg::None => NetworkMode::None,
+        NetArg::Full => NetworkMode::Full,
+    });
+    flags.on_gap = arguments.on_gap.map(|on_gap| match on_gap {
+        OnGapArg::Refuse => OnGap::Refuse,
+        OnGapArg::Run => OnGap::Run,
+    });
+    flags.read = arguments.read.clone();
+    flags.write = arguments.write.clone();
+    flags.deny = arguments.deny.clone();
+    flags.protect = arguments.protect.clone();
+    flags.except = arguments.except.clone();
+    flags.env = arguments.env.iter().map(|word| variable(word)).collect::<Result<_, _>>()?;
+    flags.wall_ms = timeout.map(duration).transpose()?;
+    let files = Files { project: arguments.policy.as_deref().map(absolute).transpose()? };
+    let resolved = resolve_for(&cwd, &flags, &files)?;
+    for warning in &resolved.grants.warnings {
+        say::warning(warning);
+    }
+    Ok(Meant { cwd, flags, files, resolved })
+}
+
+fn directory(asked: Option<&Path>) -> Result<AbsPath, CliError> {
+    let path = asked.unwrap_or(Path::new("."));
+    let fail = |source| CliError::File { what: "enter", path: path.display().to_string(), source };
+    let real = fs::canonicalize(path).map_err(fail)?;
+    if !real.is_dir() {
+        return Err(fail(std::io::ErrorKind::NotADirectory.into()));
+    }
+    AbsPath::new(real).ok_or_else(|| fail(std::io::ErrorKind::InvalidInput.into()))
+}
+
+/// A path as typed, from where the person stands.
+pub(crate) fn absolute(path: &Path) -> Result<AbsPath, CliError> {
+    let fail = |source| CliError::File { what: "find", path: path.display().to_string(), source };
+    let here = env::current_dir().map_err(fail)?;
+    AbsPath::new(here.join(path)).ok_or_else(|| fail(std::io::ErrorKind::InvalidInput.into()))
+}
+
+fn variable(word: &str) -> Result<(String, Option<String>), CliError> {
+    let (name, value) = match word.split_once('=') {
+        Some((name, value)) => (name, Some(value.to_owned())),
+        None => (word, None),
+    };
+    if name.is_empty() || name.contains('\0') {
+        return Err(CliError::Words { what: format!("`{word}` is not a variable"), hint: "write `--env NAME` or `--env NAME=VALUE`".into() });
+    }
+    Ok((name.to_owned(), value))
+}
+
+/// `90`, `90s`, `500ms`, `5m`, `2h` in milliseconds.
+fn duration(word: &str) -> Result<u64, CliError> {
+    let wrong = || CliError::Words { what: format!("`{word}` is not a duration"), hint: "write for example `--timeout 90s`, `5m` or `500ms`".into() };
+    let split = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
+    let (number, unit) = word.split_at(split);
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    let factor = match unit {
+        "ms" => 1,
+        "" | "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err(wrong()),
+    };
+    number.checked_mul(factor).filter(|ms| *ms > 0).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    #[track_caller]
+    fn check(word: &str, expect: Option<u64>) {
+        assert_eq!(super::duration(word).ok(), expect, "{word}");
+    }
+
+    #[test]
+    fn durations() {
+        check("90", Some(90_000));
+        check("90s", Some(90_000));
+        check("500ms", Some(500));
+        check("5m", Some(300_000));
+        check("2h", Some(7_200_000));
+        check("0", None);
+        check("", None);
+        check("s", None);
+        check("1d", None);
+        check("-1s", None);
+        check("99999999999999999999", None);
+        check("18446744073709551615h", None);
+    }
+}

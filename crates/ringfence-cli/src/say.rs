@@ -1,0 +1,30 @@
+//! Talk, to standard error.
+
+use std::error::Error;
+
+use ringfence_engine::EngineError;
+
+use crate::error::CliError;
+
+/// An error, its causes and a hint.
+pub(crate) fn error(error: &CliError) {
+    eprintln!("error: {error}");
+    if let CliError::Engine(EngineError::Gaps { gaps }) = error {
+        for gap in gaps {
+            eprintln!("  gap: {}: {}\n       {}", gap.what, gap.why, gap.hint);
+        }
+    }
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        eprintln!("  caused by: {error}");
+        cause = error.source();
+    }
+    if let Some(hint) = error.hint() {
+        eprintln!("hint: {hint}");
+    }
+}
+
+/// Something worth knowing that stops nobody.
+pub(crate) fn warning(text: &str) {
+    eprintln!("ringfence: warning: {text}");
+}

@@ -1,0 +1,97 @@
+//! Carrying a plan out on Linux.
+//!
+//! [`launch`] runs in the caller: it starts our own binary anew and speaks with it.
+//! `helper` is that binary's other life: it makes the namespaces, `build`s the root, starts
+//! `init` as the sandbox's first process and stays as the `usher` of calls that make names.
+
+mod build;
+pub mod helper;
+mod init;
+mod launch;
+mod probe;
+mod usher;
+
+pub use launch::{Event, LaunchError, Running, launch};
+pub use probe::{Obstacle, probe, support};
+
+use ringfence_api::{Denial, Usage};
+use ringfence_policy::{AbsPath, Grants};
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Plan;
+
+/// The name under which our binary is the helper.
+pub const HELPER: &str = "ringfence-warden";
+/// Where the helper finds what it is to do.
+const LAUNCH_FD: i32 = 3;
+/// Where it speaks with its caller.
+const CONTROL_FD: i32 = 4;
+
+/// What the helper is to do.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Launch {
+    /// How the command is confined.
+    pub plan: Plan,
+    /// What the usher decides by.
+    pub grants: Grants,
+    /// Program and arguments.
+    pub command: Vec<Vec<u8>>,
+    /// `NAME=value` each.
+    pub variables: Vec<Vec<u8>>,
+    /// Where the command starts.
+    pub cwd: AbsPath,
+}
+
+/// From the helper to its caller.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+enum Report {
+    /// The command is about to be executed.
+    Started,
+    /// The sandbox could not be made: what was tried, and the error number.
+    Failed(String, i32),
+    /// The command could not be executed.
+    NotExecuted(i32),
+    /// It was stopped by this signal.
+    Stopped(i32),
+    /// It ended: with a status, or by a signal.
+    Exited(i32, Usage),
+    /// It was ended by a signal.
+    Killed(i32, Usage),
+    /// Something was refused.
+    Denied(Box<Denial>),
+    /// The command made a git directory here.
+    Made(AbsPath),
+}
+
+/// From the caller to the sandbox's first process.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+enum Order {
+    /// Send this signal to the command.
+    Signal(i32),
+    /// End everything.
+    End,
+}
+
+/// A step of making the sandbox that failed.
+#[derive(Debug)]
+struct Fault {
+    what: String,
+    errno: i32,
+}
+
+/// Names what was attempted.
+trait During<T> {
+    fn during(self, what: impl FnOnce() -> String) -> Result<T, Fault>;
+}
+
+impl<T> During<T> for std::io::Result<T> {
+    fn during(self, what: impl FnOnce() -> String) -> Result<T, Fault> {
+        self.map_err(|error| Fault { what: what(), errno: error.raw_os_error().unwrap_or(libc::EIO) })
+    }
+}
+
+impl<T> During<T> for rustix::io::Result<T> {
+    fn during(self, what: impl FnOnce() -> String) -> Result<T, Fault> {
+        self.map_err(|error| Fault { what: what(), errno: error.raw_os_error() })
+    }
+}

@@ -1,0 +1,113 @@
+//! The helper: our own binary, started anew, single-threaded.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
+
+use ringfence_sys::process::{self, Fork};
+use ringfence_sys::signal::{self, Set};
+use ringfence_sys::{namespace, net, privilege};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
+
+use super::{CONTROL_FD, During, Fault, HELPER, LAUNCH_FD, Launch, Report, init, usher};
+use crate::plan::{Network, Step};
+
+/// To be called on the first line of `main`: if this process was started as the helper, it
+/// does the helper's work and does not return.
+pub fn enter_if_helper() {
+    if std::env::args_os().next().as_deref() == Some(OsStr::new(HELPER)) {
+        let status = main();
+        process::exit_now(status);
+    }
+}
+
+fn main() -> i32 {
+    let (Ok(launch), Ok(control)) = (process::inherited(LAUNCH_FD), process::inherited(CONTROL_FD)) else {
+        return 125;
+    };
+    match run(launch, &control) {
+        Ok(()) => 0,
+        Err(fault) => {
+            tell(&control, &Report::Failed(fault.what, fault.errno));
+            125
+        }
+    }
+}
+
+/// Sends a report; a caller that is gone needs none.
+pub(super) fn tell(control: impl AsFd, report: &Report) {
+    if let Ok(bytes) = postcard::to_stdvec(report) {
+        let _ = rustix::net::send(control, &bytes, SendFlags::NOSIGNAL);
+    }
+}
+
+/// Whether the other end of a socket is gone.
+pub(super) fn is_gone(socket: impl AsFd) -> bool {
+    let mut ends = [PollFd::new(&socket, PollFlags::empty())];
+    let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut ends, Some(&now)).is_ok() && ends[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+}
+
+/// Signals of the terminal and of those who mean the command: the helper outlives them.
+const NOT_FOR_US: &[i32] =
+    &[libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU, libc::SIGPIPE, libc::SIGUSR1, libc::SIGUSR2, libc::SIGALRM];
+
+fn run(launch: OwnedFd, control: &OwnedFd) -> Result<(), Fault> {
+    privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
+    if is_gone(control) {
+        process::exit_now(125);
+    }
+    process::close_from(CONTROL_FD + 1).during(|| "close_range".into())?;
+    let mask = signal::block(&Set::of(NOT_FOR_US)).during(|| "pthread_sigmask".into())?;
+    let mut bytes = Vec::new();
+    fs::File::from(launch).read_to_end(&mut bytes).during(|| "read the plan".into())?;
+    let launch: Launch =
+        postcard::from_bytes(&bytes).map_err(|_| Fault { what: "read the plan".into(), errno: libc::EBADMSG })?;
+
+    namespaces(&launch)?;
+    let host_proc = rustix::fs::open("/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).during(|| "open /proc".into())?;
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .during(|| "socketpair".into())?;
+    match process::fork().during(|| "fork".into())? {
+        Fork::Child => {
+            drop((ours, host_proc));
+            init::main(&launch, control, &theirs, &mask)
+        }
+        Fork::Parent(pid) => {
+            drop(theirs);
+            usher::serve(launch.grants, &launch.plan, &ours, host_proc, control);
+            while let Ok(Some((_, change, _))) = process::wait(pid, process::Wait::Block) {
+                if matches!(change, process::Change::Exited(_) | process::Change::Killed(_)) {
+                    break;
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+fn namespaces(launch: &Launch) -> Result<(), Fault> {
+    let mut flags = namespace::USER | namespace::MOUNT | namespace::PID | namespace::IPC | namespace::UTS | namespace::CGROUP;
+    let own_network = launch.plan.steps.contains(&Step::Namespaces { network: Network::Own });
+    if own_network {
+        flags |= namespace::NETWORK;
+    }
+    let identity = launch.plan.identity().ok_or_else(|| Fault { what: "find an identity in the plan".into(), errno: libc::EINVAL })?;
+    namespace::unshare(flags).during(|| "unshare(CLONE_NEWUSER|…)".into())?;
+    map_ids(identity.uid, identity.gid)?;
+    namespace::set_host_name(c"ringfence").during(|| "sethostname".into())?;
+    if own_network {
+        net::loopback_up().during(|| "set the loopback up".into())?;
+    }
+    Ok(())
+}
+
+/// Names one user and one group in a user namespace just made: all that needs no privilege.
+pub(super) fn map_ids(uid: u32, gid: u32) -> Result<(), Fault> {
+    fs::write("/proc/self/setgroups", "deny").during(|| "write /proc/self/setgroups".into())?;
+    fs::write("/proc/self/uid_map", format!("{uid} {uid} 1")).during(|| "write /proc/self/uid_map".into())?;
+    fs::write("/proc/self/gid_map", format!("{gid} {gid} 1")).during(|| "write /proc/self/gid_map".into())
+}

@@ -1,0 +1,212 @@
+//! The sandbox's first process: gives up every privilege, starts the command, reaps, and
+//! takes everything with it when it ends.
+
+use std::ffi::CString;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use ringfence_api::Usage;
+use ringfence_sys::process::{self, Change, Fork, Wait};
+use ringfence_sys::signal::{self, Set};
+use ringfence_sys::{landlock, namespace, privilege, seccomp};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+use super::helper::{is_gone, map_ids, tell};
+use super::{During, Fault, Launch, Order, Report, build};
+use crate::plan::Step;
+use crate::seccomp::{GroupSignals, Guarded, Shape, filter};
+
+/// Does not return: the process ends with the command.
+pub(super) fn main(launch: &Launch, control: &OwnedFd, warden: &OwnedFd, mask: &Set) -> ! {
+    if let Err(fault) = run(launch, control, warden, mask) {
+        tell(control, &Report::Failed(fault.what, fault.errno));
+    }
+    process::exit_now(0)
+}
+
+fn run(launch: &Launch, control: &OwnedFd, warden: &OwnedFd, mask: &Set) -> Result<(), Fault> {
+    // Here and not in the warden: /proc can only be mounted from among the processes it shows.
+    build::build(&launch.plan)?;
+    let mut inside = None;
+    for step in &launch.plan.steps {
+        match step {
+            Step::Lock => inside = Some(lock(launch, warden)?),
+            Step::Landlock { abi, writable } => restrict(*abi, writable)?,
+            Step::Seccomp => refuse_calls(launch, warden, inside.as_ref())?,
+            _ => {}
+        }
+    }
+    // Children are told by descriptor; the mask was taken before, so the command gets its own.
+    let children = Set::of(&[libc::SIGCHLD]);
+    signal::block(&children).during(|| "pthread_sigmask".into())?;
+    let ended = signal::descriptor(&children).during(|| "signalfd".into())?;
+    let command = start(launch, control, mask)?;
+    attend(command, control, &ended)
+}
+
+/// A user namespace below the warden's: the mounts copied into it are locked together, and
+/// whatever could be gained in it reaches neither them nor the other namespaces.
+fn lock(launch: &Launch, warden: &OwnedFd) -> Result<Inside, Fault> {
+    let identity = launch.plan.identity().ok_or_else(|| Fault { what: "find an identity in the plan".into(), errno: libc::EINVAL })?;
+    namespace::unshare(namespace::USER | namespace::MOUNT).during(|| "unshare(CLONE_NEWUSER|CLONE_NEWNS)".into())?;
+    map_ids(identity.uid, identity.gid)?;
+    // Opened while this process can still be looked into.
+    let open = |kind: &str| rustix::fs::open(format!("/proc/self/ns/{kind}"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let inside = Inside { user: open("user").during(|| "open the user namespace".into())?, mount: open("mnt").during(|| "open the mount namespace".into())? };
+    // A host without keyrings has nothing to hide there.
+    match privilege::fresh_session_keyring() {
+        Err(error) if error.raw_os_error() != Some(libc::ENOSYS) => Err(error).during(|| "keyctl(KEYCTL_JOIN_SESSION_KEYRING)".into())?,
+        _ => {}
+    }
+    for number in 0..64 {
+        if privilege::drop_bounding(number).is_err() {
+            break;
+        }
+    }
+    privilege::set_capabilities(0, 0).during(|| "capset".into())?;
+    privilege::no_new_privileges().during(|| "prctl(PR_SET_NO_NEW_PRIVS)".into())?;
+    privilege::not_dumpable().during(|| "prctl(PR_SET_DUMPABLE)".into())?;
+    // Asked for last: every change of credentials above would have cleared it.
+    privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
+    if is_gone(warden) {
+        process::exit_now(125);
+    }
+    Ok(inside)
+}
+
+/// The namespaces the command lives in.
+struct Inside {
+    user: OwnedFd,
+    mount: OwnedFd,
+}
+
+fn restrict(abi: u32, writable: &[ringfence_policy::AbsPath]) -> Result<(), Fault> {
+    use landlock::right::*;
+    // Only what a plain open for reading never asks for: reads stay as fast as they are.
+    let handled = WRITE_FILE | REMOVE_DIR | REMOVE_FILE | MAKE_CHAR | MAKE_DIR | MAKE_REG | MAKE_SOCK | MAKE_FIFO | MAKE_BLOCK | MAKE_SYM | REFER;
+    let scoped = if abi >= 6 { landlock::scope::ABSTRACT_UNIX_SOCKET | landlock::scope::SIGNAL } else { 0 };
+    let rules = landlock::rule_set(handled, scoped).during(|| "landlock_create_ruleset".into())?;
+    for path in writable {
+        let how = OFlags::PATH | OFlags::CLOEXEC;
+        let Ok(directory) = rustix::fs::open(path.as_path(), how, Mode::empty()) else { continue };
+        let is_directory = rustix::fs::fstat(&directory).is_ok_and(|s| rustix::fs::FileType::from_raw_mode(s.st_mode).is_dir());
+        let rights = if is_directory { handled & !(MAKE_CHAR | MAKE_BLOCK) } else { WRITE_FILE };
+        landlock::allow_beneath(rules.as_fd(), directory.as_fd(), rights).during(|| format!("landlock_add_rule for {path}"))?;
+    }
+    landlock::restrict_self(rules.as_fd()).during(|| "landlock_restrict_self".into())
+}
+
+/// Installs the filter here, so that it holds for everything started later, and hands the
+/// usher its end.
+fn refuse_calls(launch: &Launch, warden: &OwnedFd, inside: Option<&Inside>) -> Result<(), Fault> {
+    let steps = &launch.plan.steps;
+    let guard = if steps.iter().any(|step| matches!(step, Step::Guards(_))) { Guarded::Yes } else { Guarded::No };
+    let scoped = steps.iter().any(|step| matches!(step, Step::Landlock { abi, .. } if *abi >= 6));
+    let group_signals = if scoped { GroupSignals::Scoped } else { GroupSignals::Refused };
+    let listener = seccomp::install(&filter(Shape { guard, group_signals })).during(|| "seccomp(SECCOMP_SET_MODE_FILTER)".into())?;
+    let inside = inside.ok_or_else(|| Fault { what: "find the lock in the plan".into(), errno: libc::EINVAL })?;
+    hand_over(warden, [listener.as_fd(), inside.user.as_fd(), inside.mount.as_fd()]).during(|| "hand the listener over".into())
+}
+
+fn hand_over(warden: &OwnedFd, descriptors: [BorrowedFd<'_>; 3]) -> rustix::io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    sendmsg(warden, &[io::IoSlice::new(b"l")], &mut ancillary, SendFlags::NOSIGNAL).map(drop)
+}
+
+/// Starts the command; answers its process id.
+fn start(launch: &Launch, control: &OwnedFd, mask: &Set) -> Result<i32, Fault> {
+    let text = |bytes: &Vec<u8>| CString::new(bytes.as_slice()).map_err(|_| Fault { what: "read the command".into(), errno: libc::EINVAL });
+    let arguments = launch.command.iter().map(text).collect::<Result<Vec<_>, _>>()?;
+    let variables = launch.variables.iter().map(text).collect::<Result<Vec<_>, _>>()?;
+    rustix::process::chdir(launch.cwd.as_path()).during(|| format!("enter {}", launch.cwd))?;
+    tell(control, &Report::Started);
+    match process::fork().during(|| "fork".into())? {
+        Fork::Parent(pid) => Ok(pid),
+        Fork::Child => {
+            let _ = signal::set_mask(mask);
+            let _ = process::close_from_at_execute(3);
+            let error = execute(&arguments, &variables);
+            tell(control, &Report::NotExecuted(error));
+            process::exit_now(127)
+        }
+    }
+}
+
+/// Executes the program, searching `PATH` as a shell does; answers the error number.
+fn execute(arguments: &[CString], variables: &[CString]) -> i32 {
+    let Some(program) = arguments.first() else { return libc::EINVAL };
+    let try_one = |path: CString| {
+        let error = process::execute(&path, arguments, variables).raw_os_error().unwrap_or(libc::EIO);
+        if error != libc::ENOEXEC {
+            return error;
+        }
+        // A script without an interpreter line is the shell's.
+        let mut script = vec![c"sh".to_owned(), path];
+        script.extend_from_slice(&arguments[1..]);
+        process::execute(c"/bin/sh", &script, variables).raw_os_error().unwrap_or(libc::EIO)
+    };
+    if program.as_bytes().contains(&b'/') {
+        return try_one(program.clone());
+    }
+    let path = variables.iter().find_map(|v| v.as_bytes().strip_prefix(b"PATH=")).unwrap_or(b"/usr/local/bin:/usr/bin:/bin");
+    let mut worst = libc::ENOENT;
+    for directory in path.split(|byte| *byte == b':') {
+        let directory: &[u8] = if directory.is_empty() { b"." } else { directory };
+        if let Ok(path) = CString::new([directory, b"/", program.as_bytes()].concat()) {
+            match try_one(path) {
+                libc::ENOENT | libc::ENOTDIR => {}
+                error => worst = error,
+            }
+        }
+    }
+    worst
+}
+
+/// Reaps whatever ends and passes orders on, until the command has ended.
+fn attend(command: i32, control: &OwnedFd, ended: &OwnedFd) -> Result<(), Fault> {
+    loop {
+        while let Ok(Some((pid, change, usage))) = process::wait(-1, Wait::Poll) {
+            if pid != command {
+                continue;
+            }
+            let usage = Usage { user_us: usage.user_us, system_us: usage.system_us, max_rss_kb: usage.max_rss_kb };
+            let report = match change {
+                Change::Exited(status) => Report::Exited(status, usage),
+                Change::Killed(signal) => Report::Killed(signal, usage),
+                Change::Stopped(signal) => {
+                    tell(control, &Report::Stopped(signal));
+                    continue;
+                }
+                Change::Continued => continue,
+            };
+            tell(control, &report);
+            return Ok(());
+        }
+        let mut waits = [PollFd::new(control, PollFlags::IN), PollFd::new(ended, PollFlags::IN)];
+        match poll(&mut waits, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error).during(|| "poll".into()),
+        }
+        let gone = waits[0].revents().intersects(PollFlags::HUP | PollFlags::ERR);
+        let order = waits[0].revents().contains(PollFlags::IN).then(|| receive(control)).flatten();
+        match order {
+            // The command may have ended meanwhile, and it may be another user's program.
+            Some(Order::Signal(signal)) => drop(signal::kill(command, signal)),
+            Some(Order::End) => return Ok(()),
+            None if gone => return Ok(()),
+            None => {}
+        }
+        while let Ok(Some(_)) = signal::next(ended.as_fd()) {}
+    }
+}
+
+fn receive(control: &OwnedFd) -> Option<Order> {
+    let mut buffer = [0; 64];
+    let (length, _) = rustix::net::recv(control, &mut buffer, rustix::net::RecvFlags::DONTWAIT).ok()?;
+    postcard::from_bytes(buffer.get(..length)?).ok()
+}

@@ -1,0 +1,97 @@
+//! What this host can do, by trying it.
+
+use std::fs;
+
+use ringfence_sys::process::{self, Change, Fork, Wait};
+use ringfence_sys::{landlock, namespace};
+
+use crate::support::Support;
+
+/// Facts that cost nothing to find out. Whether namespaces work is found out by the run itself.
+pub fn support() -> Support {
+    let (uid, gid) = process::ids();
+    Support { uid, gid, landlock: landlock::abi().unwrap_or(0) }
+}
+
+/// Why namespaces cannot be had, and what helps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Obstacle {
+    /// The call that failed and how.
+    pub symptom: String,
+    /// Why, as far as it can be told.
+    pub cause: String,
+    /// One command that helps.
+    pub fix: String,
+}
+
+/// Tries in a child what a sandbox needs; `None` if all of it works.
+///
+/// Forks: to be called from a single thread only.
+pub fn probe() -> Option<Obstacle> {
+    let wanted = namespace::USER | namespace::MOUNT | namespace::PID | namespace::IPC | namespace::UTS | namespace::CGROUP | namespace::NETWORK;
+    let errno = match process::fork() {
+        Ok(Fork::Child) => {
+            let status = namespace::unshare(wanted).err().and_then(|e| e.raw_os_error()).unwrap_or(0);
+            process::exit_now(status)
+        }
+        Ok(Fork::Parent(pid)) => match process::wait(pid, Wait::Block) {
+            Ok(Some((_, Change::Exited(status), _))) => status,
+            _ => libc::EIO,
+        },
+        Err(error) => error.raw_os_error().unwrap_or(libc::EIO),
+    };
+    (errno != 0).then(|| obstacle(errno, &read))
+}
+
+fn read(path: &str) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+/// The most specific cause that the host's settings show.
+fn obstacle(errno: i32, read: &dyn Fn(&str) -> Option<String>) -> Obstacle {
+    let symptom = format!("unshare(CLONE_NEWUSER|…) failed: {}", std::io::Error::from_raw_os_error(errno));
+    let setting = |name: &str| read(&format!("/proc/sys/{name}"));
+    let (cause, fix) = if setting("user/max_user_namespaces").as_deref() == Some("0") {
+        ("user namespaces are switched off (user.max_user_namespaces = 0)", "sudo sysctl -w user.max_user_namespaces=15000")
+    } else if setting("kernel/unprivileged_userns_clone").as_deref() == Some("0") {
+        ("unprivileged user namespaces are switched off (kernel.unprivileged_userns_clone = 0)", "sudo sysctl -w kernel.unprivileged_userns_clone=1")
+    } else if setting("kernel/apparmor_restrict_unprivileged_userns").as_deref() == Some("1") {
+        (
+            "AppArmor restricts user namespaces to programs with a profile (Ubuntu 23.10 and later)",
+            "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
+        )
+    } else if errno == libc::ENOSPC || errno == libc::EUSERS {
+        ("the limit of user namespaces is reached, or they are nested too deep", "sudo sysctl -w user.max_user_namespaces=15000")
+    } else if errno == libc::EINVAL {
+        ("the kernel was built without one of the namespaces", "use a kernel with CONFIG_USER_NS, CONFIG_PID_NS, CONFIG_NET_NS, CONFIG_IPC_NS and CONFIG_UTS_NS")
+    } else if read("/.dockerenv").is_some() || read("/run/.containerenv").is_some() {
+        ("a container's seccomp profile forbids unshare", "docker run --security-opt seccomp=unconfined …")
+    } else {
+        ("a seccomp filter or security module around this process forbids unshare", "run ringfence outside of the sandbox or service that started it")
+    };
+    Obstacle { symptom, cause: cause.into(), fix: fix.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::obstacle;
+
+    #[track_caller]
+    fn check(errno: i32, settings: &[(&str, &str)], expect: &str) {
+        let read = |path: &str| settings.iter().find(|(name, _)| *name == path).map(|(_, value)| (*value).to_owned());
+        let found = obstacle(errno, &read);
+        assert!(found.cause.contains(expect), "{found:?}");
+        assert!(!found.fix.is_empty());
+    }
+
+    #[test]
+    fn the_cause_is_named() {
+        check(libc::ENOSPC, &[("/proc/sys/user/max_user_namespaces", "0")], "max_user_namespaces = 0");
+        check(libc::EPERM, &[("/proc/sys/kernel/unprivileged_userns_clone", "0")], "unprivileged_userns_clone = 0");
+        check(libc::EPERM, &[("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1")], "AppArmor");
+        check(libc::EPERM, &[("/.dockerenv", "")], "container");
+        check(libc::EPERM, &[], "seccomp filter");
+        check(libc::EINVAL, &[], "built without");
+        check(libc::ENOSPC, &[("/proc/sys/user/max_user_namespaces", "100")], "limit");
+    }
+}

@@ -1,0 +1,169 @@
+//! The usher: carries out, for the sandbox, the calls that make names.
+//!
+//! A name that must not be made cannot be covered while it is absent, so the calls that
+//! could make it wait here. The usher reads the path once, resolves the directory itself,
+//! judges the last component, and *does* the call: nothing is let through to the kernel
+//! after having been judged, so no second thread can change the path in between.
+//!
+//! It does so from inside the sandbox's own mounts, as the same user, without any
+//! capability: what the caller could not do, the usher cannot do for it.
+
+mod act;
+mod caller;
+mod judge;
+mod place;
+
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+
+use ringfence_policy::Grants;
+use ringfence_sys::seccomp::{self, Notification};
+use ringfence_sys::{namespace, privilege, process};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+use crate::plan::{Plan, Step};
+use crate::seccomp::calls::{Arch, Call};
+use caller::Caller;
+use judge::Judge;
+
+/// What the caller is told.
+enum Reply {
+    /// The call succeeded with this value.
+    Value(i64),
+    /// The call failed with this error number.
+    Error(i32),
+    /// A new descriptor, and its flags.
+    Descriptor(OwnedFd, u32),
+    /// The kernel carries the call out: for calls whose arguments are all in registers.
+    Through,
+    /// Somebody else will answer.
+    Later,
+}
+
+impl<T: Into<rustix::io::Errno>> From<T> for Reply {
+    fn from(error: T) -> Self {
+        Reply::Error(error.into().raw_os_error())
+    }
+}
+
+/// Serves until the sandbox has ended.
+pub(super) fn serve(grants: Grants, plan: &Plan, socket: &OwnedFd, host_proc: OwnedFd, control: &OwnedFd) {
+    let Some([listener, user, mount]) = handed_over(socket) else { return };
+    let guards = plan.steps.iter().find_map(|step| match step {
+        Step::Guards(guards) => Some(guards.as_slice()),
+        _ => None,
+    });
+    let in_place = seccomp::wake_in_place(listener.as_fd()).is_ok();
+    let mut usher = Usher {
+        judge: Judge::new(grants, guards.unwrap_or_default()),
+        masks: caller::Masks::default(),
+        host_proc,
+        listener,
+        control,
+        inside: Some([user, mount]),
+    };
+    loop {
+        // Before 6.6 a receiver is not woken when the last caller ends; poll is.
+        if !in_place && !usher.wait() {
+            break;
+        }
+        match seccomp::receive(usher.listener.as_fd()) {
+            Ok(notification) => usher.attend(&notification),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::ENOENT)) => {
+                if !usher.wait() {
+                    break;
+                }
+            }
+            Err(_) => break,
+        }
+    }
+    usher.judge.tell_made(usher.host_proc.as_fd(), control);
+}
+
+/// The listener and the sandbox's user and mount namespaces.
+fn handed_over(socket: &OwnedFd) -> Option<[OwnedFd; 3]> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC).ok()?;
+    ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => descriptors.collect::<Vec<_>>().try_into().ok(),
+        _ => None,
+    })
+}
+
+struct Usher<'a> {
+    judge: Judge,
+    masks: caller::Masks,
+    host_proc: OwnedFd,
+    listener: OwnedFd,
+    control: &'a OwnedFd,
+    /// The sandbox's user and mount namespaces, until we are in them.
+    inside: Option<[OwnedFd; 2]>,
+}
+
+impl Usher<'_> {
+    /// Until a call waits; `false` if none will.
+    fn wait(&self) -> bool {
+        let mut ends = [PollFd::new(&self.listener, PollFlags::IN)];
+        loop {
+            match poll(&mut ends, None) {
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return false,
+                Ok(_) => return ends[0].revents().contains(PollFlags::IN),
+            }
+        }
+    }
+
+    fn attend(&mut self, notification: &Notification) {
+        if self.enter().is_err() {
+            // Half inside, a call could be carried out with what we are outside: the
+            // sandbox ends with us.
+            process::exit_now(125);
+        }
+        let reply = self.answer(notification);
+        let listener = self.listener.as_fd();
+        // A caller that died meanwhile needs no answer.
+        let _ = match reply {
+            Reply::Value(value) => seccomp::answer(listener, notification.id, Ok(value)),
+            Reply::Error(number) => seccomp::answer(listener, notification.id, Err(number)),
+            Reply::Through => seccomp::let_through(listener, notification.id),
+            Reply::Later => Ok(()),
+            Reply::Descriptor(descriptor, flags) => {
+                seccomp::answer_with(listener, notification.id, descriptor.as_fd(), flags).or_else(|error| {
+                    // The caller's table is full: that is its error, not ours.
+                    seccomp::answer(listener, notification.id, Err(error.raw_os_error().unwrap_or(libc::EMFILE)))
+                })
+            }
+        };
+    }
+
+    /// Into the sandbox's namespaces, without capabilities: at the first call, since many
+    /// commands make none.
+    fn enter(&mut self) -> std::io::Result<()> {
+        let Some([user, mount]) = self.inside.take() else { return Ok(()) };
+        namespace::enter(user.as_fd(), namespace::USER)?;
+        namespace::enter(mount.as_fd(), namespace::MOUNT)?;
+        // Kept for callers that hide their memory, and taken up only to read it.
+        privilege::set_capabilities(0, 1 << privilege::CAP_SYS_PTRACE)?;
+        privilege::no_new_privileges()?;
+        privilege::not_dumpable()
+    }
+
+    fn answer(&mut self, notification: &Notification) -> Reply {
+        let Some(arch) = Arch::from_audit(notification.arch) else { return Reply::Error(libc::ENOSYS) };
+        let Some(call) = Call::from_number(arch, notification.call as u32) else { return Reply::Error(libc::ENOSYS) };
+        if call == Call::Umask {
+            self.masks.changed(notification.pid, notification.arguments[0]);
+            return Reply::Through;
+        }
+        let caller = Caller { notification, host_proc: self.host_proc.as_fd(), listener: self.listener.as_fd() };
+        let acted = act::act(call, &caller, &mut self.masks, &mut self.judge);
+        for denial in self.judge.take_denials() {
+            super::helper::tell(self.control, &super::Report::Denied(Box::new(denial)));
+        }
+        acted.unwrap_or_else(Reply::from)
+    }
+}

@@ -1,0 +1,298 @@
+//! The calls themselves.
+
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use ringfence_api::Operation;
+use ringfence_sys::net;
+use ringfence_sys::seccomp;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use super::Reply;
+use super::caller::{Caller, Masks};
+use super::judge::Judge;
+use super::place::{self, Last, Lead, Place};
+use crate::seccomp::calls::Call;
+
+const HERE: i32 = libc::AT_FDCWD;
+
+/// Carries out `call` for `caller`, if it may.
+pub(super) fn act(call: Call, caller: &Caller<'_>, masks: &mut Masks, judge: &mut Judge) -> Result<Reply, Errno> {
+    let mut acts = Acts { caller, masks, judge };
+    match call {
+        Call::Open => acts.open(HERE, 0, caller.int(1), caller.raw(2) as u32),
+        Call::Creat => acts.open(HERE, 0, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, caller.raw(1) as u32),
+        Call::Openat => acts.open(caller.int(0), 1, caller.int(2), caller.raw(3) as u32),
+        Call::Mkdir => acts.mkdir(HERE, 0, caller.raw(1) as u32),
+        Call::Mkdirat => acts.mkdir(caller.int(0), 1, caller.raw(2) as u32),
+        Call::Mknod => acts.mknod(HERE, 0, caller.raw(1) as u32),
+        Call::Mknodat => acts.mknod(caller.int(0), 1, caller.raw(2) as u32),
+        Call::Symlink => acts.symlink(0, HERE, 1),
+        Call::Symlinkat => acts.symlink(0, caller.int(1), 2),
+        Call::Link => acts.link((HERE, 0), (HERE, 1), 0),
+        Call::Linkat => acts.link((caller.int(0), 1), (caller.int(2), 3), caller.int(4)),
+        Call::Rename => acts.rename((HERE, 0), (HERE, 1), 0),
+        Call::Renameat => acts.rename((caller.int(0), 1), (caller.int(2), 3), 0),
+        Call::Renameat2 => acts.rename((caller.int(0), 1), (caller.int(2), 3), caller.raw(4) as u32),
+        Call::Bind => acts.bind(caller.int(0), caller.raw(1), caller.raw(2)),
+        Call::Socketcall => acts.socketcall(),
+        _ => Err(Errno::NOSYS),
+    }
+}
+
+struct Acts<'a, 'b> {
+    caller: &'a Caller<'b>,
+    masks: &'a mut Masks,
+    judge: &'a mut Judge,
+}
+
+impl Acts<'_, '_> {
+    fn open(&mut self, directory: i32, path: usize, flags: i32, mode: u32) -> Result<Reply, Errno> {
+        let path = self.caller.text(path)?;
+        let start = place::start(self.caller, directory, &path)?;
+        self.caller.still_waits()?;
+        self.masks.put_on(self.caller);
+        let wish = Wish::new(flags, mode);
+        // No link on the way and a name that matters to nobody: one call, as the caller
+        // would have made it. The name made is the one read, whatever happens meanwhile.
+        if place::last_name(&path).is_some_and(|name| !self.judge.is_interesting(name)) {
+            match wish.open_at(&start, &path) {
+                Err(Errno::LOOP) => {}
+                other => return self.opened(other, &wish, &start, &path),
+            }
+        }
+        let follow = if wish.flags.intersects(OFlags::NOFOLLOW) || wish.flags.contains(OFlags::CREATE | OFlags::EXCL) { Last::Keep } else { Last::Follow };
+        match place::walk(self.caller, start, &path, follow)? {
+            Lead::Open(through) => {
+                let through = format!("self/fd/{}", through.as_raw_fd());
+                let flags = wish.flags - (OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW);
+                let opened = rustix::fs::openat(self.caller.host_proc, through, flags, Mode::empty())?;
+                wish.reply(opened)
+            }
+            Lead::Place(place) => {
+                let exists = rustix::fs::statat(&place.directory, place.name.as_os_str(), AtFlags::SYMLINK_NOFOLLOW).is_ok();
+                // What exists is opened, not made: its covers decide about it. Should it
+                // vanish meanwhile, the call fails rather than making it anew unjudged.
+                if !exists {
+                    self.judge.make(self.caller, &place, Operation::Create)?;
+                } else if wish.flags.contains(OFlags::EXCL) {
+                    return Err(Errno::EXIST);
+                }
+                let name = CString::new(place.name.as_encoded_bytes()).map_err(|_| Errno::INVAL)?;
+                let wish = if exists { wish.without_making() } else { wish };
+                let opened = wish.open_at(&place.directory, &name);
+                self.opened(opened, &wish, &place.directory, &name)
+            }
+        }
+    }
+
+    fn opened(&self, opened: Result<OwnedFd, Errno>, wish: &Wish, start: &OwnedFd, path: &CStr) -> Result<Reply, Errno> {
+        match opened {
+            // A pipe without another end: the caller wants to wait for one, we cannot.
+            Err(Errno::NXIO) if !wish.flags.contains(OFlags::NONBLOCK) => self.open_later(wish, start, path),
+            Err(error) => Err(error),
+            Ok(opened) => {
+                if !wish.flags.contains(OFlags::NONBLOCK) {
+                    let kind = FileType::from_raw_mode(rustix::fs::fstat(&opened)?.st_mode);
+                    if kind == FileType::Fifo {
+                        drop(opened);
+                        return self.open_later(wish, start, path);
+                    }
+                }
+                wish.reply(opened)
+            }
+        }
+    }
+
+    /// Opens in a thread of its own, which may wait as long as the caller would have.
+    fn open_later(&self, wish: &Wish, start: &OwnedFd, path: &CStr) -> Result<Reply, Errno> {
+        let (start, listener) = (rustix::io::fcntl_dupfd_cloexec(start, 3)?, rustix::io::fcntl_dupfd_cloexec(self.caller.listener, 3)?);
+        let (wish, path, id) = (wish.without_making(), path.to_owned(), self.caller.notification.id);
+        let opening = move || {
+            let opened = rustix::fs::openat2(&start, path.as_c_str(), wish.flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
+            let _ = match opened {
+                Ok(opened) => seccomp::answer_with(listener.as_fd(), id, opened.as_fd(), wish.target_flags()),
+                Err(error) => seccomp::answer(listener.as_fd(), id, Err(error.raw_os_error())),
+            };
+        };
+        std::thread::Builder::new().stack_size(64 * 1024).spawn(opening).map_err(|_| Errno::AGAIN)?;
+        Ok(Reply::Later)
+    }
+
+    /// The place a name will be made at, judged.
+    fn place(&mut self, directory: i32, path: usize, operation: Operation) -> Result<Place, Errno> {
+        let path = self.caller.text(path)?;
+        let place = place::keep(self.caller, directory, &path)?;
+        self.caller.still_waits()?;
+        self.judge.make(self.caller, &place, operation)?;
+        Ok(place)
+    }
+
+    fn mkdir(&mut self, directory: i32, path: usize, mode: u32) -> Result<Reply, Errno> {
+        let place = self.place(directory, path, Operation::Create)?;
+        self.masks.put_on(self.caller);
+        done(rustix::fs::mkdirat(&place.directory, place.name.as_os_str(), Mode::from_raw_mode(mode & 0o7777)))
+    }
+
+    fn mknod(&mut self, directory: i32, path: usize, mode: u32) -> Result<Reply, Errno> {
+        let kind = match mode & libc::S_IFMT {
+            0 | libc::S_IFREG => FileType::RegularFile,
+            libc::S_IFIFO => FileType::Fifo,
+            libc::S_IFSOCK => FileType::Socket,
+            _ => return Err(Errno::PERM),
+        };
+        let place = self.place(directory, path, Operation::Create)?;
+        self.masks.put_on(self.caller);
+        done(rustix::fs::mknodat(&place.directory, place.name.as_os_str(), kind, Mode::from_raw_mode(mode & 0o7777), 0))
+    }
+
+    fn symlink(&mut self, target: usize, directory: i32, path: usize) -> Result<Reply, Errno> {
+        let target = self.caller.text(target)?;
+        let place = self.place(directory, path, Operation::Create)?;
+        done(rustix::fs::symlinkat(target, &place.directory, place.name.as_os_str()))
+    }
+
+    fn link(&mut self, old: (i32, usize), new: (i32, usize), flags: i32) -> Result<Reply, Errno> {
+        if flags & !(libc::AT_EMPTY_PATH | libc::AT_SYMLINK_FOLLOW) != 0 {
+            return Err(Errno::INVAL);
+        }
+        let path = self.caller.text(old.1)?;
+        let source = if path.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
+            self.caller.directory(old.0)?
+        } else {
+            let last = if flags & libc::AT_SYMLINK_FOLLOW != 0 { Last::Follow } else { Last::Keep };
+            match place::walk(self.caller, place::start(self.caller, old.0, &path)?, &path, last)? {
+                Lead::Open(source) => source,
+                Lead::Place(place) => {
+                    rustix::fs::openat(&place.directory, place.name.as_os_str(), OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?
+                }
+            }
+        };
+        let place = self.place(new.0, new.1, Operation::Create)?;
+        let name = format!("self/fd/{}", source.as_raw_fd());
+        done(rustix::fs::linkat(self.caller.host_proc, name, &place.directory, place.name.as_os_str(), AtFlags::SYMLINK_FOLLOW))
+    }
+
+    fn rename(&mut self, old: (i32, usize), new: (i32, usize), flags: u32) -> Result<Reply, Errno> {
+        let flags = RenameFlags::from_bits(flags).ok_or(Errno::INVAL)?;
+        let path = self.caller.text(old.1)?;
+        let source = place::keep(self.caller, old.0, &path)?;
+        self.judge.leave(self.caller, &source)?;
+        let target = self.place(new.0, new.1, Operation::Rename)?;
+        if flags.contains(RenameFlags::EXCHANGE) {
+            self.judge.leave(self.caller, &target)?;
+            self.judge.make(self.caller, &source, Operation::Rename)?;
+        }
+        done(rustix::fs::renameat_with(&source.directory, source.name.as_os_str(), &target.directory, target.name.as_os_str(), flags))
+    }
+
+    fn bind(&mut self, socket: i32, address: u64, length: u64) -> Result<Reply, Errno> {
+        const LONGEST: u64 = 128;
+        if length > LONGEST {
+            return Err(Errno::INVAL);
+        }
+        let address = self.caller.bytes(address, length as usize)?;
+        let socket = self.caller.descriptor(socket)?;
+        self.caller.still_waits()?;
+        let family = address.get(..2).map(|two| u16::from_ne_bytes([two[0], two[1]]));
+        let path = address.get(2..).unwrap_or_default();
+        let path = &path[..path.iter().position(|byte| *byte == 0).unwrap_or(path.len())];
+        let bind = |address: &[u8]| net::bind_raw(socket.as_fd(), address).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
+        if family != Some(libc::AF_UNIX as u16) || path.is_empty() {
+            return bind(&address).map(|()| Reply::Value(0));
+        }
+        self.masks.put_on(self.caller);
+        let path = CString::new(path).map_err(|_| Errno::INVAL)?;
+        if place::last_name(&path).is_some_and(|name| !self.judge.is_interesting(name)) {
+            self.caller.stand_where_it_stands()?;
+            return bind(&address).map(|()| Reply::Value(0));
+        }
+        let place = place::keep(self.caller, HERE, &path)?;
+        self.judge.make(self.caller, &place, Operation::Create)?;
+        rustix::process::fchdir(&place.directory)?;
+        let name = place.name.as_encoded_bytes();
+        bind(&[&(libc::AF_UNIX as u16).to_ne_bytes(), name, b"\0"].concat()).map(|()| Reply::Value(0))
+    }
+
+    /// `socket` and `bind` of 32-bit programs, whose arguments stand in memory.
+    fn socketcall(&mut self) -> Result<Reply, Errno> {
+        const SOCKET: i32 = 1;
+        const BIND: i32 = 2;
+        let words = self.caller.bytes(self.caller.raw(1), 12)?;
+        let word = |i: usize| u32::from_ne_bytes([words[i * 4], words[i * 4 + 1], words[i * 4 + 2], words[i * 4 + 3]]);
+        match self.caller.int(0) {
+            BIND => self.bind(word(0) as i32, word(1).into(), word(2).into()),
+            SOCKET => {
+                let (family, kind, protocol) = (word(0) as i32, word(1) as i32, word(2) as i32);
+                let known = matches!(family, libc::AF_UNIX | libc::AF_INET | libc::AF_INET6) || (family == libc::AF_NETLINK && protocol == 0);
+                if !known {
+                    return Err(Errno::AFNOSUPPORT);
+                }
+                self.caller.still_waits()?;
+                let socket = net::socket(family, kind | libc::SOCK_CLOEXEC, protocol).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+                Ok(Reply::Descriptor(socket, (kind & libc::SOCK_CLOEXEC) as u32))
+            }
+            _ => Err(Errno::NOSYS),
+        }
+    }
+}
+
+fn done(result: Result<(), Errno>) -> Result<Reply, Errno> {
+    result.map(|()| Reply::Value(0))
+}
+
+/// How a file is to be opened.
+#[derive(Clone, Copy)]
+struct Wish {
+    flags: OFlags,
+    mode: Mode,
+    close_on_execute: bool,
+}
+
+impl Wish {
+    /// `openat` ignores bits that `openat2` refuses.
+    fn new(flags: i32, mode: u32) -> Self {
+        const KNOWN: i32 = libc::O_ACCMODE
+            | libc::O_CREAT
+            | libc::O_EXCL
+            | libc::O_TRUNC
+            | libc::O_APPEND
+            | libc::O_NONBLOCK
+            | libc::O_SYNC
+            | libc::O_DSYNC
+            | libc::O_DIRECT
+            | libc::O_DIRECTORY
+            | libc::O_NOFOLLOW
+            | libc::O_NOATIME
+            | libc::O_PATH;
+        let mut known = OFlags::from_bits_retain((flags & KNOWN) as u32) | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::LARGEFILE;
+        if known.contains(OFlags::PATH) {
+            // With O_PATH the kernel forgets all about making.
+            known &= OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        }
+        let mode = if known.contains(OFlags::CREATE) { Mode::from_raw_mode(mode & 0o7777) } else { Mode::empty() };
+        Self { flags: known, mode, close_on_execute: flags & libc::O_CLOEXEC != 0 }
+    }
+
+    fn without_making(self) -> Self {
+        Self { flags: self.flags - (OFlags::CREATE | OFlags::EXCL), mode: Mode::empty(), ..self }
+    }
+
+    /// Never waits and follows no link.
+    fn open_at(&self, directory: &OwnedFd, path: &CStr) -> Result<OwnedFd, Errno> {
+        let extra = if self.flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NONBLOCK };
+        rustix::fs::openat2(directory, path, self.flags | extra, self.mode, ResolveFlags::NO_SYMLINKS)
+    }
+
+    fn target_flags(&self) -> u32 {
+        if self.close_on_execute { libc::O_CLOEXEC as u32 } else { 0 }
+    }
+
+    fn reply(&self, opened: OwnedFd) -> Result<Reply, Errno> {
+        if !self.flags.intersects(OFlags::NONBLOCK | OFlags::PATH) {
+            rustix::fs::fcntl_setfl(&opened, self.flags & (OFlags::APPEND | OFlags::DIRECT | OFlags::NOATIME))?;
+        }
+        Ok(Reply::Descriptor(opened, self.target_flags()))
+    }
+}

@@ -1,0 +1,194 @@
+//! The caller: its memory, its directories, its mask.
+
+use std::collections::HashMap;
+use std::ffi::{CString, OsString};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::time::{Duration, Instant};
+
+use ringfence_sys::seccomp::{self, Notification};
+use ringfence_sys::{memory, privilege, process};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+const PAGE: u64 = 4096;
+
+/// A thread of the sandbox that waits for us.
+pub(super) struct Caller<'a> {
+    pub(super) notification: &'a Notification,
+    /// The host's `/proc`, in which the caller has the number we know.
+    pub(super) host_proc: BorrowedFd<'a>,
+    pub(super) listener: BorrowedFd<'a>,
+}
+
+impl Caller<'_> {
+    pub(super) fn pid(&self) -> i32 {
+        self.notification.pid as i32
+    }
+
+    /// An argument as the kernel would take it: an `int`.
+    pub(super) fn int(&self, number: usize) -> i32 {
+        self.notification.arguments[number] as i32
+    }
+
+    pub(super) fn raw(&self, number: usize) -> u64 {
+        self.notification.arguments[number]
+    }
+
+    /// Whether what was read belongs to the caller: its number may be another's by now.
+    pub(super) fn still_waits(&self) -> Result<(), Errno> {
+        if seccomp::is_waiting(self.listener, self.notification.id) { Ok(()) } else { Err(Errno::SRCH) }
+    }
+
+    /// The text at an argument.
+    pub(super) fn text(&self, number: usize) -> Result<CString, Errno> {
+        self.text_at(self.raw(number))
+    }
+
+    /// The text at an address: ends with NUL, at most `PATH_MAX` long.
+    pub(super) fn text_at(&self, mut address: u64) -> Result<CString, Errno> {
+        let mut text = Vec::new();
+        let mut buffer = [0; PAGE as usize];
+        while text.len() < PAGE as usize {
+            // Within a page, so that a page that is missing behind the text does no harm;
+            // few names are long, so the first look is a short one.
+            let left = (PAGE - address % PAGE) as usize;
+            let want = if text.is_empty() { left.min(256) } else { left };
+            let got = self.read(address, &mut buffer[..want])?;
+            if let Some(end) = buffer[..got].iter().position(|byte| *byte == 0) {
+                text.extend_from_slice(&buffer[..end]);
+                return CString::new(text).map_err(|_| Errno::INVAL);
+            }
+            if got == 0 {
+                return Err(Errno::FAULT);
+            }
+            text.extend_from_slice(&buffer[..got]);
+            address += got as u64;
+        }
+        Err(Errno::NAMETOOLONG)
+    }
+
+    /// Bytes at an address.
+    pub(super) fn bytes(&self, address: u64, length: usize) -> Result<Vec<u8>, Errno> {
+        let mut bytes = vec![0; length];
+        let got = self.read(address, &mut bytes)?;
+        if got < length { Err(Errno::FAULT) } else { Ok(bytes) }
+    }
+
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let again = memory::read_process(self.pid(), address, buffer);
+        again.or_else(|_| raised(|| memory::read_process(self.pid(), address, buffer))).map_err(|_| Errno::FAULT)
+    }
+
+    /// The directory that a path of the caller begins at.
+    pub(super) fn directory(&self, number: i32) -> Result<OwnedFd, Errno> {
+        let name = if number == libc::AT_FDCWD { format!("{}/cwd", self.pid()) } else { format!("{}/fd/{number}", self.pid()) };
+        let open = || rustix::fs::openat(self.host_proc, name.as_str(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+        match open() {
+            Err(Errno::NOENT) => Err(Errno::BADF),
+            Err(Errno::ACCESS | Errno::PERM) => raised(|| open().map_err(std::io::Error::from)).map_err(|_| Errno::ACCESS),
+            other => other,
+        }
+    }
+
+    /// A copy of one of the caller's descriptors.
+    pub(super) fn descriptor(&self, number: i32) -> Result<OwnedFd, Errno> {
+        let leader = self.ids().map(|ids| ids.leader).unwrap_or(self.pid());
+        let copy = || process::pidfd(leader).and_then(|pidfd| process::descriptor_of(std::os::fd::AsFd::as_fd(&pidfd), number));
+        copy().or_else(|_| raised(copy)).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::BADF))
+    }
+
+    /// The program the caller runs.
+    pub(super) fn program(&self) -> String {
+        rustix::fs::readlinkat(self.host_proc, format!("{}/exe", self.pid()), Vec::new())
+            .map(|path| path.to_string_lossy().into_owned())
+            .unwrap_or_default()
+    }
+
+    /// What the caller is called, outside and inside.
+    pub(super) fn ids(&self) -> Option<Ids> {
+        let status = self.status()?;
+        let last = |name: &str| -> Option<String> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+            line.split_whitespace().last().map(str::to_owned)
+        };
+        Some(Ids { leader: last("Tgid:")?.parse().ok()?, leader_inside: last("NStgid:")?, thread_inside: last("NSpid:")? })
+    }
+
+    fn status(&self) -> Option<String> {
+        let name = format!("{}/status", self.pid());
+        let file = rustix::fs::openat(self.host_proc, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let mut text = vec![0; 8192];
+        let length = rustix::io::read(&file, &mut text).ok()?;
+        text.truncate(length);
+        OsString::from_vec(text).into_string().ok()
+    }
+
+    fn mask(&self) -> Option<u32> {
+        let status = self.status()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
+        u32::from_str_radix(line.trim(), 8).ok()
+    }
+
+    /// Enters the caller's working directory, for calls that take a path but no directory.
+    pub(super) fn stand_where_it_stands(&self) -> Result<(), Errno> {
+        rustix::process::fchdir(self.directory(libc::AT_FDCWD)?)
+    }
+}
+
+/// What a thread and its process are called.
+pub(super) struct Ids {
+    pub(super) leader: i32,
+    pub(super) leader_inside: String,
+    pub(super) thread_inside: String,
+}
+
+/// With the one capability that reads processes which hide from their own user.
+fn raised<T>(act: impl FnOnce() -> std::io::Result<T>) -> std::io::Result<T> {
+    let bit = 1 << privilege::CAP_SYS_PTRACE;
+    privilege::set_capabilities(bit, bit)?;
+    let result = act();
+    privilege::set_capabilities(0, bit)?;
+    result
+}
+
+/// File mode masks of callers. Asking the kernel each time would cost more than the call.
+#[derive(Default)]
+pub(super) struct Masks {
+    known: HashMap<u32, (u32, Instant)>,
+    current: Option<u32>,
+}
+
+impl Masks {
+    /// How long an answer is believed: numbers of processes are used again, and threads
+    /// share their mask.
+    const BELIEVED: Duration = Duration::from_millis(50);
+    const MANY: usize = 4096;
+
+    /// The caller sets its mask now.
+    pub(super) fn changed(&mut self, pid: u32, mask: u64) {
+        self.known.clear();
+        self.known.insert(pid, (mask as u32 & 0o777, Instant::now()));
+    }
+
+    /// Takes over the caller's mask for what is made next.
+    pub(super) fn put_on(&mut self, caller: &Caller<'_>) {
+        let pid = caller.notification.pid;
+        let mask = match self.known.get(&pid) {
+            Some((mask, since)) if since.elapsed() < Self::BELIEVED => *mask,
+            _ => {
+                if self.known.len() > Self::MANY {
+                    self.known.clear();
+                }
+                // Without an answer, what is made is the owner's alone.
+                let mask = caller.mask().unwrap_or(0o077);
+                self.known.insert(pid, (mask, Instant::now()));
+                mask
+            }
+        };
+        if self.current != Some(mask) {
+            rustix::process::umask(Mode::from_raw_mode(mask));
+            self.current = Some(mask);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! May this name be made here?
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use ringfence_api::{Denial, Evidence, Operation};
+use ringfence_policy::{AbsPath, Access, Because, Decision, Effect, Grants, NameIndex, PatternEffect, Source, Verdict};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::caller::Caller;
+use super::place::Place;
+use crate::apply::Report;
+use crate::apply::helper::tell;
+use crate::plan::Guard;
+
+/// What the usher knows of the policy, and what it has seen made.
+pub(super) struct Judge {
+    grants: Grants,
+    index: NameIndex,
+    guards: HashMap<(u64, u64), AbsPath>,
+    denials: Vec<Denial>,
+    /// Git directories the command made, open so that they are found wherever they move.
+    made: HashMap<(u64, u64), OwnedFd>,
+}
+
+impl Judge {
+    pub(super) fn new(grants: Grants, guards: &[Guard]) -> Self {
+        let index = NameIndex::new(&grants);
+        let guards = guards.iter().map(|guard| ((guard.device, guard.inode), guard.path.clone())).collect();
+        Self { grants, index, guards, denials: Vec::new(), made: HashMap::new() }
+    }
+
+    /// Whether the name alone could matter: most do not, and cost nothing more.
+    pub(super) fn is_interesting(&self, name: &OsStr) -> bool {
+        self.index.interesting(name) || name == ".git" || name == "HEAD"
+    }
+
+    /// Judges making `place`'s name.
+    pub(super) fn make(&mut self, caller: &Caller<'_>, place: &Place, operation: Operation) -> Result<(), Errno> {
+        if !self.is_interesting(&place.name) {
+            return Ok(());
+        }
+        let path = path_of(caller, place)?;
+        let decision = self.grants.decide(&path, Access::Write);
+        let refused = match decision.verdict {
+            Verdict::Denied => true,
+            Verdict::ReadOnly => self.is_protected(&decision, place)?,
+            // What is outside fails by itself: the mounts are read-only there.
+            Verdict::Allowed | Verdict::Absent => false,
+        };
+        if refused {
+            self.refuse(caller, operation, &decision);
+            return Err(Errno::ACCESS);
+        }
+        if place.name == ".git" || place.name == "HEAD" {
+            self.remember(place);
+        }
+        Ok(())
+    }
+
+    /// Judges taking away the name of what stands at `place`.
+    pub(super) fn leave(&mut self, caller: &Caller<'_>, place: &Place) -> Result<(), Errno> {
+        let Ok(status) = rustix::fs::statat(&place.directory, place.name.as_os_str(), AtFlags::SYMLINK_NOFOLLOW) else { return Ok(()) };
+        if let Some(guard) = self.guards.get(&(status.st_dev, status.st_ino)) {
+            let decision = Decision { path: guard.clone(), access: Access::Write, verdict: Verdict::ReadOnly, rule: None };
+            self.refuse(caller, Operation::Rename, &decision);
+            return Err(Errno::ACCESS);
+        }
+        if !self.is_interesting(&place.name) {
+            return Ok(());
+        }
+        let decision = self.grants.decide(&path_of(caller, place)?, Access::Write);
+        let refused = match decision.verdict {
+            Verdict::Denied => true,
+            Verdict::ReadOnly => self.is_protected(&decision, place)?,
+            Verdict::Allowed | Verdict::Absent => false,
+        };
+        if refused {
+            self.refuse(caller, Operation::Rename, &decision);
+            return Err(Errno::ACCESS);
+        }
+        Ok(())
+    }
+
+    /// Whether a read-only verdict is a protect's, and one that holds here.
+    ///
+    /// The built-in protects of git hold in repositories that were there before; the
+    /// command's own are its own, until they are looked through at the end.
+    fn is_protected(&self, decision: &Decision, place: &Place) -> Result<bool, Errno> {
+        match &decision.rule {
+            Some(Because::Rule(rule)) => Ok(rule.effect == Effect::Protect),
+            Some(Because::Pattern(pattern)) if pattern.effect == PatternEffect::Protect && pattern.origin.source == Source::BuiltIn => {
+                self.is_in_guarded(place.directory.as_fd())
+            }
+            Some(Because::Pattern(_)) => Ok(true),
+            None => Ok(false),
+        }
+    }
+
+    /// Whether `directory` is a guarded one or below one: by identity, upwards, so that no
+    /// renaming above it changes the answer.
+    fn is_in_guarded(&self, directory: BorrowedFd<'_>) -> Result<bool, Errno> {
+        const DEEP: usize = 64;
+        let mut here = rustix::io::fcntl_dupfd_cloexec(directory, 3)?;
+        let mut before = None;
+        for _ in 0..DEEP {
+            let status = rustix::fs::fstat(&here)?;
+            let identity = (status.st_dev, status.st_ino);
+            if self.guards.contains_key(&identity) {
+                return Ok(true);
+            }
+            if before == Some(identity) {
+                break;
+            }
+            before = Some(identity);
+            here = rustix::fs::openat(&here, "..", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        }
+        Ok(false)
+    }
+
+    fn remember(&mut self, place: &Place) {
+        const MANY: usize = 512;
+        let Ok(status) = rustix::fs::fstat(&place.directory) else { return };
+        if self.made.len() < MANY
+            && let Ok(copy) = rustix::io::fcntl_dupfd_cloexec(&place.directory, 3)
+        {
+            self.made.insert((status.st_dev, status.st_ino), copy);
+        }
+    }
+
+    fn refuse(&mut self, caller: &Caller<'_>, operation: Operation, decision: &Decision) {
+        let (rule, origin) = match &decision.rule {
+            Some(because) => (because.origin().text.clone(), because.origin().to_string()),
+            None => ("a directory that git obeys keeps its name".to_owned(), "built in".to_owned()),
+        };
+        let time_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        self.denials.push(Denial {
+            operation,
+            target: decision.path.to_string_lossy().into_owned(),
+            rule,
+            origin,
+            explicit: true,
+            pid: caller.notification.pid,
+            program: caller.program(),
+            time_ms,
+            evidence: Evidence::Kernel,
+            count: 1,
+        });
+    }
+
+    pub(super) fn take_denials(&mut self) -> Vec<Denial> {
+        std::mem::take(&mut self.denials)
+    }
+
+    /// Tells where the directories are now in which git directories were made.
+    pub(super) fn tell_made(&self, host_proc: BorrowedFd<'_>, control: impl AsFd) {
+        for directory in self.made.values() {
+            if let Ok(path) = path_of_directory(host_proc, directory.as_fd()) {
+                tell(&control, &Report::Made(path));
+            }
+        }
+    }
+}
+
+fn path_of(caller: &Caller<'_>, place: &Place) -> Result<AbsPath, Errno> {
+    Ok(path_of_directory(caller.host_proc, place.directory.as_fd())?.join(&place.name))
+}
+
+/// Where a directory is now, as seen from the sandbox's root.
+fn path_of_directory(host_proc: BorrowedFd<'_>, directory: BorrowedFd<'_>) -> Result<AbsPath, Errno> {
+    let text = rustix::fs::readlinkat(host_proc, format!("self/fd/{}", directory.as_raw_fd()), Vec::new())?;
+    AbsPath::new(PathBuf::from(OsStr::from_bytes(text.to_bytes()))).ok_or(Errno::NOENT)
+}

@@ -1,0 +1,163 @@
+//! From a caller's path to a directory and a last component that nobody can exchange.
+
+use std::collections::VecDeque;
+use std::ffi::{CStr, CString, OsStr, OsString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use super::caller::Caller;
+
+/// Where a name is, or would be made.
+pub(super) struct Place {
+    pub(super) directory: OwnedFd,
+    pub(super) name: OsString,
+}
+
+/// Whether a link at the end of the path is followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Last {
+    Follow,
+    Keep,
+}
+
+/// Where a path leads.
+pub(super) enum Lead {
+    /// To a name in a directory.
+    Place(Place),
+    /// Through one of `/proc`'s links to something already open: nothing can be made there.
+    Open(OwnedFd),
+}
+
+const PASS: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+
+/// The last component of a path as it is written; `None` where it is no name.
+pub(super) fn last_name(path: &CStr) -> Option<&OsStr> {
+    let bytes = path.to_bytes();
+    let name = bytes.rsplit(|byte| *byte == b'/').next()?;
+    (!matches!(name, b"" | b"." | b"..")).then(|| OsStr::from_bytes(name))
+}
+
+/// The directory a path begins at; absolute paths begin at the sandbox's root, which is ours.
+pub(super) fn start(caller: &Caller<'_>, directory: i32, path: &CStr) -> Result<OwnedFd, Errno> {
+    if path.to_bytes().is_empty() {
+        return Err(Errno::NOENT);
+    }
+    if path.to_bytes().starts_with(b"/") { root() } else { caller.directory(directory) }
+}
+
+fn root() -> Result<OwnedFd, Errno> {
+    rustix::fs::open("/", PASS | OFlags::DIRECTORY, Mode::empty())
+}
+
+/// The place of a path whose last component is not followed (`mkdir`, `rename`, …).
+pub(super) fn keep(caller: &Caller<'_>, directory: i32, path: &CStr) -> Result<Place, Errno> {
+    let start = start(caller, directory, path)?;
+    // A slash behind a directory's name says nothing.
+    let bytes = path.to_bytes();
+    let trimmed = &bytes[..bytes.iter().rposition(|byte| *byte != b'/').map_or(0, |end| end + 1)];
+    let trimmed = CString::new(trimmed).map_err(|_| Errno::INVAL)?;
+    let Some(name) = last_name(&trimmed) else {
+        return Err(if trimmed.to_bytes().ends_with(b"..") { Errno::NOTEMPTY } else { Errno::EXIST });
+    };
+    let above = &trimmed.to_bytes()[..trimmed.to_bytes().len() - name.len()];
+    let above = if above.is_empty() { c".".to_owned() } else { CString::new(above).map_err(|_| Errno::INVAL)? };
+    let flags = PASS | OFlags::DIRECTORY;
+    match rustix::fs::openat2(&start, above.as_c_str(), flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+        Ok(directory) => Ok(Place { directory, name: name.to_owned() }),
+        Err(Errno::LOOP) => match walk(caller, start, &trimmed, Last::Keep)? {
+            Lead::Place(place) => Ok(place),
+            Lead::Open(_) => Err(Errno::EXIST),
+        },
+        Err(error) => Err(error),
+    }
+}
+
+/// Walks a path component by component, as the kernel would for the caller: `/proc/self`
+/// is the caller there, not us.
+pub(super) fn walk(caller: &Caller<'_>, start: OwnedFd, path: &CStr, last: Last) -> Result<Lead, Errno> {
+    const LINKS: usize = 40;
+    let mut here = start;
+    let mut rest = components(path.to_bytes());
+    let mut links = 0;
+    while let Some(name) = rest.pop_front() {
+        let is_last = rest.is_empty();
+        if name == ".." || name == "." {
+            here = rustix::fs::openat(&here, name.as_os_str(), PASS | OFlags::DIRECTORY, Mode::empty())?;
+            continue;
+        }
+        let next = match rustix::fs::openat(&here, name.as_os_str(), PASS | OFlags::NOFOLLOW, Mode::empty()) {
+            Ok(next) => next,
+            Err(Errno::NOENT) if is_last => return Ok(Lead::Place(Place { directory: here, name })),
+            Err(error) => return Err(error),
+        };
+        let is_link = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&next)?.st_mode).is_symlink();
+        if !is_link {
+            if is_last {
+                return Ok(Lead::Place(Place { directory: here, name }));
+            }
+            here = next;
+            continue;
+        }
+        if is_last && last == Last::Keep {
+            return Ok(Lead::Place(Place { directory: here, name }));
+        }
+        links += 1;
+        if links > LINKS {
+            return Err(Errno::LOOP);
+        }
+        let target = match proc_link(caller, here.as_fd(), &name)? {
+            ProcLink::No => rustix::fs::readlinkat(&next, "", Vec::new())?.into_bytes(),
+            ProcLink::Text(text) => text.into_bytes(),
+            ProcLink::Magic => {
+                let through = rustix::fs::openat(&here, name.as_os_str(), PASS, Mode::empty())?;
+                if is_last {
+                    return Ok(Lead::Open(through));
+                }
+                here = through;
+                continue;
+            }
+        };
+        if target.starts_with(b"/") {
+            here = root()?;
+        }
+        for part in components(&target).into_iter().rev() {
+            rest.push_front(part);
+        }
+    }
+    Err(Errno::ISDIR)
+}
+
+enum ProcLink {
+    No,
+    Text(String),
+    Magic,
+}
+
+/// What is special about a link in `/proc`.
+fn proc_link(caller: &Caller<'_>, directory: BorrowedFd<'_>, name: &OsStr) -> Result<ProcLink, Errno> {
+    const PROC_SUPER_MAGIC: i64 = 0x9fa0;
+    const ROOT_INODE: u64 = 1;
+    if rustix::fs::fstatfs(directory)?.f_type as i64 != PROC_SUPER_MAGIC {
+        return Ok(ProcLink::No);
+    }
+    let is_root = rustix::fs::fstat(directory)?.st_ino == ROOT_INODE;
+    if is_root && (name == "self" || name == "thread-self") {
+        let ids = caller.ids().ok_or(Errno::SRCH)?;
+        let process = ids.leader_inside;
+        return Ok(ProcLink::Text(if name == "self" { process } else { format!("{process}/task/{}", ids.thread_inside) }));
+    }
+    // `/proc/mounts` and its like are plain links; those of processes are not.
+    if is_root {
+        let text = rustix::fs::readlinkat(directory, name, Vec::new())?;
+        let text = text.to_string_lossy().into_owned();
+        return Ok(ProcLink::Text(text.replacen("self/", &format!("{}/", caller.ids().ok_or(Errno::SRCH)?.leader_inside), 1)));
+    }
+    Ok(ProcLink::Magic)
+}
+
+fn components(path: &[u8]) -> VecDeque<OsString> {
+    path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).map(|part| OsString::from_vec(part.to_vec())).collect()
+}

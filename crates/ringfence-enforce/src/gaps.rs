@@ -1,0 +1,53 @@
+//! What a policy may ask for that this version cannot enforce. Asked and not had is a gap,
+//! and a gap refuses unless the policy accepts it.
+
+use ringfence_api::Gap;
+use ringfence_policy::{Grants, NetworkMode, Ports};
+
+use crate::support::Support;
+
+/// Everything in `grants` that would not hold.
+pub(crate) fn gaps(grants: &Grants, support: &Support) -> Vec<Gap> {
+    let mut gaps = Vec::new();
+    let mut gap = |what: &str, why: &str, hint: &str| {
+        gaps.push(Gap { what: what.into(), why: why.into(), hint: hint.into() });
+    };
+    let network = &grants.network;
+    if network.mode == NetworkMode::AllowList {
+        gap("network.allow-list", "hosts cannot be told apart yet: the network is shut or the host's own", "use `--net none` or `--net full`");
+    }
+    if network.localhost != Ports::None && network.mode != NetworkMode::Full {
+        gap("network.localhost", "the host's loopback cannot be reached from a network of its own yet", "use `--net full`");
+    }
+    if network.bind != Ports::None && network.mode != NetworkMode::Full {
+        gap("network.bind", "ports cannot be published from a network of its own yet", "use `--net full`");
+    }
+    if network.git && network.mode != NetworkMode::Full {
+        gap("network.git", "the remotes of the project cannot be opened by themselves yet", "use `--net full`");
+    }
+    if network.mode == NetworkMode::Full && support.landlock < 6 {
+        gap(
+            "network.full.abstract-sockets",
+            "with the host's network, abstract sockets of the host are reachable on kernels without Landlock ABI 6",
+            "use a kernel from 6.12 on, or `--net none`",
+        );
+    }
+    let commands = &grants.commands;
+    if !commands.deny.is_empty() || !commands.allow_binaries.is_empty() || !commands.deny_arguments.is_empty() || commands.anchor_arguments.is_some() {
+        gap("commands", "guards on the command's text are not enforced yet", "remove [commands] from the policy or accept with `--on-gap run`");
+    }
+    let limits = &grants.limits;
+    for (name, asked) in [
+        ("cpu", limits.cpu_ms.is_some()),
+        ("memory", limits.memory.is_some()),
+        ("processes", limits.processes.is_some()),
+        ("open-files", limits.open_files.is_some()),
+        ("file-size", limits.file_size.is_some()),
+        ("disk", limits.disk.is_some()),
+    ] {
+        if asked {
+            gap(&format!("limits.{name}"), "this limit is not enforced yet", "remove it from [limits] or accept with `--on-gap run`");
+        }
+    }
+    gaps
+}

@@ -1,0 +1,21 @@
+//! From grants to a confined process.
+//!
+//! `survey` looks at the host, `plan` is pure, `apply` touches the world: our own binary,
+//! started anew as a helper, builds what the plan says and becomes the sandbox's warden.
+
+#![forbid(unsafe_code)]
+
+mod gaps;
+mod linux;
+mod plan;
+pub mod seccomp;
+mod support;
+mod survey;
+
+#[cfg(target_os = "linux")]
+pub mod apply;
+
+pub use linux::{Person, plan};
+pub use plan::{Access, Cover, Guard, Identity, Kind, Network, Plan, Step};
+pub use support::Support;
+pub use survey::{Found, Survey, survey};

@@ -1,0 +1,195 @@
+//! The plan for Linux: pure, so that it can be read, shown and tested on any host.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ringfence_policy::{AbsPath, Access as Wanted, Effect, Grants, NetworkMode, Verdict};
+
+use crate::gaps;
+use crate::plan::{Access, Cover, Guard, Identity, Kind, Network, Plan, Step};
+use crate::support::Support;
+use crate::survey::Survey;
+
+/// Who the command is and what it should find in the files ringfence writes for it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Person {
+    /// Login name.
+    pub user: String,
+    /// Login shell.
+    pub shell: String,
+    /// The host's `resolv.conf`, where the host's network is used.
+    pub resolver: Option<String>,
+    /// What of the person's git settings is safe to show.
+    pub git_config: Option<String>,
+}
+
+/// The plan for `grants` on a host with this `support`, where `survey` found what it found.
+pub fn plan(grants: &Grants, survey: &Survey, support: &Support, person: &Person) -> Plan {
+    let mut draft = Draft { grants, survey, steps: Vec::new(), binds: BTreeMap::new(), writable: Vec::new(), gaps: gaps::gaps(grants, support) };
+    let network = if grants.network.mode == NetworkMode::Full { Network::Host } else { Network::Own };
+    draft.steps.push(Step::Namespaces { network });
+    draft.steps.push(Step::Identity(Identity { uid: support.uid, gid: support.gid }));
+    draft.skeleton(person, support);
+    draft.trees();
+    draft.links();
+    draft.private();
+    draft.covers();
+    draft.walls(support);
+    Plan { steps: draft.steps, gaps: draft.gaps }
+}
+
+struct Draft<'a> {
+    grants: &'a Grants,
+    survey: &'a Survey,
+    steps: Vec<Step>,
+    /// Trees of the host that are bound, by their real paths.
+    binds: BTreeMap<AbsPath, Access>,
+    writable: Vec<AbsPath>,
+    gaps: Vec<ringfence_api::Gap>,
+}
+
+fn path(text: &str) -> AbsPath {
+    AbsPath::new(text).expect("written here as an absolute path")
+}
+
+impl Draft<'_> {
+    /// What every sandbox has: our own files and directories.
+    fn skeleton(&mut self, person: &Person, support: &Support) {
+        self.steps.extend([Step::Processes, Step::Devices]);
+        for scratch in ["/tmp", "/dev/shm"] {
+            self.writable.push(path(scratch));
+            self.steps.push(Step::Scratch { path: path(scratch) });
+        }
+        self.writable.extend([path("/dev"), path("/proc")]);
+        self.steps.push(Step::Directory { path: path("/run") });
+        self.steps.push(Step::Symlink { path: path("/var/run"), target: "/run".into() });
+        self.steps.push(Step::Symlink { path: path("/var/tmp"), target: "/tmp".into() });
+        self.steps.push(Step::Directory { path: self.grants.home.clone() });
+        let Support { uid, gid, .. } = support;
+        let (user, home, shell) = (&person.user, &self.grants.home, &person.shell);
+        let others = if *uid == 0 { "" } else { "root:x:0:0:root:/:/sbin/nologin\n" };
+        let other_groups = if *gid == 0 { "" } else { "root:x:0:\n" };
+        let mut file = |at: AbsPath, content: String| self.steps.push(Step::File { path: at, content });
+        file(path("/etc/passwd"), format!("{others}{user}:x:{uid}:{gid}:{user}:{home}:{shell}\nnobody:x:65534:65534:nobody:/:/sbin/nologin\n"));
+        file(path("/etc/group"), format!("{other_groups}{user}:x:{gid}:\nnogroup:x:65534:\n"));
+        file(path("/etc/hosts"), "127.0.0.1 localhost ringfence\n::1 localhost ip6-localhost ip6-loopback\n".into());
+        file(path("/etc/hostname"), "ringfence\n".into());
+        file(path("/etc/resolv.conf"), person.resolver.clone().unwrap_or_else(|| "# ringfence: no network\n".into()));
+        if let Some(config) = &person.git_config {
+            file(self.grants.home.join(".gitconfig"), config.clone());
+        }
+    }
+
+    /// The opened trees, outer before inner; what an outer one already gives is not bound again.
+    fn trees(&mut self) {
+        let mut opened: Vec<AbsPath> = self
+            .grants
+            .rules
+            .iter()
+            .filter(|rule| matches!(rule.effect, Effect::Read | Effect::Write))
+            .filter_map(|rule| self.survey.found.get(&rule.root))
+            .map(|found| found.real.clone())
+            .collect();
+        opened.sort_by_key(|path| (path.depth(), path.clone()));
+        opened.dedup();
+        for real in opened {
+            let access = match self.grants.verdict(&real, Wanted::Write) {
+                Verdict::Allowed => Access::ReadWrite,
+                Verdict::ReadOnly => Access::ReadOnly,
+                Verdict::Absent | Verdict::Denied => continue,
+            };
+            if self.enclosing(&real) == Some(access) {
+                continue;
+            }
+            if access == Access::ReadWrite {
+                self.writable.push(real.clone());
+            }
+            self.steps.push(Step::Bind { path: real.clone(), access });
+            self.binds.insert(real, access);
+        }
+    }
+
+    /// What may be done at `path` because of the tree it stands in.
+    fn enclosing(&self, path: &AbsPath) -> Option<Access> {
+        path.ancestors().find_map(|above| self.binds.get(&above).copied())
+    }
+
+    /// Links on the way to opened trees, where no bound tree brings them along.
+    fn links(&mut self) {
+        let mut made = BTreeSet::new();
+        for rule in self.grants.rules.iter().filter(|rule| rule.opens()) {
+            let Some(found) = self.survey.found.get(&rule.root) else { continue };
+            for (at, target) in &found.links {
+                if self.enclosing(at).is_none() && made.insert(at.clone()) {
+                    self.steps.push(Step::Symlink { path: at.clone(), target: target.clone() });
+                }
+            }
+        }
+    }
+
+    /// Caches that tools must write.
+    fn private(&mut self) {
+        let mut rules: Vec<_> = self.grants.rules.iter().filter(|rule| matches!(rule.effect, Effect::Private { .. })).collect();
+        rules.sort_by_key(|rule| (rule.root.depth(), rule.root.clone()));
+        for rule in rules {
+            let Effect::Private { store, host_beneath } = &rule.effect else { continue };
+            let found = self.survey.found.get(&rule.root);
+            let at = found.map_or(&rule.root, |found| &found.real).clone();
+            if self.grants.verdict(&at, Wanted::Write) != Verdict::Allowed {
+                continue;
+            }
+            // Below a bound tree there is nothing to mount on unless the host has it.
+            if found.is_none() && at.parent().is_some_and(|above| self.enclosing(&above).is_some()) {
+                continue;
+            }
+            let beneath = (*host_beneath && found.is_some()).then(|| at.clone());
+            self.writable.push(at.clone());
+            self.steps.push(Step::Private { path: at, store: store.clone(), beneath });
+        }
+    }
+
+    /// What is denied or protected in the opened trees, and what is denied beside them.
+    fn covers(&mut self) {
+        let mut done: Option<AbsPath> = None;
+        for (at, cover) in &self.survey.covers {
+            // Sorted by path: what lies below a denied directory follows it.
+            if done.as_ref().is_some_and(|above| at.is_within(above)) {
+                continue;
+            }
+            let opened_below = self.binds.keys().any(|bind| bind != at && bind.is_within(at));
+            match (self.enclosing(at), cover) {
+                (Some(_), Cover::Deny(_)) if opened_below => {
+                    self.gaps.push(ringfence_api::Gap {
+                        what: "filesystem.deny".into(),
+                        why: format!("something below {at} is opened, and a denied directory in an opened tree cannot be passed through yet"),
+                        hint: format!("deny what else is in {at} by name"),
+                    });
+                }
+                (Some(_), Cover::Deny(_)) => {
+                    self.steps.push(Step::Cover { path: at.clone(), cover: *cover });
+                    done = Some(at.clone());
+                }
+                (Some(Access::ReadWrite), _) => self.steps.push(Step::Cover { path: at.clone(), cover: *cover }),
+                (Some(Access::ReadOnly), _) => {}
+                (None, Cover::Deny(Kind::Directory)) if opened_below => self.steps.push(Step::Passage { path: at.clone() }),
+                (None, Cover::Deny(kind)) => {
+                    self.steps.push(Step::Denied { path: at.clone(), kind: *kind });
+                    done = Some(at.clone());
+                }
+                (None, Cover::ReadOnly) => {}
+            }
+        }
+    }
+
+    /// What stands behind the mounts.
+    fn walls(&mut self, support: &Support) {
+        self.steps.extend([Step::Seal, Step::Lock]);
+        if self.binds.values().any(|access| *access == Access::ReadWrite) {
+            let guards: Vec<Guard> = self.survey.guards.clone();
+            self.steps.push(Step::Guards(guards));
+        }
+        if support.landlock >= 2 {
+            self.steps.push(Step::Landlock { abi: support.landlock, writable: std::mem::take(&mut self.writable) });
+        }
+        self.steps.push(Step::Seccomp);
+    }
+}

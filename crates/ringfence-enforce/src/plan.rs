@@ -1,0 +1,208 @@
+//! The plan: what will be done to confine a command, as data.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use ringfence_api::Gap;
+use ringfence_policy::AbsPath;
+use serde::{Deserialize, Serialize};
+
+/// What will be enforced, step by step, and what cannot be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// What is done, in order.
+    pub steps: Vec<Step>,
+    /// What was asked for and cannot be done here.
+    pub gaps: Vec<Gap>,
+}
+
+impl Plan {
+    /// Who the command is.
+    pub fn identity(&self) -> Option<&Identity> {
+        self.steps.iter().find_map(|step| match step {
+            Step::Identity(identity) => Some(identity),
+            _ => None,
+        })
+    }
+}
+
+/// One thing that is done to confine a command.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Step {
+    /// Namespaces of its own, owned by a user namespace that only the warden is in.
+    Namespaces {
+        /// Whether the network is among them.
+        network: Network,
+    },
+    /// The identity inside is the user's own.
+    Identity(Identity),
+    /// A symbolic link.
+    Symlink {
+        /// Where.
+        path: AbsPath,
+        /// To what.
+        target: PathBuf,
+    },
+    /// A file that ringfence wrote.
+    File {
+        /// Where.
+        path: AbsPath,
+        /// What it says.
+        content: String,
+    },
+    /// An empty directory.
+    Directory {
+        /// Where.
+        path: AbsPath,
+    },
+    /// Something the host has, at the same path.
+    Bind {
+        /// Where.
+        path: AbsPath,
+        /// What may be done there.
+        access: Access,
+    },
+    /// A writable place private to the project.
+    Private {
+        /// Where it shows.
+        path: AbsPath,
+        /// Where it is kept.
+        store: AbsPath,
+        /// What shows through from the host.
+        beneath: Option<AbsPath>,
+    },
+    /// A writable place that ends with the sandbox.
+    Scratch {
+        /// Where.
+        path: AbsPath,
+    },
+    /// `/proc` with the sandbox's own processes.
+    Processes,
+    /// `/dev` with the few devices that programs need.
+    Devices,
+    /// A node of ours over something in an opened tree.
+    Cover {
+        /// Over what.
+        path: AbsPath,
+        /// What the cover does.
+        cover: Cover,
+    },
+    /// Something denied outside the opened trees: it is there and cannot be opened.
+    Denied {
+        /// Where.
+        path: AbsPath,
+        /// What stands there.
+        kind: Kind,
+    },
+    /// A denied directory through which something opened is reached: it cannot be listed.
+    Passage {
+        /// Where.
+        path: AbsPath,
+    },
+    /// The root itself becomes read-only.
+    Seal,
+    /// A second user namespace in which every mount is locked, without any capability.
+    Lock,
+    /// A second wall against writes, signals and abstract sockets.
+    Landlock {
+        /// Version of the kernel's interface.
+        abi: u32,
+        /// Where writing is allowed.
+        writable: Vec<AbsPath>,
+    },
+    /// Protected and denied names cannot be made although they are absent.
+    Guards(Vec<Guard>),
+    /// System calls that are refused.
+    Seccomp,
+}
+
+/// Whether a namespace is new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Network {
+    /// Loopback only.
+    Own,
+    /// The host's.
+    Host,
+}
+
+/// Who the command is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// User id, the same inside and outside.
+    pub uid: u32,
+    /// Group id, the same inside and outside.
+    pub gid: u32,
+}
+
+/// What may be done with a bound tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Access {
+    /// Read and execute.
+    ReadOnly,
+    /// Write as well.
+    ReadWrite,
+}
+
+/// What a cover does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Cover {
+    /// Nothing can be opened.
+    Deny(Kind),
+    /// It can be read, not written.
+    ReadOnly,
+}
+
+/// What kind of thing stands somewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Kind {
+    /// A directory.
+    Directory,
+    /// Anything else.
+    File,
+}
+
+/// A directory that was there when the sandbox was opened, and keeps its name: the
+/// protects of git hold in it, and it cannot be moved away and back.
+///
+/// Known by identity, not by path: a directory above it may be renamed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Guard {
+    /// Where it stood when the sandbox was opened.
+    pub path: AbsPath,
+    /// Device number.
+    pub device: u64,
+    /// Inode number.
+    pub inode: u64,
+}
+
+impl fmt::Display for Step {
+    /// One line for people.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Step::Namespaces { network: Network::Own } => f.write_str("isolate  mounts, processes, ipc, host name, cgroup, network"),
+            Step::Namespaces { network: Network::Host } => f.write_str("isolate  mounts, processes, ipc, host name, cgroup"),
+            Step::Identity(id) => write!(f, "run as   uid {} gid {}", id.uid, id.gid),
+            Step::Symlink { path, target } => write!(f, "link     {path} -> {}", target.display()),
+            Step::File { path, .. } => write!(f, "write    {path}"),
+            Step::Directory { path } => write!(f, "make     {path}"),
+            Step::Bind { path, access: Access::ReadOnly } => write!(f, "read     {path}"),
+            Step::Bind { path, access: Access::ReadWrite } => write!(f, "write    {path}"),
+            Step::Private { path, store, beneath: None } => write!(f, "private  {path} (kept in {store})"),
+            Step::Private { path, store, beneath: Some(_) } => write!(f, "private  {path} over the host's (kept in {store})"),
+            Step::Scratch { path } => write!(f, "scratch  {path}"),
+            Step::Processes => f.write_str("private  /proc"),
+            Step::Devices => f.write_str("private  /dev"),
+            Step::Cover { path, cover: Cover::Deny(_) } => write!(f, "deny     {path}"),
+            Step::Cover { path, cover: Cover::ReadOnly } => write!(f, "protect  {path}"),
+            Step::Denied { path, .. } => write!(f, "deny     {path}"),
+            Step::Passage { path } => write!(f, "pass     {path} (not listed)"),
+            Step::Seal => f.write_str("seal     everything else"),
+            Step::Lock => f.write_str("lock     mounts; drop every capability"),
+            Step::Landlock { abi, .. } => write!(f, "landlock no writes elsewhere, no signals or abstract sockets out (ABI {abi})"),
+            Step::Guards(guards) => {
+                write!(f, "guard    protected and denied names while absent; {} directories keep their names", guards.len())
+            }
+            Step::Seccomp => f.write_str("seccomp  refuse what a command does not need"),
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The seccomp filter: a table with a reason per line, and the assembler for it.
+
+mod bpf;
+pub mod calls;
+mod table;
+
+pub use bpf::{Action, Instruction};
+pub use table::{Entry, When, entries};
+
+use bpf::Assembler;
+use calls::Arch;
+
+/// What the filter depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Whether calls that make names are asked about.
+    pub guard: Guarded,
+    /// Whether `kill(0, …)` would reach processes outside.
+    pub group_signals: GroupSignals,
+}
+
+/// Whether calls that make names are asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guarded {
+    /// There is a writable tree of the host.
+    Yes,
+    /// There is none.
+    No,
+}
+
+/// Who keeps signals to the own process group inside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GroupSignals {
+    /// Landlock does.
+    Scoped,
+    /// Nobody: the call is refused.
+    Refused,
+}
+
+/// The filter as instructions for the kernel.
+pub fn filter(shape: Shape) -> Vec<Instruction> {
+    let mut assembler = Assembler::default();
+    for arch in Arch::NATIVE_FIRST {
+        assembler.architecture(*arch, &entries(*arch, shape));
+    }
+    assembler.finish()
+}

@@ -1,0 +1,205 @@
+//! The system calls that the filter names, by architecture.
+
+/// An architecture whose calls the filter knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arch {
+    /// 64-bit x86.
+    X86_64,
+    /// 32-bit x86, whose programs run on 64-bit kernels too.
+    X86,
+    /// 64-bit ARM.
+    Aarch64,
+}
+
+impl Arch {
+    /// The architectures whose programs run here.
+    #[cfg(target_arch = "x86_64")]
+    pub const NATIVE_FIRST: &[Arch] = &[Arch::X86_64, Arch::X86];
+    /// The architectures whose programs run here.
+    #[cfg(target_arch = "aarch64")]
+    pub const NATIVE_FIRST: &[Arch] = &[Arch::Aarch64];
+
+    /// The kernel's word for it (`AUDIT_ARCH_…`).
+    pub fn audit(self) -> u32 {
+        match self {
+            Arch::X86_64 => 0xc000_003e,
+            Arch::X86 => 0x4000_0003,
+            Arch::Aarch64 => 0xc000_00b7,
+        }
+    }
+
+    /// The architecture the kernel calls by this word.
+    pub fn from_audit(word: u32) -> Option<Arch> {
+        [Arch::X86_64, Arch::X86, Arch::Aarch64].into_iter().find(|arch| arch.audit() == word)
+    }
+}
+
+macro_rules! calls {
+    ($($name:ident $x86_64:tt $x86:tt $aarch64:tt)*) => {
+        /// A system call.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[expect(missing_docs, reason = "each is the call of that name")]
+        pub enum Call { $($name),* }
+
+        const TABLE: &[(Call, Option<u32>, Option<u32>, Option<u32>)] = &[
+            $((Call::$name, calls!(@ $x86_64), calls!(@ $x86), calls!(@ $aarch64)),)*
+        ];
+    };
+    (@ _) => { None };
+    (@ $number:literal) => { Some($number) };
+}
+
+impl Call {
+    /// Its number; `None` where the architecture does not have it.
+    pub fn number(self, arch: Arch) -> Option<u32> {
+        let (_, x86_64, x86, aarch64) = TABLE.iter().find(|row| row.0 == self)?;
+        match arch {
+            Arch::X86_64 => *x86_64,
+            Arch::X86 => *x86,
+            Arch::Aarch64 => *aarch64,
+        }
+    }
+
+    /// The call of this number.
+    pub fn from_number(arch: Arch, number: u32) -> Option<Call> {
+        TABLE.iter().map(|row| row.0).find(|call| call.number(arch) == Some(number))
+    }
+}
+
+calls! {
+    Open               2    5    _
+    Creat             85    8    _
+    Openat           257  295   56
+    Openat2          437  437  437
+    Mkdir             83   39    _
+    Mkdirat          258  296   34
+    Mknod            133   14    _
+    Mknodat          259  297   33
+    Symlink           88   83    _
+    Symlinkat        266  304   36
+    Link              86    9    _
+    Linkat           265  303   37
+    Rename            82   38    _
+    Renameat         264  302   38
+    Renameat2        316  353  276
+    Bind              49  361  200
+    Umask             95   60  166
+    Socketcall         _  102    _
+    Socket            41  359  198
+    Socketpair        53  360  199
+    Clone             56  120  220
+    Clone3           435  435  435
+    Unshare          272  310   97
+    Setns            308  346  268
+    Mount            165   21   40
+    Umount             _   22    _
+    Umount2          166   52   39
+    PivotRoot        155  217   41
+    Chroot           161   61   51
+    OpenTree         428  428  428
+    MoveMount        429  429  429
+    Fsopen           430  430  430
+    Fsconfig         431  431  431
+    Fsmount          432  432  432
+    Fspick           433  433  433
+    MountSetattr     442  442  442
+    OpenTreeAttr     467  467  467
+    Keyctl           250  288  219
+    AddKey           248  286  217
+    RequestKey       249  287  218
+    Bpf              321  357  280
+    PerfEventOpen    298  336  241
+    Userfaultfd      323  374  282
+    IoUringSetup     425  425  425
+    IoUringEnter     426  426  426
+    IoUringRegister  427  427  427
+    KexecLoad        246  283  104
+    KexecFileLoad    320    _  294
+    Reboot           169   88  142
+    Swapon           167   87  224
+    Swapoff          168  115  225
+    InitModule       175  128  105
+    FinitModule      313  350  273
+    DeleteModule     176  129  106
+    Iopl             172  110    _
+    Ioperm           173  101    _
+    Acct             163   51   89
+    Settimeofday     164   79  170
+    ClockSettime     227  264  112
+    ClockSettime64     _  404    _
+    Stime              _   25    _
+    Quotactl         179  131   60
+    QuotactlFd       443  443  443
+    OpenByHandleAt   304  342  265
+    FanotifyInit     300  338  262
+    LookupDcookie    212  253   18
+    Nfsservctl       180  169   42
+    Uselib           134   86    _
+    Sysfs            139  135    _
+    SysctlOld        156  149    _
+    Syslog           103  103  116
+    Vhangup          153  111   58
+    Ioctl             16   54   29
+    Kill              62   37  129
+    Vm86               _  166    _
+    Vm86old            _  113    _
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Arch, Call};
+
+    #[track_caller]
+    fn check(call: Call, expect: libc::c_long) {
+        let arch = Arch::NATIVE_FIRST[0];
+        assert_eq!(call.number(arch), Some(expect as u32), "{call:?}");
+        assert_eq!(Call::from_number(arch, expect as u32), Some(call));
+    }
+
+    #[test]
+    fn native_numbers_are_those_of_the_c_library() {
+        check(Call::Openat, libc::SYS_openat);
+        check(Call::Openat2, libc::SYS_openat2);
+        check(Call::Mkdirat, libc::SYS_mkdirat);
+        check(Call::Mknodat, libc::SYS_mknodat);
+        check(Call::Symlinkat, libc::SYS_symlinkat);
+        check(Call::Linkat, libc::SYS_linkat);
+        check(Call::Renameat2, libc::SYS_renameat2);
+        check(Call::Bind, libc::SYS_bind);
+        check(Call::Umask, libc::SYS_umask);
+        check(Call::Socket, libc::SYS_socket);
+        check(Call::Clone, libc::SYS_clone);
+        check(Call::Clone3, libc::SYS_clone3);
+        check(Call::Unshare, libc::SYS_unshare);
+        check(Call::Setns, libc::SYS_setns);
+        check(Call::Mount, libc::SYS_mount);
+        check(Call::Umount2, libc::SYS_umount2);
+        check(Call::PivotRoot, libc::SYS_pivot_root);
+        check(Call::OpenTree, libc::SYS_open_tree);
+        check(Call::MountSetattr, libc::SYS_mount_setattr);
+        check(Call::Keyctl, libc::SYS_keyctl);
+        check(Call::Bpf, libc::SYS_bpf);
+        check(Call::PerfEventOpen, libc::SYS_perf_event_open);
+        check(Call::Userfaultfd, libc::SYS_userfaultfd);
+        check(Call::IoUringSetup, libc::SYS_io_uring_setup);
+        check(Call::KexecLoad, libc::SYS_kexec_load);
+        check(Call::OpenByHandleAt, libc::SYS_open_by_handle_at);
+        check(Call::FanotifyInit, libc::SYS_fanotify_init);
+        check(Call::Syslog, libc::SYS_syslog);
+        check(Call::Ioctl, libc::SYS_ioctl);
+        check(Call::Kill, libc::SYS_kill);
+        check(Call::Quotactl, libc::SYS_quotactl);
+        check(Call::Reboot, libc::SYS_reboot);
+    }
+
+    #[test]
+    fn no_number_stands_twice() {
+        for arch in [Arch::X86_64, Arch::X86, Arch::Aarch64] {
+            let mut numbers: Vec<u32> = super::TABLE.iter().filter_map(|row| row.0.number(arch)).collect();
+            let all = numbers.len();
+            numbers.sort_unstable();
+            numbers.dedup();
+            assert_eq!(numbers.len(), all, "{arch:?}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What is refused, and why. Whatever does not stand here goes through: the walls are the
+//! namespaces and mounts; this table takes away what could be used to attack them.
+
+use super::bpf::Action;
+use super::calls::{Arch, Call};
+use super::{GroupSignals, Guarded, Shape};
+
+/// One line: under this condition, this call is treated so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// Number of the call.
+    pub call: u32,
+    /// Under which condition.
+    pub when: When,
+    /// What happens.
+    pub action: Action,
+    /// Why.
+    pub reason: &'static str,
+}
+
+/// A condition on the arguments, each compared as 32 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// Without condition.
+    Always,
+    /// The argument is this.
+    Equals(u8, u32),
+    /// The argument has one of these bits.
+    AnyBit(u8, u32),
+    /// The argument under the mask is this.
+    MaskedEquals(u8, u32, u32),
+    /// The argument is none of these.
+    NoneOf(u8, &'static [u32]),
+    /// The first argument is its value and the second is not its value.
+    Both((u8, u32), (u8, u32)),
+}
+
+const PERM: Action = Action::Errno(libc::EPERM as u16);
+const NONE: Action = Action::Errno(libc::ENOSYS as u16);
+const NO_FAMILY: Action = Action::Errno(libc::EAFNOSUPPORT as u16);
+const CREATE: u32 = libc::O_CREAT as u32;
+
+/// Bits of `clone` and `unshare` that make namespaces.
+const NEW_NAMESPACES: u32 = 0x7e02_0000;
+
+type Line = (Call, When, Action, &'static str);
+
+/// Always refused.
+const REFUSED: &[Line] = &[
+    // Namespaces and mounts: the sandbox is made of them.
+    (Call::Unshare, When::AnyBit(0, NEW_NAMESPACES | 0x80), PERM, "a user namespace gives every capability inside it, and with them most of the kernel's attack surface"),
+    (Call::Clone, When::AnyBit(0, NEW_NAMESPACES), PERM, "the same by another door"),
+    (Call::Clone3, When::Always, NONE, "its flags stand in memory where a filter cannot see them; the C library falls back to clone"),
+    (Call::Setns, When::Always, PERM, "enters namespaces"),
+    (Call::Mount, When::Always, PERM, "changes what stands where"),
+    (Call::Umount, When::Always, PERM, "takes covers off"),
+    (Call::Umount2, When::Always, PERM, "takes covers off"),
+    (Call::PivotRoot, When::Always, PERM, "changes the root"),
+    (Call::Chroot, When::Always, PERM, "changes the root"),
+    (Call::OpenTree, When::Always, PERM, "copies mounts without their covers"),
+    (Call::OpenTreeAttr, When::Always, PERM, "copies mounts without their covers"),
+    (Call::MoveMount, When::Always, PERM, "moves covers away"),
+    (Call::Fsopen, When::Always, PERM, "makes file systems"),
+    (Call::Fsconfig, When::Always, PERM, "makes file systems"),
+    (Call::Fsmount, When::Always, PERM, "makes mounts"),
+    (Call::Fspick, When::Always, PERM, "reconfigures file systems"),
+    (Call::MountSetattr, When::Always, PERM, "makes mounts writable"),
+    // Ways around what is checked by path or by call.
+    (Call::OpenByHandleAt, When::Always, PERM, "opens files without a path (the shocker escape)"),
+    (Call::IoUringSetup, When::Always, NONE, "carries out calls that no filter sees"),
+    (Call::IoUringEnter, When::Always, NONE, "carries out calls that no filter sees"),
+    (Call::IoUringRegister, When::Always, NONE, "carries out calls that no filter sees"),
+    (Call::Openat2, When::Always, NONE, "its flags stand in memory; callers fall back to openat"),
+    // Keys of the host's sessions.
+    (Call::Keyctl, When::Always, PERM, "the kernel's keyrings are not in a namespace"),
+    (Call::AddKey, When::Always, PERM, "the kernel's keyrings are not in a namespace"),
+    (Call::RequestKey, When::Always, PERM, "runs a program of the host to find a key"),
+    // Attack surface that a command does not need.
+    (Call::Bpf, When::Always, PERM, "loads code into the kernel"),
+    (Call::PerfEventOpen, When::Always, PERM, "sees what others do, and was often broken"),
+    (Call::Userfaultfd, When::Always, PERM, "stops the kernel in the middle: the tool of races"),
+    (Call::FanotifyInit, When::Always, PERM, "watches whole file systems"),
+    (Call::KexecLoad, When::Always, PERM, "replaces the kernel"),
+    (Call::KexecFileLoad, When::Always, PERM, "replaces the kernel"),
+    (Call::InitModule, When::Always, PERM, "loads code into the kernel"),
+    (Call::FinitModule, When::Always, PERM, "loads code into the kernel"),
+    (Call::DeleteModule, When::Always, PERM, "takes code out of the kernel"),
+    (Call::Reboot, When::Always, PERM, "ends the machine"),
+    (Call::Swapon, When::Always, PERM, "changes the machine's memory"),
+    (Call::Swapoff, When::Always, PERM, "changes the machine's memory"),
+    (Call::Iopl, When::Always, PERM, "speaks to devices directly"),
+    (Call::Ioperm, When::Always, PERM, "speaks to devices directly"),
+    (Call::Acct, When::Always, PERM, "records all processes of the machine"),
+    (Call::Settimeofday, When::Always, PERM, "changes the machine's clock"),
+    (Call::ClockSettime, When::Always, PERM, "changes the machine's clock"),
+    (Call::ClockSettime64, When::Always, PERM, "changes the machine's clock"),
+    (Call::Stime, When::Always, PERM, "changes the machine's clock"),
+    (Call::Quotactl, When::Always, PERM, "administers disks"),
+    (Call::QuotactlFd, When::Always, PERM, "administers disks"),
+    (Call::LookupDcookie, When::Always, PERM, "a profiler's leftover"),
+    (Call::Nfsservctl, When::Always, NONE, "gone since Linux 3.1"),
+    (Call::Uselib, When::Always, NONE, "gone from use since libc 5"),
+    (Call::Sysfs, When::Always, NONE, "gone from use"),
+    (Call::SysctlOld, When::Always, NONE, "gone since Linux 5.5"),
+    (Call::Syslog, When::Always, PERM, "the kernel's log tells addresses and others' doings"),
+    (Call::Vhangup, When::Always, PERM, "hangs up the terminal"),
+    (Call::Vm86, When::Always, PERM, "a mode of the processor that nothing needs"),
+    (Call::Vm86old, When::Always, PERM, "a mode of the processor that nothing needs"),
+    // The terminal is shared with the person.
+    (Call::Ioctl, When::Equals(1, 0x5412), PERM, "TIOCSTI types into the person's terminal (CVE-2017-5226)"),
+    (Call::Ioctl, When::Equals(1, 0x541c), PERM, "TIOCLINUX pastes into the person's console"),
+    (Call::Ioctl, When::Equals(1, 0x541d), PERM, "TIOCCONS takes the console's output"),
+    (Call::Ioctl, When::Equals(1, 0x5423), PERM, "TIOCSETD loads line disciplines into the kernel"),
+    // Sockets: those that live in the network namespace, and netlink to ask about it.
+    (Call::Socket, When::NoneOf(0, &[1, 2, 10, 16]), NO_FAMILY, "families such as vsock and alg are in no namespace, or only attack surface"),
+    (Call::Socket, When::Both((0, 16), (2, 0)), PERM, "of netlink, only routes may be asked about"),
+    (Call::Socket, When::MaskedEquals(1, 0xff, 10), PERM, "packet sockets of old"),
+    (Call::Socketpair, When::NoneOf(0, &[1]), NO_FAMILY, "only unix sockets come in pairs"),
+    (Call::Socketcall, When::Equals(0, 1), Action::Notify, "the family stands in memory: the usher reads it and makes the socket"),
+];
+
+/// Calls that make names: asked about while a tree of the host is writable.
+const ASKED: &[Line] = &[
+    (Call::Open, When::AnyBit(1, CREATE), Action::Notify, "makes a name"),
+    (Call::Creat, When::Always, Action::Notify, "makes a name"),
+    (Call::Openat, When::AnyBit(2, CREATE), Action::Notify, "makes a name"),
+    (Call::Mkdir, When::Always, Action::Notify, "makes a name"),
+    (Call::Mkdirat, When::Always, Action::Notify, "makes a name"),
+    (Call::Mknod, When::Always, Action::Notify, "makes a name"),
+    (Call::Mknodat, When::Always, Action::Notify, "makes a name"),
+    (Call::Symlink, When::Always, Action::Notify, "makes a name"),
+    (Call::Symlinkat, When::Always, Action::Notify, "makes a name"),
+    (Call::Link, When::Always, Action::Notify, "makes a name"),
+    (Call::Linkat, When::Always, Action::Notify, "makes a name"),
+    (Call::Rename, When::Always, Action::Notify, "makes a name"),
+    (Call::Renameat, When::Always, Action::Notify, "makes a name"),
+    (Call::Renameat2, When::Always, Action::Notify, "makes a name"),
+    (Call::Bind, When::Always, Action::Notify, "a unix socket is a name"),
+    (Call::Socketcall, When::Equals(0, 2), Action::Notify, "bind of 32-bit programs"),
+    (Call::Umask, When::Always, Action::Notify, "the usher makes files with the caller's mask"),
+];
+
+/// Without Landlock's scope, the own process group reaches out of the sandbox.
+const GROUP_SIGNALS: &[Line] =
+    &[(Call::Kill, When::Equals(0, 0), PERM, "the process group may have members outside")];
+
+/// The table for one architecture.
+pub fn entries(arch: Arch, shape: Shape) -> Vec<Entry> {
+    let guard = if shape.guard == Guarded::Yes { ASKED } else { &[] };
+    let signals = if shape.group_signals == GroupSignals::Refused { GROUP_SIGNALS } else { &[] };
+    REFUSED
+        .iter()
+        .chain(guard)
+        .chain(signals)
+        .filter_map(|(call, when, action, reason)| {
+            let call = call.number(arch)?;
+            Some(Entry { call, when: *when, action: *action, reason })
+        })
+        .collect()
+}

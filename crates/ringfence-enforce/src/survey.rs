@@ -1,0 +1,195 @@
+//! What of the policy is there: which rules have something to stand on, and which files
+//! in the opened trees a pattern catches.
+//!
+//! Reads the host and changes nothing. What appears after the survey is the guards' and
+//! the covers' business.
+
+mod git;
+mod links;
+mod walk;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::PathBuf;
+
+use ringfence_policy::{AbsPath, Effect, Grants, NameIndex, Rule};
+
+use crate::plan::{Cover, Guard, Kind};
+use links::Links;
+use walk::Walk;
+
+/// What was found on the host.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Survey {
+    /// Where each rule's root leads; roots that are missing are not listed.
+    pub found: BTreeMap<AbsPath, Found>,
+    /// What must be covered in the opened trees.
+    pub covers: BTreeMap<AbsPath, Cover>,
+    /// Directories that keep their names and in which protects hold by identity.
+    pub guards: Vec<Guard>,
+    /// How many directories were looked through.
+    pub directories: usize,
+}
+
+/// Where a path leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// Symbolic links on the way, outermost first.
+    pub links: Vec<(AbsPath, PathBuf)>,
+    /// The path without symbolic links.
+    pub real: AbsPath,
+    /// What stands there.
+    pub kind: Kind,
+}
+
+/// Files with several names, by device and inode: what covers one name must cover all.
+type Linked = BTreeMap<(u64, u64), Cover>;
+
+/// Looks at the host through the eyes of `grants`.
+pub fn survey(grants: &Grants) -> Survey {
+    let mut links = Links::default();
+    let mut survey = Survey::default();
+    for rule in &grants.rules {
+        if !survey.found.contains_key(&rule.root)
+            && let Some(found) = links.follow(&rule.root)
+        {
+            survey.found.insert(rule.root.clone(), found);
+        }
+    }
+    let mut linked = Linked::new();
+    for rule in &grants.rules {
+        survey.rule(rule, grants, &mut linked);
+    }
+    survey.trees(grants, linked);
+    survey
+}
+
+impl Survey {
+    /// Covers and pins that follow from a rule on a path.
+    fn rule(&mut self, rule: &Rule, grants: &Grants, linked: &mut Linked) {
+        let Some(found) = self.found.get(&rule.root) else { return };
+        let (real, kind) = (found.real.clone(), found.kind);
+        match rule.effect {
+            Effect::Deny => {
+                note_linked(&real, kind, linked);
+                if grants.verdict(&real, ringfence_policy::Access::Read) == ringfence_policy::Verdict::Denied {
+                    self.covers.insert(real.clone(), Cover::Deny(kind));
+                }
+            }
+            Effect::Protect => {
+                self.covers.entry(real.clone()).or_insert(Cover::ReadOnly);
+            }
+            Effect::Read | Effect::Write | Effect::Private { .. } => return,
+        }
+        self.pin_ancestors(&real, grants);
+    }
+
+    /// A directory between a writable root and a rule keeps its name: moved away and back
+    /// again, it would bring along what was made in it meanwhile.
+    fn pin_ancestors(&mut self, path: &AbsPath, grants: &Grants) {
+        let Some(root) = writable_root(path, grants) else { return };
+        for above in path.ancestors().skip(1).take_while(|above| *above != root && above.is_within(&root)) {
+            self.pin(&above);
+        }
+    }
+
+    fn pin(&mut self, path: &AbsPath) {
+        if self.guards.iter().any(|guard| guard.path == *path) {
+            return;
+        }
+        if let Ok(metadata) = fs::symlink_metadata(path.as_path()) {
+            self.guards.push(Guard { path: path.clone(), device: metadata.dev(), inode: metadata.ino() });
+        }
+    }
+
+    /// Walks the trees in which patterns hold.
+    fn trees(&mut self, grants: &Grants, mut linked: Linked) {
+        let roots: Vec<AbsPath> = grants
+            .rules
+            .iter()
+            .filter(|rule| rule.opens() && rule.patterns_hold() && !matches!(rule.effect, Effect::Private { .. }))
+            .filter_map(|rule| self.found.get(&rule.root))
+            .map(|found| found.real.clone())
+            .collect();
+        let roots = outermost(roots);
+        let index = NameIndex::new(grants);
+        let walk = Walk::new(grants, &index).run(&roots);
+        self.directories = walk.directories;
+        for entry in walk.caught {
+            if entry.links > 1 {
+                linked.insert((entry.device, entry.inode), entry.cover);
+            }
+            self.covers.insert(entry.path, entry.cover);
+        }
+        for directory in &walk.repositories {
+            git::survey(directory, self);
+        }
+        for root in &roots {
+            if root.as_path().join("HEAD").is_file() && root.as_path().join("objects").is_dir() {
+                git::survey(root, self);
+            }
+        }
+        if !linked.is_empty() {
+            for (path, cover) in walk::aliases(&roots, &linked, &self.covers) {
+                self.covers.insert(path, cover);
+            }
+        }
+    }
+}
+
+/// The roots that are not within another one.
+fn outermost(mut roots: Vec<AbsPath>) -> Vec<AbsPath> {
+    roots.sort();
+    let mut kept: Vec<AbsPath> = Vec::new();
+    for root in roots {
+        if !kept.iter().any(|above| root.is_within(above)) {
+            kept.push(root);
+        }
+    }
+    kept
+}
+
+/// The deepest writable root that `path` stands in.
+fn writable_root(path: &AbsPath, grants: &Grants) -> Option<AbsPath> {
+    grants
+        .rules
+        .iter()
+        .filter(|rule| rule.effect == Effect::Write && path.is_within(&rule.root))
+        .map(|rule| rule.root.clone())
+        .max_by_key(AbsPath::depth)
+}
+
+/// Remembers denied files that have other names: a hard link in the workspace would open them.
+fn note_linked(path: &AbsPath, kind: Kind, linked: &mut Linked) {
+    const ENOUGH: usize = 512;
+    let mut note = |metadata: fs::Metadata| {
+        if metadata.is_file() && metadata.nlink() > 1 {
+            linked.insert((metadata.dev(), metadata.ino()), Cover::Deny(Kind::File));
+        }
+    };
+    match kind {
+        Kind::File => {
+            if let Ok(metadata) = fs::symlink_metadata(path.as_path()) {
+                note(metadata);
+            }
+        }
+        Kind::Directory => {
+            for entry in fs::read_dir(path.as_path()).into_iter().flatten().flatten().take(ENOUGH) {
+                if let Ok(metadata) = entry.metadata() {
+                    note(metadata);
+                }
+            }
+        }
+    }
+}
+
+/// What kind of thing this is, for the purpose of covering it.
+fn kind_of(file_type: fs::FileType) -> Kind {
+    if file_type.is_dir() { Kind::Directory } else { Kind::File }
+}
+
+/// A socket in an opened tree belongs to a process of the host.
+fn is_socket(file_type: fs::FileType) -> bool {
+    file_type.is_socket()
+}

@@ -1,0 +1,88 @@
+//! Following symbolic links one by one, so that each can be made again inside.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use ringfence_policy::AbsPath;
+
+use super::{Found, kind_of};
+
+/// What stands at paths that were looked at before: rules share their upper directories.
+#[derive(Default)]
+pub(super) struct Links {
+    seen: BTreeMap<AbsPath, Option<Node>>,
+}
+
+#[derive(Clone)]
+enum Node {
+    Link(PathBuf),
+    Other(fs::FileType),
+}
+
+impl Links {
+    /// Where `path` leads; `None` if it leads nowhere.
+    pub(super) fn follow(&mut self, path: &AbsPath) -> Option<Found> {
+        const ENOUGH: usize = 40;
+        let mut links = Vec::new();
+        let mut real = AbsPath::root();
+        let mut rest: VecDeque<OsString> = parts(path.as_path());
+        let mut kind = crate::plan::Kind::Directory;
+        while let Some(name) = rest.pop_front() {
+            if name == ".." {
+                real = real.parent().unwrap_or_else(AbsPath::root);
+                continue;
+            }
+            let next = real.join(&name);
+            match self.look(&next)? {
+                Node::Link(target) => {
+                    if links.len() == ENOUGH {
+                        return None;
+                    }
+                    if target.is_absolute() {
+                        real = AbsPath::root();
+                    }
+                    for part in parts(&target).into_iter().rev() {
+                        rest.push_front(part);
+                    }
+                    links.push((next, target));
+                }
+                Node::Other(file_type) => {
+                    kind = kind_of(file_type);
+                    real = next;
+                }
+            }
+        }
+        Some(Found { links, real, kind })
+    }
+
+    fn look(&mut self, path: &AbsPath) -> Option<Node> {
+        if let Some(known) = self.seen.get(path) {
+            return known.clone();
+        }
+        // Where the directory above is missing there is nothing to ask the kernel about.
+        let node = match path.parent().and_then(|above| self.seen.get(&above)) {
+            Some(None) => None,
+            _ => fs::symlink_metadata(path.as_path()).ok().and_then(|metadata| {
+                if metadata.is_symlink() {
+                    fs::read_link(path.as_path()).ok().map(Node::Link)
+                } else {
+                    Some(Node::Other(metadata.file_type()))
+                }
+            }),
+        };
+        self.seen.insert(path.clone(), node.clone());
+        node
+    }
+}
+
+fn parts(path: &Path) -> VecDeque<OsString> {
+    path.components()
+        .filter_map(|component| match component {
+            Component::Normal(name) => Some(name.to_os_string()),
+            Component::ParentDir => Some("..".into()),
+            _ => None,
+        })
+        .collect()
+}

@@ -1,0 +1,194 @@
+//! The walk through the opened trees: parallel once a tree proves large.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::{DirEntryExt, MetadataExt};
+use std::sync::{Condvar, Mutex};
+use std::thread;
+
+use ringfence_policy::{Access, AbsPath, Effect, Grants, NameIndex, Source, Verdict};
+
+use super::{Linked, is_socket, kind_of};
+use crate::plan::{Cover, Kind};
+
+/// What a walk found.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) caught: Vec<Caught>,
+    /// Everything named `.git`.
+    pub(super) repositories: Vec<AbsPath>,
+    pub(super) directories: usize,
+}
+
+/// An entry that must be covered.
+pub(super) struct Caught {
+    pub(super) path: AbsPath,
+    pub(super) cover: Cover,
+    pub(super) device: u64,
+    pub(super) inode: u64,
+    pub(super) links: u64,
+}
+
+pub(super) struct Walk<'a> {
+    grants: &'a Grants,
+    index: &'a NameIndex,
+    skipped: BTreeSet<OsString>,
+}
+
+/// Directories that wait, and how many threads are in the middle of one.
+struct Queue {
+    waiting: Vec<AbsPath>,
+    busy: usize,
+}
+
+impl<'a> Walk<'a> {
+    pub(super) fn new(grants: &'a Grants, index: &'a NameIndex) -> Self {
+        Self { grants, index, skipped: skipped(grants) }
+    }
+
+    pub(super) fn run(&self, roots: &[AbsPath]) -> Found {
+        // Most projects are small: threads are started for those that are not.
+        const SMALL: usize = 64;
+        let mut found = Found::default();
+        let mut waiting: Vec<AbsPath> = roots.to_vec();
+        while found.directories < SMALL {
+            let Some(directory) = waiting.pop() else { return found };
+            self.directory(&directory, &mut found, &mut waiting);
+        }
+        let queue = Mutex::new(Queue { waiting, busy: 0 });
+        let changed = Condvar::new();
+        let threads = thread::available_parallelism().map_or(1, |n| n.get().min(8));
+        let parts = thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| self.work(&queue, &changed))).collect();
+            workers.into_iter().map(|worker| worker.join().expect("a walker does not panic")).collect::<Vec<_>>()
+        });
+        for part in parts {
+            found.caught.extend(part.caught);
+            found.repositories.extend(part.repositories);
+            found.directories += part.directories;
+        }
+        found
+    }
+
+    fn work(&self, queue: &Mutex<Queue>, changed: &Condvar) -> Found {
+        let mut found = Found::default();
+        let mut below = Vec::new();
+        let mut state = queue.lock().expect("no walker panics with the queue");
+        loop {
+            if let Some(directory) = state.waiting.pop() {
+                state.busy += 1;
+                drop(state);
+                self.directory(&directory, &mut found, &mut below);
+                state = queue.lock().expect("no walker panics with the queue");
+                state.busy -= 1;
+                state.waiting.append(&mut below);
+                changed.notify_all();
+            } else if state.busy == 0 {
+                return found;
+            } else {
+                state = changed.wait(state).expect("no walker panics with the queue");
+            }
+        }
+    }
+
+    fn directory(&self, directory: &AbsPath, found: &mut Found, below: &mut Vec<AbsPath>) {
+        found.directories += 1;
+        let Ok(entries) = fs::read_dir(directory.as_path()) else { return };
+        for entry in entries.flatten() {
+            let (name, Ok(file_type)) = (entry.file_name(), entry.file_type()) else { continue };
+            if name == ".git" {
+                found.repositories.push(directory.join(&name));
+                continue;
+            }
+            let interesting = self.index.interesting(&name);
+            if interesting || is_socket(file_type) {
+                let path = directory.join(&name);
+                if let Some(cover) = self.cover(&path, file_type) {
+                    self.catch(&path, file_type, cover, found);
+                    if matches!(cover, Cover::Deny(_)) {
+                        continue;
+                    }
+                }
+            }
+            if file_type.is_dir() && !self.skipped.contains(&name) {
+                below.push(directory.join(&name));
+            }
+        }
+    }
+
+    fn cover(&self, path: &AbsPath, file_type: fs::FileType) -> Option<Cover> {
+        if self.grants.verdict(path, Access::Read) == Verdict::Denied {
+            return Some(Cover::Deny(kind_of(file_type)));
+        }
+        if is_socket(file_type) && !self.grants.network.unix_sockets.contains(path) {
+            return Some(Cover::Deny(Kind::File));
+        }
+        let writable = self.grants.opener(path).is_some_and(|rule| rule.effect != Effect::Read);
+        (writable && self.grants.verdict(path, Access::Write) == Verdict::ReadOnly).then_some(Cover::ReadOnly)
+    }
+
+    fn catch(&self, path: &AbsPath, file_type: fs::FileType, cover: Cover, found: &mut Found) {
+        // Nothing can be mounted on a link itself: what it leads to is what must be covered.
+        let path = if file_type.is_symlink() {
+            let Some(real) = fs::canonicalize(path.as_path()).ok().and_then(AbsPath::new) else { return };
+            real
+        } else {
+            path.clone()
+        };
+        let Ok(metadata) = fs::symlink_metadata(path.as_path()) else { return };
+        let cover = match cover {
+            Cover::Deny(_) => Cover::Deny(kind_of(metadata.file_type())),
+            other => other,
+        };
+        if self.grants.verdict(&path, Access::Read) == Verdict::Absent {
+            return;
+        }
+        let links = if metadata.is_file() { metadata.nlink() } else { 1 };
+        found.caught.push(Caught { path, cover, device: metadata.dev(), inode: metadata.ino(), links });
+    }
+}
+
+/// Names of directories in which no pattern holds, so that nobody need look into them.
+///
+/// The built-in exceptions say so of vendored trees, but only for the built-in patterns.
+fn skipped(grants: &Grants) -> BTreeSet<OsString> {
+    if grants.patterns.iter().any(|pattern| pattern.origin.source != Source::BuiltIn) {
+        return BTreeSet::new();
+    }
+    grants
+        .exceptions
+        .iter()
+        .filter(|exception| exception.origin.source == Source::BuiltIn)
+        .filter_map(|exception| exception.glob.text().strip_prefix("**/")?.strip_suffix("/**"))
+        .filter(|name| !name.contains(['/', '*', '?', '[', '{']))
+        .map(OsString::from)
+        .collect()
+}
+
+/// Other names of the same files: a hard link is the file itself.
+pub(super) fn aliases(
+    roots: &[AbsPath],
+    linked: &Linked,
+    covers: &BTreeMap<AbsPath, Cover>,
+) -> Vec<(AbsPath, Cover)> {
+    let mut found = Vec::new();
+    let mut waiting: Vec<AbsPath> = roots.to_vec();
+    let numbers: BTreeSet<u64> = linked.keys().map(|(_, inode)| *inode).collect();
+    while let Some(directory) = waiting.pop() {
+        for entry in fs::read_dir(directory.as_path()).into_iter().flatten().flatten() {
+            let Ok(file_type) = entry.file_type() else { continue };
+            let path = directory.join(entry.file_name());
+            if file_type.is_dir() {
+                waiting.push(path);
+            } else if numbers.contains(&entry.ino())
+                && !covers.contains_key(&path)
+                && let Ok(metadata) = entry.metadata()
+                && let Some(cover) = linked.get(&(metadata.dev(), metadata.ino()))
+            {
+                found.push((path, *cover));
+            }
+        }
+    }
+    found
+}

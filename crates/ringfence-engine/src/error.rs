@@ -1,0 +1,72 @@
+//! What can go wrong between a door and a place.
+
+use std::io;
+
+use ringfence_api::Gap;
+use ringfence_policy::{AbsPath, PolicyError};
+use ringfence_provider::ProviderError;
+
+/// Why a command was not run.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// A policy is wrong.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// A policy file is there and cannot be read.
+    #[error("cannot read {file}")]
+    Unreadable {
+        /// The file.
+        file: AbsPath,
+        /// Why.
+        source: io::Error,
+    },
+    /// Something about the machine or the user could not be found out.
+    #[error("cannot find {what}")]
+    Surroundings {
+        /// What was looked for.
+        what: &'static str,
+        /// Why it was not found.
+        source: io::Error,
+    },
+    /// The policy asks for what cannot be enforced.
+    #[error("the policy asks for what cannot be enforced here: {}", gaps.iter().map(|gap| gap.what.as_str()).collect::<Vec<_>>().join(", "))]
+    Gaps {
+        /// What and why.
+        gaps: Vec<Gap>,
+    },
+    /// The place could not run it.
+    #[error(transparent)]
+    Provider(#[from] ProviderError),
+}
+
+impl EngineError {
+    /// A stable word for it.
+    pub fn code(&self) -> &'static str {
+        match self {
+            EngineError::Policy(error) => error.code(),
+            EngineError::Unreadable { .. } => "policy-unreadable",
+            EngineError::Surroundings { .. } => "surroundings",
+            EngineError::Gaps { .. } => "gap",
+            EngineError::Provider(error) => error.code(),
+        }
+    }
+
+    /// What to type next.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            EngineError::Policy(error) => error.hint(),
+            EngineError::Unreadable { .. } => Some("make the file readable, or remove it".into()),
+            EngineError::Surroundings { .. } => Some("set HOME to a directory that exists".into()),
+            EngineError::Gaps { .. } => Some("`--on-gap run` runs all the same, and says what was not enforced".into()),
+            EngineError::Provider(error) => error.hint(),
+        }
+    }
+
+    /// The exit status of the command line.
+    pub fn status(&self) -> i32 {
+        match self {
+            EngineError::Provider(error) => error.status(),
+            _ => 125,
+        }
+    }
+}

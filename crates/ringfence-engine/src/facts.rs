@@ -1,0 +1,183 @@
+//! The machine, the user and the project, as far as a policy has to know them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ringfence_enforce::Person;
+use ringfence_policy::presets::PROBES;
+use ringfence_policy::{AbsPath, Facts, GitLayout, Grants, NetworkMode};
+
+use crate::{EngineError, gitconfig};
+
+/// What was found around a command.
+#[derive(Debug, Clone)]
+pub struct Surroundings {
+    /// What the policy is resolved against.
+    pub facts: Facts,
+    /// All variables of the caller.
+    pub variables: Vec<(OsString, OsString)>,
+    shell: String,
+}
+
+impl Surroundings {
+    /// Who the command is, in the files that are written for it.
+    pub fn person(&self, grants: &Grants) -> Person {
+        let resolver = (grants.network.mode == NetworkMode::Full).then(|| fs::read_to_string("/etc/resolv.conf").unwrap_or_default());
+        Person {
+            user: self.facts.user.clone(),
+            shell: self.shell.clone(),
+            resolver,
+            git_config: gitconfig::shown(&self.facts.home, &self.facts.variables),
+        }
+    }
+}
+
+/// Looks around from `cwd`.
+pub fn gather(cwd: &AbsPath) -> Result<Surroundings, EngineError> {
+    let variables: Vec<(OsString, OsString)> = env::vars_os().collect();
+    let text: BTreeMap<String, String> =
+        variables.iter().filter_map(|(name, value)| Some((name.to_str()?.to_owned(), value.to_str()?.to_owned()))).collect();
+    let uid = rustix::process::geteuid().as_raw();
+    let account = Account::of(uid);
+    let home = match text.get("HOME").filter(|home| !home.is_empty()) {
+        Some(home) => home.clone(),
+        None => account.home.clone(),
+    };
+    let home = canonical(Path::new(&home)).map_err(|source| EngineError::Surroundings { what: "the home directory", source })?;
+    let workspace = project(cwd, &home);
+    let (path_dirs, programs) = programs(text.get("PATH").map_or("/usr/local/bin:/usr/bin:/bin", String::as_str));
+    let cache = text.get("XDG_CACHE_HOME").and_then(AbsPath::new).unwrap_or_else(|| home.join(".cache"));
+    let facts = Facts {
+        git: git_layout(&workspace),
+        store: cache.join("ringfence/projects").join(slug(&workspace)),
+        workspace,
+        home,
+        user: account.name,
+        variables: text,
+        path_dirs,
+        programs,
+    };
+    Ok(Surroundings { facts, variables, shell: account.shell })
+}
+
+fn canonical(path: &Path) -> io::Result<AbsPath> {
+    let real = fs::canonicalize(path)?;
+    AbsPath::new(&real).ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
+
+/// The project around `cwd`: the nearest directory with a policy or a repository of its own.
+/// The home directory is never one by accident.
+fn project(cwd: &AbsPath, home: &AbsPath) -> AbsPath {
+    cwd.ancestors()
+        .take_while(|directory| !home.is_within(directory))
+        .find(|directory| directory.as_path().join(".ringfence").is_dir() || directory.as_path().join(".git").exists())
+        .unwrap_or_else(|| cwd.clone())
+}
+
+/// The directories on `PATH`, and which of the known programs are in them.
+fn programs(path: &str) -> (Vec<AbsPath>, BTreeSet<String>) {
+    let mut directories: Vec<AbsPath> = Vec::new();
+    for directory in env::split_paths(path).filter(|directory| directory.is_absolute()) {
+        if let Ok(real) = canonical(&directory)
+            && !directories.contains(&real)
+        {
+            directories.push(real);
+        }
+    }
+    let found = |name: &&&str| directories.iter().any(|directory| directory.as_path().join(name).symlink_metadata().is_ok());
+    let programs = PROBES.iter().filter(found).map(|name| (*name).to_owned()).collect();
+    (directories, programs)
+}
+
+/// Where git keeps its files, if the workspace only points there.
+fn git_layout(workspace: &AbsPath) -> Option<GitLayout> {
+    let pointer = fs::read_to_string(workspace.as_path().join(".git")).ok()?;
+    let target = pointer.strip_prefix("gitdir:")?.trim();
+    let git_dir = canonical(workspace.join(target).as_path()).ok()?;
+    let common_dir = match fs::read_to_string(git_dir.as_path().join("commondir")) {
+        Ok(common) => canonical(git_dir.join(common.trim()).as_path()).ok()?,
+        Err(_) => git_dir.clone(),
+    };
+    // The pointer is a file of the project, which anybody may have written: it opens what
+    // git made, and nothing else.
+    let is_git = |path: &Path| path.join("HEAD").is_file() && path.join("objects").is_dir() && path.join("refs").is_dir();
+    let points_back = || match fs::read_to_string(git_dir.as_path().join("gitdir")) {
+        Ok(back) => fs::canonicalize(back.trim()).ok() == fs::canonicalize(workspace.as_path().join(".git")).ok(),
+        Err(_) => git_dir.as_path().components().any(|part| part.as_os_str() == "modules"),
+    };
+    (is_git(common_dir.as_path()) && git_dir.is_within(&common_dir) && points_back() && !git_dir.is_within(workspace))
+        .then_some(GitLayout { git_dir, common_dir })
+}
+
+/// A directory name for a project: its path, so that no two projects share one.
+fn slug(workspace: &AbsPath) -> PathBuf {
+    const LONGEST: usize = 200;
+    let mut name = String::new();
+    for character in workspace.to_string_lossy().trim_start_matches('/').chars() {
+        match character {
+            '/' => name.push('+'),
+            '+' => name.push_str("%2B"),
+            '%' => name.push_str("%25"),
+            other => name.push(other),
+        }
+    }
+    if name.len() > LONGEST {
+        // FNV-1a over all of it, behind what fits.
+        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        let cut = (0..=LONGEST).rev().find(|at| name.is_char_boundary(*at)).unwrap_or(0);
+        name.truncate(cut);
+        name.push_str(&format!("%{hash:016x}"));
+    }
+    if name.is_empty() {
+        name.push_str("%root");
+    }
+    PathBuf::from(name)
+}
+
+struct Account {
+    name: String,
+    home: String,
+    shell: String,
+}
+
+impl Account {
+    /// From the password file itself: a static binary cannot ask the name service.
+    fn of(uid: u32) -> Self {
+        let file = fs::read_to_string("/etc/passwd").unwrap_or_default();
+        let found = file.lines().find_map(|line| {
+            let fields: Vec<&str> = line.split(':').collect();
+            let [name, _, id, _, _, home, shell] = fields.as_slice() else { return None };
+            (id.parse() == Ok(uid)).then(|| Account { name: (*name).into(), home: (*home).into(), shell: (*shell).into() })
+        });
+        found.unwrap_or_else(|| Account { name: env::var("USER").unwrap_or_else(|_| uid.to_string()), home: "/".into(), shell: "/bin/sh".into() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfence_policy::AbsPath;
+
+    #[track_caller]
+    fn check(path: &str, expect: &str) {
+        assert_eq!(super::slug(&AbsPath::new(path).unwrap()).to_str(), Some(expect));
+    }
+
+    #[test]
+    fn every_project_has_a_store_of_its_own() {
+        check("/home/me/project", "home+me+project");
+        check("/home/me+project", "home+me%2Bproject");
+        check("/home/me%2Bproject", "home+me%252Bproject");
+        check("/", "%root");
+    }
+
+    #[test]
+    fn long_paths_are_told_apart() {
+        let long = |end: &str| super::slug(&AbsPath::new(format!("/{}/{end}", "x".repeat(300))).unwrap());
+        assert_ne!(long("a"), long("b"));
+        assert!(long("a").as_os_str().len() < 255);
+    }
+}

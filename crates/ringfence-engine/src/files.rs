@@ -1,0 +1,63 @@
+//! Policy files: where they are, and what they stand on.
+
+use std::fs;
+use std::io;
+
+use ringfence_policy::{AbsPath, Facts, Layer, Source, check_cycle, parse_bytes};
+
+use crate::EngineError;
+
+/// Which policy files count, weakest first.
+#[derive(Debug, Clone, Default)]
+pub struct Files {
+    /// `--policy FILE`: stands in for the project's own.
+    pub project: Option<AbsPath>,
+}
+
+/// The managed policy.
+const MANAGED: &str = "/etc/ringfence/policy.toml";
+
+/// Reads every policy file that is there.
+pub fn layers(files: &Files, facts: &Facts) -> Result<Vec<Layer>, EngineError> {
+    let config = facts.variables.get("XDG_CONFIG_HOME").and_then(AbsPath::new).unwrap_or_else(|| facts.home.join(".config"));
+    let mut layers = Vec::new();
+    let optional = [
+        (AbsPath::new(MANAGED).expect("an absolute path"), Source::Managed),
+        (config.join("ringfence/policy.toml"), Source::User),
+    ];
+    for (file, source) in optional {
+        read_if_there(&file, &source, &mut layers)?;
+    }
+    match &files.project {
+        // Named by a person on the command line: it speaks with the person's voice.
+        Some(file) => read(file, &Source::User, &mut Vec::new(), &mut layers)?,
+        None => read_if_there(&facts.workspace.join(".ringfence/policy.toml"), &Source::Project, &mut layers)?,
+    }
+    Ok(layers)
+}
+
+fn read_if_there(file: &AbsPath, source: &Source, layers: &mut Vec<Layer>) -> Result<(), EngineError> {
+    match read(file, source, &mut Vec::new(), layers) {
+        Err(EngineError::Unreadable { file: missing, source }) if missing == *file && is_absent(&source) => Ok(()),
+        other => other,
+    }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Reads a file and, beneath it, those it extends.
+fn read(file: &AbsPath, source: &Source, stack: &mut Vec<AbsPath>, layers: &mut Vec<Layer>) -> Result<(), EngineError> {
+    check_cycle(stack, file)?;
+    let bytes = fs::read(file.as_path()).map_err(|source| EngineError::Unreadable { file: file.clone(), source })?;
+    let layer = parse_bytes(&bytes, file, source.clone())?;
+    stack.push(file.clone());
+    let directory = file.parent().unwrap_or_else(AbsPath::root);
+    for (beneath, _) in layer.extends() {
+        read(&directory.join(beneath), source, stack, layers)?;
+    }
+    stack.pop();
+    layers.push(layer);
+    Ok(())
+}

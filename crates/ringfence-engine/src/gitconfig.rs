@@ -1,0 +1,103 @@
+//! What of a person's git settings a sandbox may see: who they are and how they like
+//! things, never credentials, and nothing that makes git run a program.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use ringfence_policy::AbsPath;
+
+/// Settings that pass, as `section.key`; `section.*` is all of a section.
+const SHOWN: &[&str] = &[
+    "user.name",
+    "user.email",
+    "author.name",
+    "author.email",
+    "committer.name",
+    "committer.email",
+    "init.defaultbranch",
+    "core.autocrlf",
+    "core.eol",
+    "core.safecrlf",
+    "core.quotepath",
+    "core.whitespace",
+    "core.abbrev",
+    "pull.rebase",
+    "pull.ff",
+    "push.default",
+    "push.autosetupremote",
+    "merge.conflictstyle",
+    "merge.ff",
+    "rebase.autosquash",
+    "rebase.autostash",
+    "rebase.updaterefs",
+    "rerere.enabled",
+    "diff.algorithm",
+    "diff.renames",
+    "diff.colormoved",
+    "diff.mnemonicprefix",
+    "fetch.prune",
+    "commit.verbose",
+    "branch.sort",
+    "tag.sort",
+    "log.date",
+    "log.decorate",
+    "status.*",
+    "column.*",
+    "color.*",
+    "advice.*",
+];
+
+/// The settings to write into the sandbox's own `~/.gitconfig`; `None` if there are none.
+pub(crate) fn shown(home: &AbsPath, variables: &BTreeMap<String, String>) -> Option<String> {
+    let config = variables.get("XDG_CONFIG_HOME").and_then(AbsPath::new).unwrap_or_else(|| home.join(".config"));
+    let files = [config.join("git/config"), home.join(".gitconfig")];
+    let text: String = files.iter().filter_map(|file| fs::read_to_string(file.as_path()).ok()).map(|text| filter(&text)).collect();
+    (!text.is_empty()).then_some(text)
+}
+
+/// The lines of a git config file that pass, under their sections.
+fn filter(text: &str) -> String {
+    let mut shown = String::new();
+    let mut section = String::new();
+    let mut is_continued = false;
+    for line in text.lines() {
+        let line = line.trim();
+        // A value that goes on over several lines is left out whole.
+        let was_continued = std::mem::replace(&mut is_continued, line.ends_with('\\'));
+        if was_continued || is_continued || line.is_empty() || line.starts_with(['#', ';']) {
+            continue;
+        }
+        if let Some(rest) = line.strip_prefix('[') {
+            // Only plain sections: `[url "…"]`, `[includeIf "…"]` and their like never pass.
+            section = rest.strip_suffix(']').filter(|name| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')).unwrap_or("").to_ascii_lowercase();
+            continue;
+        }
+        let (key, value) = line.split_once('=').unwrap_or((line, "true"));
+        let key = key.trim().to_ascii_lowercase();
+        let name = format!("{section}.{key}");
+        let passes = !section.is_empty() && SHOWN.iter().any(|known| *known == name || known.strip_suffix('*').is_some_and(|all| name.starts_with(all)));
+        if passes {
+            shown.push_str(&format!("[{section}]\n\t{key} = {}\n", value.trim()));
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    #[track_caller]
+    fn check(input: &str, expect: &str) {
+        assert_eq!(super::filter(input), expect);
+    }
+
+    #[test]
+    fn names_pass_and_credentials_do_not() {
+        check("[user]\n\tname = A B\n  email=a@b\n\tsigningkey = X\n", "[user]\n\tname = A B\n[user]\n\temail = a@b\n");
+        check("[credential]\n\thelper = store\n[http]\n\textraheader = Authorization: x\n", "");
+        check("[url \"https://token@host/\"]\n\tinsteadOf = https://host/\n", "");
+        check("[alias]\n\tx = !curl evil\n[core]\n\tfsmonitor = evil\n\teditor = evil\n", "");
+        check("[include]\n\tpath = ~/other\n", "");
+        check("[user]\n\tname = a\\\n\tb\n", "");
+        check("[user] # comment\n\tname = lost\n[COLOR]\nUI = auto\n", "[color]\n\tui = auto\n");
+    }
+}

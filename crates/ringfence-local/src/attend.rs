@@ -1,0 +1,258 @@
+//! Standing by a command: passing signals on, keeping time, keeping output.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use ringfence_api::{Denial, Outcome, Output, Request, Status, Stdio, Usage};
+use ringfence_enforce::apply::{Event, LaunchError, Running};
+use ringfence_policy::AbsPath;
+use ringfence_provider::ProviderError;
+use ringfence_sys::signal::{self, Sender, Set};
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::capture::Capture;
+
+/// Something that runs and tells.
+pub(crate) trait Subject {
+    fn descriptor(&self) -> BorrowedFd<'_>;
+    fn next(&mut self) -> Result<Event, LaunchError>;
+    fn signal(&self, signal: i32);
+    fn end(&self);
+    fn wait(&mut self);
+}
+
+impl Subject for Running {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        Running::descriptor(self)
+    }
+    fn next(&mut self) -> Result<Event, LaunchError> {
+        Running::next(self)
+    }
+    fn signal(&self, signal: i32) {
+        Running::signal(self, signal);
+    }
+    fn end(&self) {
+        Running::end(self);
+    }
+    fn wait(&mut self) {
+        Running::wait(self);
+    }
+}
+
+/// What was seen of a command.
+pub(crate) struct Attended {
+    pub(crate) outcome: Outcome,
+    /// Directories in which it made git directories.
+    pub(crate) made: Vec<AbsPath>,
+}
+
+/// Signals a person sends to a command through us.
+const PASSED_ON: &[i32] =
+    &[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGTSTP, libc::SIGCONT, libc::SIGWINCH];
+
+/// How long a command may take to end by itself once its time is up.
+const GRACE: Duration = Duration::from_secs(2);
+
+type Start<'a> = dyn FnMut([BorrowedFd<'_>; 3], &Set) -> Result<Box<dyn Subject>, LaunchError> + 'a;
+
+/// Starts a command and stays with it to its end.
+pub(crate) fn run<F>(request: &Request, mut start: F) -> Result<Attended, ProviderError>
+where
+    F: FnMut([BorrowedFd<'_>; 3], &Set) -> Result<Box<dyn Subject>, LaunchError>,
+{
+    let set = Set::of(PASSED_ON);
+    let mask = signal::block(&set).map_err(|source| ProviderError::System { what: "block signals", source })?;
+    let result = Attendance::start(request, &set, &mask, &mut start).and_then(Attendance::stay);
+    // The caller's signals are its own again, also those that came meanwhile.
+    let _ = signal::set_mask(&mask);
+    result
+}
+
+struct Attendance<'a> {
+    request: &'a Request,
+    subject: Box<dyn Subject>,
+    signals: OwnedFd,
+    /// What is kept of each stream, and where it comes from until its end.
+    pipes: Vec<(Option<OwnedFd>, Capture)>,
+    begun: Instant,
+    deadline: Option<Instant>,
+    timed_out: bool,
+    denials: Vec<Denial>,
+    made: Vec<AbsPath>,
+    ended: Option<(Status, Usage)>,
+}
+
+impl<'a> Attendance<'a> {
+    fn start(request: &'a Request, set: &Set, mask: &Set, start: &mut Start<'_>) -> Result<Self, ProviderError> {
+        let system = |what: &'static str| move |error: rustix::io::Errno| ProviderError::System { what, source: error.into() };
+        let signals = signal::descriptor(set).map_err(|source| ProviderError::System { what: "receive signals", source })?;
+        let mut pipes = Vec::new();
+        let started = match request.stdio {
+            Stdio::Inherit => start([rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()], mask),
+            Stdio::Capture { limit } => {
+                let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(system("make a pipe"));
+                let ((out, out_end), (err, err_end)) = (pipe()?, pipe()?);
+                for reader in [out, err] {
+                    rustix::io::ioctl_fionbio(&reader, true).map_err(system("make a pipe"))?;
+                    pipes.push((Some(reader), Capture::new(limit)));
+                }
+                start([rustix::stdio::stdin(), out_end.as_fd(), err_end.as_fd()], mask)
+            }
+        };
+        let begun = Instant::now();
+        let subject = started.map_err(|error| not_started(request, error))?;
+        Ok(Self {
+            request,
+            subject,
+            signals,
+            pipes,
+            begun,
+            deadline: request.deadline.map(|limit| begun + limit),
+            timed_out: false,
+            denials: Vec::new(),
+            made: Vec::new(),
+            ended: None,
+        })
+    }
+
+    fn stay(mut self) -> Result<Attended, ProviderError> {
+        loop {
+            let ready = self.wait()?;
+            if ready.signal {
+                self.pass_on();
+            }
+            self.drain();
+            if ready.event {
+                match self.subject.next().map_err(|error| not_started(self.request, error))? {
+                    Event::Closed => break,
+                    event => self.note(event)?,
+                }
+            }
+            self.keep_time();
+        }
+        self.subject.wait();
+        self.drain();
+        let duration = self.begun.elapsed();
+        let Some((status, usage)) = self.ended else {
+            if !self.timed_out {
+                return Err(not_started(self.request, LaunchError::Silent));
+            }
+            return Ok(self.finish(Status::Killed(libc::SIGKILL), Usage::default(), duration));
+        };
+        Ok(self.finish(status, usage, duration))
+    }
+
+    fn finish(self, status: Status, usage: Usage, duration: Duration) -> Attended {
+        let mut output = self.pipes.into_iter().map(|(_, capture)| capture.finish());
+        let (stdout, stderr): (Output, Output) = (output.next().unwrap_or_default(), output.next().unwrap_or_default());
+        let outcome = Outcome {
+            stdout,
+            stderr,
+            status,
+            denials: fold(self.denials),
+            timed_out: self.timed_out,
+            duration_ms: duration.as_millis() as u64,
+            usage,
+            enforced: Vec::new(),
+            gaps: Vec::new(),
+            quarantined: Vec::new(),
+        };
+        Attended { outcome, made: self.made }
+    }
+
+    /// Until something happens or the time is up.
+    fn wait(&self) -> Result<Ready, ProviderError> {
+        let mut waits = vec![
+            PollFd::from_borrowed_fd(self.subject.descriptor(), PollFlags::IN),
+            PollFd::new(&self.signals, PollFlags::IN),
+        ];
+        waits.extend(self.pipes.iter().filter_map(|(pipe, _)| pipe.as_ref()).map(|pipe| PollFd::new(pipe, PollFlags::IN)));
+        let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let left = left.map(|left| rustix::time::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
+        match poll(&mut waits, left.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(ProviderError::System { what: "wait for the command", source: error.into() }),
+        }
+        Ok(Ready { event: !waits[0].revents().is_empty(), signal: !waits[1].revents().is_empty() })
+    }
+
+    /// What the terminal sends, it sends to the whole process group: the command has it.
+    fn pass_on(&mut self) {
+        while let Ok(Some(arrived)) = signal::next(self.signals.as_fd()) {
+            if arrived.sender == Sender::Process || arrived.signal == libc::SIGCONT {
+                self.subject.signal(arrived.signal);
+            }
+        }
+    }
+
+    fn drain(&mut self) {
+        let mut buffer = [0; 64 * 1024];
+        for (pipe, capture) in &mut self.pipes {
+            while let Some(reader) = pipe {
+                match rustix::io::read(reader, &mut buffer) {
+                    Ok(0) => *pipe = None,
+                    Ok(length) => capture.push(&buffer[..length]),
+                    Err(rustix::io::Errno::INTR) => {}
+                    Err(_) => break,
+                }
+            }
+        }
+    }
+
+    fn note(&mut self, event: Event) -> Result<(), ProviderError> {
+        match event {
+            Event::Started | Event::Closed => {}
+            Event::NotExecuted(errno) => {
+                let command = self.request.command[0].to_string_lossy().into_owned();
+                return Err(ProviderError::NotExecuted { command, source: std::io::Error::from_raw_os_error(errno) });
+            }
+            // Whoever started us sees a job that stopped, as if it were the command.
+            Event::Stopped(_) if self.request.stdio == Stdio::Inherit => {
+                let _ = signal::raise(libc::SIGSTOP);
+                self.subject.signal(libc::SIGCONT);
+            }
+            Event::Stopped(_) => {}
+            Event::Ended(status, usage) => self.ended = Some((status, usage)),
+            Event::Denied(denial) => self.denials.push(denial),
+            Event::Made(path) => self.made.push(path),
+        }
+        Ok(())
+    }
+
+    fn keep_time(&mut self) {
+        if self.ended.is_some() || self.deadline.is_none_or(|deadline| Instant::now() < deadline) {
+            return;
+        }
+        if self.timed_out {
+            self.subject.end();
+            self.deadline = None;
+        } else {
+            self.timed_out = true;
+            self.subject.signal(libc::SIGTERM);
+            self.deadline = Some(Instant::now() + GRACE);
+        }
+    }
+}
+
+struct Ready {
+    event: bool,
+    signal: bool,
+}
+
+fn not_started(request: &Request, error: LaunchError) -> ProviderError {
+    let command = request.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    ProviderError::NotStarted { command, hint: error.hint().into(), source: Box::new(error) }
+}
+
+/// Repeats of the same denial become one with a count.
+fn fold(denials: Vec<Denial>) -> Vec<Denial> {
+    let mut folded: Vec<Denial> = Vec::new();
+    for denial in denials {
+        let same = |known: &&mut Denial| known.operation == denial.operation && known.target == denial.target && known.program == denial.program;
+        match folded.iter_mut().find(same) {
+            Some(known) => known.count += denial.count,
+            None => folded.push(denial),
+        }
+    }
+    folded
+}

@@ -1,0 +1,106 @@
+//! Without confinement: for `full-access`, which somebody asked for by name.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use ringfence_api::{Outcome, Request, Status, Usage};
+use ringfence_enforce::Plan;
+use ringfence_enforce::apply::{Event, LaunchError};
+use ringfence_provider::{ProviderError, Session};
+use ringfence_sys::process::{self, Change, Wait};
+use ringfence_sys::signal::Set;
+
+use crate::attend::{self, Subject};
+
+/// No sandbox at all.
+pub(crate) struct Bare {
+    plan: Plan,
+}
+
+impl Bare {
+    pub(crate) fn new() -> Self {
+        Self { plan: Plan { steps: Vec::new(), gaps: Vec::new() } }
+    }
+}
+
+impl Session for Bare {
+    fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    fn run(&mut self, request: &Request) -> Result<Outcome, ProviderError> {
+        let command = request.command[0].to_string_lossy().into_owned();
+        let program = find(request).ok_or(ProviderError::NotExecuted { command, source: io::Error::from_raw_os_error(libc::ENOENT) })?;
+        attend::run(request, |streams, mask| start(request, &program, streams, mask)).map(|attended| attended.outcome)
+    }
+}
+
+/// The program on the command's own `PATH`.
+fn find(request: &Request) -> Option<PathBuf> {
+    let name = &request.command[0];
+    if name.as_bytes().contains(&b'/') {
+        let path = request.cwd.as_path().join(name);
+        return path.exists().then_some(path);
+    }
+    let path = request.variables.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone()).unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|path| path.is_file())
+}
+
+fn start(request: &Request, program: &std::path::Path, streams: [BorrowedFd<'_>; 3], mask: &Set) -> Result<Box<dyn Subject>, LaunchError> {
+    let failed = |what: &'static str| move |source: io::Error| LaunchError::Helper { what, source };
+    let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| failed("read the command")(io::ErrorKind::InvalidInput.into()));
+    let arguments = request.command.iter().map(|word| text(word.as_bytes())).collect::<Result<Vec<_>, _>>()?;
+    let variables = request.variables.iter().map(|(name, value)| text(&[name.as_bytes(), b"=", value.as_bytes()].concat())).collect::<Result<Vec<_>, _>>()?;
+    std::env::set_current_dir(request.cwd.as_path()).map_err(failed("enter the working directory"))?;
+    let copy = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 10).map_err(|error| failed("copy a descriptor")(error.into()));
+    let streams = [copy(streams[0])?, copy(streams[1])?, copy(streams[2])?];
+    let descriptors = [(streams[0].as_fd(), 0), (streams[1].as_fd(), 1), (streams[2].as_fd(), 2)];
+    let pid = process::spawn(&text(program.as_os_str().as_bytes())?, &arguments, &variables, &descriptors, mask).map_err(failed("start the command"))?;
+    let pidfd = process::pidfd(pid).map_err(failed("watch the command"))?;
+    Ok(Box::new(Child { pid, pidfd, is_over: false }))
+}
+
+struct Child {
+    pid: i32,
+    pidfd: OwnedFd,
+    is_over: bool,
+}
+
+impl Subject for Child {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    fn next(&mut self) -> Result<Event, LaunchError> {
+        if self.is_over {
+            return Ok(Event::Closed);
+        }
+        let Ok(Some((_, change, usage))) = process::wait(self.pid, Wait::Block) else { return Ok(Event::Closed) };
+        let usage = Usage { user_us: usage.user_us, system_us: usage.system_us, max_rss_kb: usage.max_rss_kb };
+        Ok(match change {
+            Change::Exited(status) => {
+                self.is_over = true;
+                Event::Ended(Status::Exited(status), usage)
+            }
+            Change::Killed(signal) => {
+                self.is_over = true;
+                Event::Ended(Status::Killed(signal), usage)
+            }
+            Change::Stopped(signal) => Event::Stopped(signal),
+            Change::Continued => Event::Started,
+        })
+    }
+
+    fn signal(&self, signal: i32) {
+        let _ = ringfence_sys::signal::kill(self.pid, signal);
+    }
+
+    fn end(&self) {
+        self.signal(libc::SIGKILL);
+    }
+
+    fn wait(&mut self) {}
+}

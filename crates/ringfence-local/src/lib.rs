@@ -1,0 +1,113 @@
+//! The place called `local`: this machine, confined by its own kernel.
+
+#![forbid(unsafe_code)]
+
+mod attend;
+mod bare;
+mod capture;
+mod sweep;
+
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+
+use ringfence_api::{Outcome, Request};
+use ringfence_enforce::apply::{self, Launch};
+use ringfence_enforce::{Person, Plan, Step, plan, survey};
+use ringfence_policy::{AbsPath, Grants};
+use ringfence_provider::{Provider, ProviderError, Session};
+
+/// This machine's own sandbox.
+#[derive(Debug, Default)]
+pub struct Local;
+
+impl Provider for Local {
+    fn name(&self) -> &'static str {
+        "local"
+    }
+
+    fn open(&self, grants: &Grants, person: &Person) -> Result<Box<dyn Session>, ProviderError> {
+        if !grants.is_confined() {
+            return Ok(Box::new(bare::Bare::new()));
+        }
+        let found = survey(grants);
+        let plan = plan(grants, &found, &apply::support(), person);
+        Ok(Box::new(Confined { plan, grants: grants.clone() }))
+    }
+}
+
+/// Dies as a command dies that was interrupted at the terminal, so that a script around it
+/// stops too; a status of 130 alone would let it go on. Returns only if that is impossible.
+pub fn die_of_interrupt() {
+    use ringfence_sys::signal::{self, Disposition};
+    let _ = signal::set_disposition(libc::SIGINT, Disposition::Default);
+    let _ = signal::raise(libc::SIGINT);
+}
+
+/// A sandbox made of namespaces.
+struct Confined {
+    plan: Plan,
+    grants: Grants,
+}
+
+impl Session for Confined {
+    fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    fn run(&mut self, request: &Request) -> Result<Outcome, ProviderError> {
+        refuse_directories()?;
+        stores(&self.plan)?;
+        let launch = Launch {
+            plan: self.plan.clone(),
+            grants: self.grants.clone(),
+            command: request.command.iter().map(|word| word.as_bytes().to_vec()).collect(),
+            variables: request.variables.iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat()).collect(),
+            cwd: request.cwd.clone(),
+        };
+        let attended = attend::run(request, |streams, mask| {
+            apply::launch(&launch, streams, mask).map(|running| Box::new(running) as Box<dyn attend::Subject>)
+        })?;
+        let quarantined = sweep::sweep(&attended.made, &self.grants);
+        Ok(Outcome {
+            enforced: self.plan.steps.iter().map(ToString::to_string).collect(),
+            gaps: self.plan.gaps.clone(),
+            quarantined,
+            ..attended.outcome
+        })
+    }
+}
+
+/// A directory handed over as a standard stream leads out: `openat(0, "..")`.
+fn refuse_directories() -> Result<(), ProviderError> {
+    let streams = [("input", rustix::stdio::stdin()), ("output", rustix::stdio::stdout()), ("error", rustix::stdio::stderr())];
+    for (stream, descriptor) in streams {
+        let status = rustix::fs::fstat(descriptor.as_fd());
+        if status.is_ok_and(|status| rustix::fs::FileType::from_raw_mode(status.st_mode).is_dir()) {
+            return Err(ProviderError::StreamIsDirectory { stream });
+        }
+    }
+    Ok(())
+}
+
+/// Makes the places where private caches are kept.
+fn stores(plan: &Plan) -> Result<(), ProviderError> {
+    let make = |path: &AbsPath| {
+        if path.as_path().is_dir() {
+            return Ok(());
+        }
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(path.as_path()).map_err(|source| ProviderError::Store { path: path.to_string(), source })
+    };
+    for step in &plan.steps {
+        match step {
+            Step::Private { store, beneath: None, .. } => make(store)?,
+            Step::Private { store, beneath: Some(_), .. } => {
+                make(&store.join("upper"))?;
+                make(&store.join("work"))?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}

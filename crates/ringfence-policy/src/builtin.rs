@@ -1,0 +1,102 @@
+//! What holds without any policy file: tables, each line with its reason.
+//!
+//! Configuration adds to the denies and protects here and never takes away from them;
+//! a person opens a single path by naming it.
+
+mod tables;
+
+use crate::glob::{Case, Glob};
+use crate::grants::{Effect, Exception, Origin, Pattern, PatternEffect, Rule, Source};
+use crate::path::AbsPath;
+pub use tables::*;
+
+/// One line of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// A path (`~` is the home directory) or a glob.
+    pub text: &'static str,
+    /// Why it is in the table.
+    pub reason: &'static str,
+}
+
+/// The reason behind a built-in rule, by its text.
+pub fn reason(text: &str) -> Option<&'static str> {
+    let tables = [HOME_DENIES, SYSTEM_DENIES, PATTERN_DENIES, PATTERN_EXCEPTIONS, PATTERN_PROTECTS, ROOT_PROTECTS];
+    tables.into_iter().flatten().find(|entry| entry.text == text).map(|entry| entry.reason)
+}
+
+/// The built-in rules on paths that do not depend on what is opened.
+pub(crate) fn rules(home: &AbsPath) -> impl Iterator<Item = Rule> + '_ {
+    let denies = HOME_DENIES.iter().map(|entry| path_rule(home.join(&entry.text[2..]), Effect::Deny, entry.text));
+    let system = SYSTEM_DENIES.iter().filter_map(|entry| system_rule(entry.text, Effect::Deny));
+    let roots = SYSTEM_READS.iter().filter_map(|text| system_rule(text, Effect::Read));
+    let etc_root = AbsPath::root().join("etc");
+    let etc = ETC_READS.iter().map(move |name| {
+        path_rule(etc_root.join(name), Effect::Read, &["/etc/", name].concat())
+    });
+    denies.chain(system).chain(roots).chain(etc)
+}
+
+/// The protects that stand directly below a writable root.
+pub(crate) fn protects(root: &AbsPath) -> impl Iterator<Item = Rule> + '_ {
+    ROOT_PROTECTS.iter().map(|entry| path_rule(root.join(entry.text), Effect::Protect, entry.text))
+}
+
+/// The built-in rules on names.
+pub(crate) fn patterns() -> impl Iterator<Item = Pattern> {
+    let denies = PATTERN_DENIES.iter().map(|entry| (entry, PatternEffect::Deny));
+    let protects = PATTERN_PROTECTS.iter().map(|entry| (entry, PatternEffect::Protect));
+    denies.chain(protects).filter_map(|(entry, effect)| {
+        Some(Pattern { glob: built_in_glob(entry.text)?, effect, origin: origin(entry.text), locked: false })
+    })
+}
+
+/// What the built-in rules on names leave open.
+pub(crate) fn exceptions() -> impl Iterator<Item = Exception> {
+    PATTERN_EXCEPTIONS
+        .iter()
+        .filter_map(|entry| Some(Exception { glob: built_in_glob(entry.text)?, origin: origin(entry.text) }))
+}
+
+/// An origin for something that is built in.
+pub(crate) fn origin(text: &str) -> Origin {
+    Origin::new(Source::BuiltIn, text)
+}
+
+fn path_rule(root: AbsPath, effect: Effect, text: &str) -> Rule {
+    Rule { root, effect, origin: origin(text), locked: false }
+}
+
+fn system_rule(text: &str, effect: Effect) -> Option<Rule> {
+    Some(path_rule(AbsPath::new(text)?, effect, text))
+}
+
+/// A test proves that every built-in glob compiles, so none is ever left out.
+fn built_in_glob(text: &str) -> Option<Glob> {
+    Glob::new(text, None, Case::Insensitive).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_entry_of_the_tables_becomes_a_rule() {
+        let home = AbsPath::new("/home/me").unwrap();
+        let expected = HOME_DENIES.len() + SYSTEM_DENIES.len() + SYSTEM_READS.len() + ETC_READS.len();
+        assert_eq!(rules(&home).count(), expected);
+        assert_eq!(patterns().count(), PATTERN_DENIES.len() + PATTERN_PROTECTS.len());
+        assert_eq!(exceptions().count(), PATTERN_EXCEPTIONS.len());
+        assert_eq!(protects(&home).count(), ROOT_PROTECTS.len());
+    }
+
+    #[test]
+    fn every_deny_and_protect_has_a_reason() {
+        for entry in [HOME_DENIES, SYSTEM_DENIES, PATTERN_DENIES, PATTERN_PROTECTS, ROOT_PROTECTS].into_iter().flatten() {
+            assert!(entry.reason.len() > 8, "{}", entry.text);
+        }
+        assert!(HOME_DENIES.iter().all(|entry| entry.text.starts_with("~/")));
+        assert_eq!(reason("~/.ssh"), Some(HOME_DENIES[0].reason));
+        assert_eq!(reason("~/nothing"), None);
+    }
+}

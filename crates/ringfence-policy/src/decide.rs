@@ -1,0 +1,257 @@
+//! Who wins: from rules, patterns and exceptions to one answer with its reason.
+
+mod explain;
+mod standing;
+
+use serde::{Deserialize, Serialize};
+
+use crate::glob::components;
+use crate::grants::{Effect, Exception, Grants, Mode, Pattern, PatternEffect, Rule, Source};
+use crate::path::AbsPath;
+pub use explain::Line;
+use standing::Standing;
+
+/// What somebody wants to do with a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Access {
+    /// Read it, or list it.
+    Read,
+    /// Write, create, rename or remove it.
+    Write,
+    /// Start it as a program.
+    Execute,
+}
+
+/// The answer to a wish.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// It goes through.
+    Allowed,
+    /// No rule opens it: it looks as if it did not exist (ENOENT).
+    Absent,
+    /// A rule shuts it (EACCES).
+    Denied,
+    /// It may be read, but not written (EACCES).
+    ReadOnly,
+}
+
+/// The answer to a wish, with the rule that made it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    /// What was asked about.
+    pub path: AbsPath,
+    /// What was wanted.
+    pub access: Access,
+    /// The answer.
+    pub verdict: Verdict,
+    /// What decided; `None` where no rule says anything, or nothing is confined.
+    pub rule: Option<Because>,
+}
+
+/// The rule that decided.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Because {
+    /// A rule on a path.
+    Rule(Rule),
+    /// A rule on names.
+    Pattern(Pattern),
+}
+
+impl Because {
+    /// Where the rule was written.
+    pub fn origin(&self) -> &crate::grants::Origin {
+        match self {
+            Because::Rule(rule) => &rule.origin,
+            Because::Pattern(pattern) => &pattern.origin,
+        }
+    }
+
+    /// Whether no grant lifts it.
+    pub fn is_locked(&self) -> bool {
+        match self {
+            Because::Rule(rule) => rule.is_locked(),
+            Because::Pattern(pattern) => pattern.is_locked(),
+        }
+    }
+}
+
+/// As [`Because`], without the copy.
+enum Found<'a> {
+    Rule(&'a Rule),
+    Pattern(&'a Pattern),
+}
+
+impl Grants {
+    /// Decides `wanted` access to `path`.
+    ///
+    /// The deepest rule that covers the path wins. Two rules on the same root are
+    /// settled for the stricter one, so the order of merging cannot change an answer.
+    ///
+    /// A pattern beats the rule that opens the tree, unless an exception covers what the
+    /// pattern caught or a person named that very path. What is built in is opened by a
+    /// person's rule only, and a locked rule by none.
+    pub fn decide(&self, path: &AbsPath, wanted: Access) -> Decision {
+        let (verdict, found) = self.find(path, wanted);
+        let rule = found.map(|found| match found {
+            Found::Rule(rule) => Because::Rule(rule.clone()),
+            Found::Pattern(pattern) => Because::Pattern(pattern.clone()),
+        });
+        Decision { path: path.clone(), access: wanted, verdict, rule }
+    }
+
+    /// As [`Grants::decide`], without the reason: for the many that need no message.
+    pub fn verdict(&self, path: &AbsPath, wanted: Access) -> Verdict {
+        self.find(path, wanted).0
+    }
+
+    /// The deny or protect pattern that catches the path, after exceptions and grants.
+    ///
+    /// Patterns hold in trees that a person, a file or the mode opened; toolchains and
+    /// system directories are full of public files with secret-looking names.
+    pub fn pattern_for(&self, path: &AbsPath) -> Option<&Pattern> {
+        if !self.is_confined() || !self.opener(path).is_some_and(Rule::patterns_hold) {
+            return None;
+        }
+        self.caught(path, PatternEffect::Deny).or_else(|| self.caught(path, PatternEffect::Protect))
+    }
+
+    /// The rule that opens the path, patterns and protects aside.
+    pub fn opener(&self, path: &AbsPath) -> Option<&Rule> {
+        let standing = Standing::of(&self.rules, path);
+        standing.deny.is_none().then_some(standing.opener).flatten()
+    }
+
+    /// Whether anything is held back at all.
+    pub fn is_confined(&self) -> bool {
+        self.enabled && self.mode != Mode::FullAccess
+    }
+
+    fn find(&self, path: &AbsPath, wanted: Access) -> (Verdict, Option<Found<'_>>) {
+        if !self.is_confined() {
+            return (Verdict::Allowed, None);
+        }
+        let standing = Standing::of(&self.rules, path);
+        if let Some(deny) = standing.deny {
+            return (Verdict::Denied, Some(Found::Rule(deny)));
+        }
+        let Some(opener) = standing.opener else {
+            return (Verdict::Absent, None);
+        };
+        let patterned = opener.patterns_hold();
+        if patterned && let Some(pattern) = self.caught(path, PatternEffect::Deny) {
+            return (Verdict::Denied, Some(Found::Pattern(pattern)));
+        }
+        if wanted != Access::Write {
+            return (Verdict::Allowed, Some(Found::Rule(opener)));
+        }
+        if let Some(protect) = standing.protect {
+            return (Verdict::ReadOnly, Some(Found::Rule(protect)));
+        }
+        if patterned && let Some(pattern) = self.caught(path, PatternEffect::Protect) {
+            return (Verdict::ReadOnly, Some(Found::Pattern(pattern)));
+        }
+        let verdict = if opener.effect == Effect::Read { Verdict::ReadOnly } else { Verdict::Allowed };
+        (verdict, Some(Found::Rule(opener)))
+    }
+
+    /// The first pattern of this effect that catches the path or a directory above it,
+    /// and is not lifted there.
+    fn caught(&self, path: &AbsPath, effect: PatternEffect) -> Option<&Pattern> {
+        let parts = components(path);
+        self.patterns.iter().filter(|pattern| pattern.effect == effect).find(|pattern| {
+            (1..=parts.len()).any(|depth| {
+                pattern.glob.matches_components(&parts[..depth]) && !self.lifted(pattern, &parts[..depth], path)
+            })
+        })
+    }
+
+    /// How deep the tree begins in which a built-in exception may hold for `path`.
+    ///
+    /// `**/vendor` speaks of what a project vendors, not of a project that happens to lie
+    /// in `~/vendor`.
+    fn tree_depth(&self, path: &AbsPath) -> usize {
+        if path.is_within(&self.workspace) {
+            return self.workspace.depth();
+        }
+        let openers = self.rules.iter().filter(|rule| rule.opens() && rule.patterns_hold() && path.is_within(&rule.root));
+        openers.map(|rule| rule.root.depth()).min().unwrap_or(0)
+    }
+
+    /// Whether something re-opens `caught`, the directory or file that the pattern matched.
+    fn lifted(&self, pattern: &Pattern, caught: &[&[u8]], path: &AbsPath) -> bool {
+        if pattern.is_locked() {
+            return false;
+        }
+        let tree = self.tree_depth(path);
+        let excepted = self.exceptions.iter().filter(|exception| exception.may_lift(pattern)).any(|exception| {
+            let is_general = exception.origin.source == Source::BuiltIn && exception.glob.floats();
+            let parts = if is_general { caught.get(tree..).unwrap_or_default() } else { caught };
+            (1..=parts.len()).any(|depth| exception.glob.matches_components(&parts[..depth]))
+        });
+        excepted || self.rules.iter().any(|rule| rule.names_for(pattern, caught.len(), path))
+    }
+}
+
+impl Rule {
+    /// Whether the rule lets something in, rather than keeping it out.
+    pub fn opens(&self) -> bool {
+        match self.effect {
+            Effect::Read | Effect::Write | Effect::Private { .. } => true,
+            Effect::Protect | Effect::Deny => false,
+        }
+    }
+
+    /// Whether patterns hold in the tree this rule opens.
+    pub fn patterns_hold(&self) -> bool {
+        !matches!(self.origin.source, Source::BuiltIn | Source::Preset(_))
+    }
+
+    /// Whether no grant lifts it: only a managed rule can be.
+    pub fn is_locked(&self) -> bool {
+        self.locked && self.origin.source == Source::Managed
+    }
+
+    /// Whether a person chose it. The workspace counts: whoever starts in
+    /// `~/my-secret-app` means that directory.
+    fn has_a_persons_weight(&self) -> bool {
+        self.origin.source.is_person() || self.origin.source == Source::Mode
+    }
+
+    /// Whether this rule names what the pattern caught at `depth`, or something below it
+    /// on the way to `path`.
+    fn names_for(&self, pattern: &Pattern, depth: usize, path: &AbsPath) -> bool {
+        let enough = match pattern.effect {
+            PatternEffect::Deny => self.opens(),
+            PatternEffect::Protect => self.opens() && self.effect != Effect::Read,
+        };
+        self.has_a_persons_weight() && enough && path.is_within(&self.root) && self.root.depth() >= depth
+    }
+}
+
+impl Pattern {
+    /// Whether no grant lifts it: only a managed rule can be.
+    pub fn is_locked(&self) -> bool {
+        self.locked && self.origin.source == Source::Managed
+    }
+}
+
+impl Exception {
+    /// Whether this exception has a say over the pattern.
+    ///
+    /// A built-in exception speaks of the built-in denies alone: a person who denies
+    /// `*.pub` means it. A project's exception speaks of the project's own patterns: the
+    /// author of a repository must not open the user's secrets.
+    fn may_lift(&self, pattern: &Pattern) -> bool {
+        match self.origin.source {
+            Source::BuiltIn => pattern.origin.source == Source::BuiltIn && pattern.effect == PatternEffect::Deny,
+            Source::Project => pattern.origin.source == Source::Project,
+            Source::Managed | Source::User | Source::Flag | Source::Session => true,
+            Source::Mode | Source::Preset(_) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+//! A decision in words.
+
+use serde::Serialize;
+
+use super::{Access, Because, Decision, Verdict};
+use crate::grants::{Origin, Source};
+
+/// One line of an explanation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Line {
+    /// `verdict`, `rule`, `from`, `why` or `change`.
+    pub label: &'static str,
+    /// The text.
+    pub text: String,
+}
+
+impl Decision {
+    /// What was decided, by which rule, from where, and how to change it.
+    pub fn explain(&self) -> Vec<Line> {
+        let mut lines = vec![Line { label: "verdict", text: self.sentence() }];
+        if let Some(because) = &self.rule {
+            lines.push(Line { label: "rule", text: rule_text(because) });
+            let origin = because.origin();
+            lines.push(Line { label: "from", text: origin.to_string() });
+            if let Some(reason) = origin.why() {
+                lines.push(Line { label: "why", text: reason.to_owned() });
+            }
+        }
+        if let Some(text) = self.change() {
+            lines.push(Line { label: "change", text });
+        }
+        lines
+    }
+
+    fn sentence(&self) -> String {
+        let wish = match self.access {
+            Access::Read => "reading",
+            Access::Write => "writing",
+            Access::Execute => "running",
+        };
+        let verdict = match self.verdict {
+            Verdict::Allowed => "is allowed",
+            Verdict::Absent => "finds nothing: no rule opens it",
+            Verdict::Denied => "is denied",
+            Verdict::ReadOnly => "is denied: it is read-only",
+        };
+        format!("{wish} {} {verdict}", self.path)
+    }
+
+    /// How a person could change the answer; `None` where it is yes.
+    pub fn change(&self) -> Option<String> {
+        if self.verdict == Verdict::Allowed {
+            return None;
+        }
+        let flag = if self.access == Access::Write { "write" } else { "read" };
+        let grant = format!("ringfence run --{flag} {}", self.path);
+        let Some(because) = &self.rule else {
+            return Some(format!("{grant}, or add it to `{flag}` in ~/.config/ringfence/policy.toml"));
+        };
+        let origin = because.origin();
+        if because.is_locked() {
+            return Some(format!("the rule is locked: ask whoever keeps {}", origin.place()));
+        }
+        Some(match (because, &origin.source) {
+            (Because::Pattern(_), Source::BuiltIn) => {
+                format!("{grant}, or add it to `except` in ~/.config/ringfence/policy.toml")
+            }
+            (Because::Pattern(_), _) => format!("{grant}, or add it to `except` in {}", origin.place()),
+            (Because::Rule(_), Source::Mode) => format!("{grant}, or --mode workspace-write"),
+            (Because::Rule(rule), Source::Managed | Source::User | Source::Project) if !rule.opens() => {
+                format!("change `{}` in {}", origin.text, origin.place())
+            }
+            (Because::Rule(_), _) => grant,
+        })
+    }
+}
+
+fn rule_text(because: &Because) -> String {
+    let origin = because.origin();
+    match because {
+        Because::Rule(rule) => format!("{} {}", rule.effect.word(), origin.text),
+        Because::Pattern(pattern) => format!("{} {}", pattern.effect.word(), origin.text),
+    }
+}
+
+impl Origin {
+    /// The reason given in the file, or the one behind what is built in.
+    pub fn why(&self) -> Option<&str> {
+        let built_in = || (self.source == Source::BuiltIn).then(|| crate::builtin::reason(&self.text)).flatten();
+        self.reason.as_deref().or_else(built_in)
+    }
+
+    /// The file and line, or the name of the layer where there is no file.
+    pub fn place(&self) -> String {
+        match (&self.file, self.line) {
+            (Some(file), Some(line)) => format!("{file}:{line}"),
+            (Some(file), None) => file.to_string(),
+            (None, _) => self.source.to_string(),
+        }
+    }
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.file {
+            Some(_) => write!(f, "{} ({})", self.place(), self.source),
+            None => self.source.fmt(f),
+        }
+    }
+}

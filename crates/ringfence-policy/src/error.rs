@@ -1,0 +1,152 @@
+//! What can be wrong with a policy.
+
+use std::fmt;
+
+use crate::glob::GlobError;
+use crate::path::AbsPath;
+
+/// Where something was written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The file; `None` for a flag.
+    pub file: Option<AbsPath>,
+    /// Line, from 1.
+    pub line: Option<u32>,
+    /// Column in characters, from 1.
+    pub column: Option<u32>,
+}
+
+/// Why a policy cannot be used.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum PolicyError {
+    #[error("{at}not valid TOML: {message}")]
+    Syntax { at: Place, message: String },
+    #[error("{at}not UTF-8 at byte {offset}")]
+    NotUtf8 { at: Place, offset: usize },
+    #[error("{at}unknown key `{key}`")]
+    UnknownKey { at: Place, key: String, nearest: Option<String> },
+    #[error("{at}{message}")]
+    WrongType { at: Place, message: String },
+    #[error("{at}`{value}` is not a value for `{key}`")]
+    BadValue { at: Place, key: String, value: String, expected: &'static str },
+    #[error("{at}version {} is not known", .found.map_or("(none)".to_owned(), |v| v.to_string()))]
+    BadVersion { at: Place, found: Option<i64> },
+    #[error("{at}bad glob `{entry}`")]
+    BadGlob { at: Place, entry: String, source: GlobError },
+    #[error("{at}`{entry}` is not a path")]
+    BadPath { at: Place, entry: String },
+    #[error("{at}`{entry}` is a glob, and `{key}` takes paths")]
+    GlobInGrant { at: Place, entry: String, key: &'static str },
+    #[error("{at}`{entry}` needs the variable `{name}`, which is not set")]
+    UnsetVariable { at: Place, entry: String, name: String },
+    #[error("{at}`locked` is for the managed policy only")]
+    LockedOutsideManaged { at: Place },
+    #[error("policy files extend each other in a circle: {}", chain(.files))]
+    ExtendsCycle { files: Vec<AbsPath> },
+    #[error("the workspace {workspace} holds the whole home directory or more")]
+    WorkspaceTooBroad { workspace: AbsPath },
+    #[error("{flag} goes beyond what the managed policy allows, `{ceiling}`")]
+    BeyondCeiling { flag: &'static str, ceiling: &'static str },
+}
+
+impl PolicyError {
+    /// A stable word for this error.
+    pub fn code(&self) -> &'static str {
+        match self {
+            PolicyError::Syntax { .. } => "policy-syntax",
+            PolicyError::NotUtf8 { .. } => "policy-not-utf8",
+            PolicyError::UnknownKey { .. } => "policy-unknown-key",
+            PolicyError::WrongType { .. } => "policy-wrong-type",
+            PolicyError::BadValue { .. } => "policy-bad-value",
+            PolicyError::BadVersion { .. } => "policy-bad-version",
+            PolicyError::BadGlob { .. } => "policy-bad-glob",
+            PolicyError::BadPath { .. } => "policy-bad-path",
+            PolicyError::GlobInGrant { .. } => "policy-glob-in-grant",
+            PolicyError::UnsetVariable { .. } => "policy-unset-variable",
+            PolicyError::LockedOutsideManaged { .. } => "policy-locked-outside-managed",
+            PolicyError::ExtendsCycle { .. } => "policy-extends-cycle",
+            PolicyError::WorkspaceTooBroad { .. } => "policy-workspace-too-broad",
+            PolicyError::BeyondCeiling { .. } => "policy-beyond-ceiling",
+        }
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            PolicyError::Syntax { .. } | PolicyError::WrongType { .. } => {
+                "`ringfence policy schema` says what may stand there".to_owned()
+            }
+            PolicyError::NotUtf8 { .. } => "save the file as UTF-8".to_owned(),
+            PolicyError::UnknownKey { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
+            PolicyError::UnknownKey { nearest: None, .. } => "`ringfence policy schema` lists the keys".to_owned(),
+            PolicyError::BadValue { expected, .. } => format!("write {expected}"),
+            PolicyError::BadVersion { .. } => "write `version = 1` at the top".to_owned(),
+            PolicyError::BadGlob { source, .. } => source.hint().to_owned(),
+            PolicyError::BadPath { .. } => "write a path such as `/data`, `~/data` or `data`".to_owned(),
+            PolicyError::GlobInGrant { key, .. } => {
+                format!("name the directory itself: `{key}` opens everything below it, and `deny` takes globs out again")
+            }
+            PolicyError::UnsetVariable { name, .. } => format!("export {name}=…, or write the path out"),
+            PolicyError::LockedOutsideManaged { .. } => "move the entry to /etc/ringfence/policy.toml".to_owned(),
+            PolicyError::ExtendsCycle { .. } => "take one of the files out of `extends`".to_owned(),
+            PolicyError::WorkspaceTooBroad { workspace } => {
+                format!("choose a project with `ringfence run -C DIR`, or say `--write {workspace}` if you mean it")
+            }
+            PolicyError::BeyondCeiling { .. } => "ask whoever keeps /etc/ringfence/policy.toml".to_owned(),
+        })
+    }
+
+    /// The file, where there is one.
+    pub fn file(&self) -> Option<&AbsPath> {
+        self.place()?.file.as_ref()
+    }
+
+    /// Line in the file, from 1.
+    pub fn line(&self) -> Option<u32> {
+        self.place()?.line
+    }
+
+    /// Column in characters, from 1.
+    pub fn column(&self) -> Option<u32> {
+        self.place()?.column
+    }
+
+    fn place(&self) -> Option<&Place> {
+        match self {
+            PolicyError::Syntax { at, .. }
+            | PolicyError::NotUtf8 { at, .. }
+            | PolicyError::UnknownKey { at, .. }
+            | PolicyError::WrongType { at, .. }
+            | PolicyError::BadValue { at, .. }
+            | PolicyError::BadVersion { at, .. }
+            | PolicyError::BadGlob { at, .. }
+            | PolicyError::BadPath { at, .. }
+            | PolicyError::GlobInGrant { at, .. }
+            | PolicyError::UnsetVariable { at, .. }
+            | PolicyError::LockedOutsideManaged { at } => Some(at),
+            PolicyError::ExtendsCycle { .. }
+            | PolicyError::WorkspaceTooBroad { .. }
+            | PolicyError::BeyondCeiling { .. } => None,
+        }
+    }
+}
+
+fn chain(files: &[AbsPath]) -> String {
+    files.iter().map(AbsPath::to_string).collect::<Vec<_>>().join(" → ")
+}
+
+/// `FILE:LINE:COLUMN: `, as far as it is known.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(file) = &self.file else { return Ok(()) };
+        write!(f, "{file}:")?;
+        if let Some(line) = self.line {
+            write!(f, "{line}:")?;
+            if let Some(column) = self.column {
+                write!(f, "{column}:")?;
+            }
+        }
+        f.write_str(" ")
+    }
+}

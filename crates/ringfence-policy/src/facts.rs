@@ -1,0 +1,84 @@
+//! What the policy has to know of the machine and of the command line.
+//!
+//! Plain data: the engine gathers it, this crate only reads it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::grants::{Mode, NetworkMode, OnGap};
+use crate::path::AbsPath;
+
+/// What is known of the machine, the user and the project.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Facts {
+    /// The project that is worked on, canonical.
+    pub workspace: AbsPath,
+    /// The user's home directory, canonical.
+    pub home: AbsPath,
+    /// The user's name.
+    pub user: String,
+    /// Variables that entries may name.
+    pub variables: BTreeMap<String, String>,
+    /// The existing directories on `PATH`, canonical, in order.
+    pub path_dirs: Vec<AbsPath>,
+    /// Which of [`presets::PROBES`](crate::presets::PROBES) were found on `PATH`.
+    pub programs: BTreeSet<String>,
+    /// Where git keeps its files, if that is outside the workspace.
+    pub git: Option<GitLayout>,
+    /// The project's own cache directory.
+    pub store: AbsPath,
+}
+
+/// The git directories of a linked worktree or a submodule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GitLayout {
+    /// The worktree's own directory, e.g. `/repo/.git/worktrees/x`.
+    pub git_dir: AbsPath,
+    /// The directory that all worktrees share, e.g. `/repo/.git`.
+    pub common_dir: AbsPath,
+}
+
+/// The flags of one run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Flags {
+    /// The directory that relative entries are relative to.
+    pub cwd: AbsPath,
+    /// `--mode`
+    pub mode: Option<Mode>,
+    /// `--read`
+    pub read: Vec<String>,
+    /// `--write`
+    pub write: Vec<String>,
+    /// `--deny`
+    pub deny: Vec<String>,
+    /// `--protect`
+    pub protect: Vec<String>,
+    /// `--except`
+    pub except: Vec<String>,
+    /// `--env NAME` passes, `--env NAME=VALUE` sets.
+    pub env: Vec<(String, Option<String>)>,
+    /// `--net`
+    pub net: Option<NetworkMode>,
+    /// `--on-gap`
+    pub on_gap: Option<OnGap>,
+    /// `--timeout`, in milliseconds.
+    pub wall_ms: Option<u64>,
+}
+
+impl Flags {
+    /// No flag at all, given in `cwd`.
+    pub fn none(cwd: AbsPath) -> Self {
+        Self {
+            cwd,
+            mode: None,
+            read: Vec::new(),
+            write: Vec::new(),
+            deny: Vec::new(),
+            protect: Vec::new(),
+            except: Vec::new(),
+            env: Vec::new(),
+            net: None,
+            on_gap: None,
+            wall_ms: None,
+        }
+    }
+}

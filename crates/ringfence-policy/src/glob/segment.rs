@@ -1,0 +1,286 @@
+//! Matching one component, and a row of components.
+
+use super::{Case, NameMatch};
+
+/// One component of a glob.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Segment {
+    /// `**`: any number of components, also none.
+    AnyDepth,
+    /// A component of the anchor: its very bytes, whatever characters they are.
+    Exact(Vec<u8>),
+    /// ASCII characters and `*`, which is nearly all there is: matched byte by byte.
+    Plain {
+        /// Folded where the case does not matter.
+        bytes: Vec<u8>,
+        /// Whether upper and lower case are the same.
+        case: Case,
+    },
+    /// Plain characters, then one of many endings: written out, a list of file types would
+    /// be most of the work of compiling a policy.
+    Endings {
+        /// As in `Plain`.
+        stem: Vec<u8>,
+        /// Separated by commas.
+        endings: Vec<u8>,
+        /// Whether upper and lower case are the same.
+        case: Case,
+    },
+    /// A component with more in it.
+    Name {
+        /// What it is made of.
+        tokens: Vec<Token>,
+        /// Whether upper and lower case are the same.
+        case: Case,
+    },
+}
+
+/// One piece of a component.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Token {
+    /// This character, folded where the case does not matter.
+    Char(char),
+    /// `?`
+    One,
+    /// `*`
+    Star,
+    /// `[a-z]`
+    Class {
+        /// Inclusive ranges.
+        ranges: Vec<(char, char)>,
+        /// `[!…]`
+        negated: bool,
+    },
+}
+
+/// The last component of a glob, as far as it can be looked up instead of matched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum NameShape {
+    /// Exactly this, folded.
+    Literal(Vec<u8>),
+    /// Begins with this, folded.
+    Prefix(Vec<u8>),
+    /// Ends with this, folded.
+    Suffix(Vec<u8>),
+    /// Holds this, folded.
+    Contains(Vec<u8>),
+    /// Has to be matched.
+    Other,
+    /// Every name.
+    Anything,
+}
+
+impl Case {
+    /// `c` for comparing. One character stays one: what lowers to several keeps the first.
+    pub(crate) fn fold(self, c: char) -> char {
+        match self {
+            Case::Sensitive => c,
+            Case::Insensitive if c.is_ascii() => c.to_ascii_lowercase(),
+            Case::Insensitive => c.to_lowercase().next().unwrap_or(c),
+        }
+    }
+}
+
+impl Segment {
+    fn matches(&self, name: &[u8]) -> bool {
+        match self {
+            Segment::AnyDepth => true,
+            Segment::Exact(bytes) => bytes == name,
+            Segment::Plain { bytes, case: Case::Sensitive } => match_plain(bytes, name, |byte| byte),
+            Segment::Plain { bytes, .. } if name.is_ascii() => match_plain(bytes, name, |byte| byte.to_ascii_lowercase()),
+            Segment::Plain { bytes, .. } => match_plain(bytes, &fold_name(name), |byte| byte),
+            Segment::Endings { stem, endings, case: Case::Sensitive } => match_endings(stem, endings, name),
+            Segment::Endings { stem, endings, .. } => match_endings(stem, endings, &fold_name(name)),
+            Segment::Name { tokens, case } => match_tokens(tokens, name, *case),
+        }
+    }
+}
+
+/// Whether the whole row of components matches.
+///
+/// Going back to the last `**` only is enough: an earlier one could not do better with
+/// fewer components, so the work is the product of both lengths at most.
+pub(crate) fn match_path(segments: &[Segment], parts: &[&[u8]]) -> bool {
+    // Most globs say no to most names; the directories need not be looked at then.
+    match (segments, parts) {
+        ([Segment::AnyDepth, last], [.., name]) if *last != Segment::AnyDepth => return last.matches(name),
+        ([.., last], [.., name]) if !last.matches(name) => return false,
+        _ => {}
+    }
+    let (mut s, mut p) = (0, 0);
+    let mut retry: Option<(usize, usize)> = None;
+    while p < parts.len() {
+        match segments.get(s) {
+            Some(Segment::AnyDepth) => {
+                // A trailing `**` stands for what is below, not for the directory itself.
+                if s + 1 == segments.len() {
+                    return true;
+                }
+                retry = Some((s + 1, p));
+                s += 1;
+                continue;
+            }
+            Some(segment) if segment.matches(parts[p]) => {
+                s += 1;
+                p += 1;
+                continue;
+            }
+            _ => {}
+        }
+        match retry {
+            Some((after, from)) => {
+                retry = Some((after, from + 1));
+                s = after;
+                p = from + 1;
+            }
+            None => return false,
+        }
+    }
+    s == segments.len()
+}
+
+/// What the last component says about a path that ends with it.
+pub(crate) fn match_name(segments: &[Segment], name: &[u8]) -> NameMatch {
+    match segments {
+        [Segment::AnyDepth] => NameMatch::Yes,
+        [Segment::AnyDepth, last] if last.matches(name) => NameMatch::Yes,
+        [.., last] if last.matches(name) => NameMatch::Perhaps,
+        _ => NameMatch::No,
+    }
+}
+
+/// `*` and characters against bytes.
+fn match_plain(pattern: &[u8], name: &[u8], fold: impl Fn(u8) -> u8) -> bool {
+    let same = |pattern: &[u8], name: &[u8]| pattern.iter().zip(name).all(|(&want, &have)| want == fold(have));
+    let Some(first) = pattern.iter().position(|&byte| byte == b'*') else {
+        return pattern.len() == name.len() && same(pattern, name);
+    };
+    let last = pattern.iter().rposition(|&byte| byte == b'*').unwrap_or(first);
+    let (head, tail) = (&pattern[..first], &pattern[last + 1..]);
+    if name.len() < head.len() + tail.len() || !same(head, name) || !same(tail, &name[name.len() - tail.len()..]) {
+        return false;
+    }
+    // Between the ends the leftmost place of each piece is as good as any other.
+    let mut rest = &name[head.len()..name.len() - tail.len()];
+    pattern[first..=last].split(|&byte| byte == b'*').filter(|piece| !piece.is_empty()).all(|piece| {
+        let found = rest.windows(piece.len()).position(|window| same(piece, window));
+        rest = found.map_or(&[], |at| &rest[at + piece.len()..]);
+        found.is_some()
+    })
+}
+
+fn match_endings(stem: &[u8], endings: &[u8], name: &[u8]) -> bool {
+    endings
+        .split(|&byte| byte == b',')
+        .filter_map(|ending| name.strip_suffix(ending))
+        .any(|rest| match_plain(stem, rest, |byte| byte))
+}
+
+/// The name in lower case; bytes that are no character stay as they are.
+fn fold_name(name: &[u8]) -> Vec<u8> {
+    let mut folded = Vec::with_capacity(name.len());
+    let mut at = 0;
+    while at < name.len() {
+        let (c, width) = decode(&name[at..]);
+        match c {
+            Some(c) => folded.extend_from_slice(Case::Insensitive.fold(c).encode_utf8(&mut [0; 4]).as_bytes()),
+            None => folded.push(name[at]),
+        }
+        at += width;
+    }
+    folded
+}
+
+fn match_tokens(tokens: &[Token], name: &[u8], case: Case) -> bool {
+    let (mut t, mut n) = (0, 0);
+    let mut retry: Option<(usize, usize)> = None;
+    while n < name.len() {
+        let (c, width) = decode(&name[n..]);
+        match tokens.get(t) {
+            Some(Token::Star) => {
+                if t + 1 == tokens.len() {
+                    return true;
+                }
+                retry = Some((t + 1, n));
+                t += 1;
+                continue;
+            }
+            Some(token) if token.matches(c, case) => {
+                t += 1;
+                n += width;
+                continue;
+            }
+            _ => {}
+        }
+        match retry {
+            Some((after, from)) => {
+                let next = from + decode(&name[from..]).1;
+                retry = Some((after, next));
+                t = after;
+                n = next;
+            }
+            None => return false,
+        }
+    }
+    tokens[t..].iter().all(|token| *token == Token::Star)
+}
+
+impl Token {
+    /// `None` is a byte that is no character: only wildcards take it.
+    fn matches(&self, c: Option<char>, case: Case) -> bool {
+        match (self, c) {
+            (Token::One | Token::Star, _) => true,
+            (Token::Char(want), Some(have)) => case.fold(have) == *want,
+            (Token::Class { ranges, negated }, Some(have)) => in_ranges(ranges, have, case) != *negated,
+            (Token::Class { negated, .. }, None) => *negated,
+            (Token::Char(_), None) => false,
+        }
+    }
+}
+
+fn in_ranges(ranges: &[(char, char)], c: char, case: Case) -> bool {
+    let within = |c: char| ranges.iter().any(|&(low, high)| low <= c && c <= high);
+    match case {
+        Case::Sensitive => within(c),
+        Case::Insensitive => within(c) || c.to_lowercase().any(within) || c.to_uppercase().any(within),
+    }
+}
+
+/// The first character and its width; `None` for a byte that is not UTF-8.
+fn decode(bytes: &[u8]) -> (Option<char>, usize) {
+    let first = bytes[0];
+    if first < 0x80 {
+        return (Some(char::from(first)), 1);
+    }
+    let width = match first {
+        0xC2..=0xDF => 2,
+        0xE0..=0xEF => 3,
+        0xF0..=0xF4 => 4,
+        _ => return (None, 1),
+    };
+    let text = bytes.get(..width).and_then(|head| std::str::from_utf8(head).ok());
+    match text.and_then(|text| text.chars().next()) {
+        Some(c) => (Some(c), width),
+        None => (None, 1),
+    }
+}
+
+impl NameShape {
+    pub(crate) fn of(last: Option<&Segment>) -> Self {
+        let bytes = match last {
+            None | Some(Segment::AnyDepth) => return NameShape::Anything,
+            Some(Segment::Name { .. } | Segment::Endings { .. }) => return NameShape::Other,
+            Some(Segment::Exact(bytes)) => return NameShape::Literal(bytes.to_ascii_lowercase()),
+            Some(Segment::Plain { bytes, .. }) => bytes.to_ascii_lowercase(),
+        };
+        let inner_star = |text: &[u8]| text.contains(&b'*');
+        match bytes.as_slice() {
+            [b'*'] => NameShape::Anything,
+            [b'*', text @ .., b'*'] if !inner_star(text) => NameShape::Contains(text.to_vec()),
+            [b'*', text @ ..] if !inner_star(text) => NameShape::Suffix(text.to_vec()),
+            [text @ .., b'*'] if !inner_star(text) => NameShape::Prefix(text.to_vec()),
+            text if !inner_star(text) => NameShape::Literal(text.to_vec()),
+            _ => NameShape::Other,
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! What a policy means here: absolute rules with their origins, ready to be planned or asked.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::glob::Glob;
+use crate::path::AbsPath;
+
+/// The resolved policy: every path absolute, every rule with the place it came from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Grants {
+    /// How much of the workspace may be written.
+    pub mode: Mode,
+    /// The project that is worked on.
+    pub workspace: AbsPath,
+    /// The user's home directory.
+    pub home: AbsPath,
+    /// Rules on paths; see [`Grants::decide`] for who wins.
+    pub rules: Vec<Rule>,
+    /// Rules on names, which hold in every opened tree, also for files that appear later.
+    pub patterns: Vec<Pattern>,
+    /// What re-opens a file that a pattern caught.
+    pub exceptions: Vec<Exception>,
+    /// Which variables pass.
+    pub environment: EnvironmentRules,
+    /// What of the network is open.
+    pub network: NetworkRules,
+    /// Guards on the command's text.
+    pub commands: CommandRules,
+    /// Tools that may not be used.
+    pub disallowed_tools: Vec<String>,
+    /// Ceilings on what a command may use.
+    pub limits: Limits,
+    /// What to do when something asked for cannot be enforced.
+    pub on_gap: OnGap,
+    /// Whether commands are confined at all.
+    pub enabled: bool,
+    /// Things worth telling the person, such as a rule that had no effect.
+    pub warnings: Vec<String>,
+}
+
+/// How much of the workspace may be written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Nothing but the private `/tmp` is writable.
+    ReadOnly,
+    /// The workspace is writable.
+    #[default]
+    WorkspaceWrite,
+    /// No confinement at all.
+    FullAccess,
+}
+
+/// What to do when something asked for cannot be enforced on this host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnGap {
+    /// Run nothing.
+    #[default]
+    Refuse,
+    /// Run, and say what was not enforced.
+    Run,
+}
+
+/// One rule on a path and everything below it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rule {
+    /// Where the rule begins.
+    pub root: AbsPath,
+    /// What it does.
+    pub effect: Effect,
+    /// Where it was written.
+    pub origin: Origin,
+    /// A managed rule that no grant lifts.
+    pub locked: bool,
+}
+
+/// What a rule on a path does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Effect {
+    /// Readable and executable.
+    Read,
+    /// Readable and writable.
+    Write,
+    /// Readable, never writable, also while absent.
+    Protect,
+    /// Nothing at all.
+    Deny,
+    /// Writable in a place private to the project; what the host has may show through.
+    Private {
+        /// Where the sandbox's own writes are kept.
+        store: AbsPath,
+        /// Whether the host's files are readable underneath.
+        host_beneath: bool,
+    },
+}
+
+impl Effect {
+    /// The word for it in policies and messages.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Effect::Read => "read",
+            Effect::Write => "write",
+            Effect::Protect => "protect",
+            Effect::Deny => "deny",
+            Effect::Private { .. } => "private",
+        }
+    }
+}
+
+/// A rule on names.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Pattern {
+    /// What it matches.
+    pub glob: Glob,
+    /// [`PatternEffect::Deny`] or [`PatternEffect::Protect`].
+    pub effect: PatternEffect,
+    /// Where it was written.
+    pub origin: Origin,
+    /// A managed rule that no grant lifts.
+    pub locked: bool,
+}
+
+/// What a rule on names does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PatternEffect {
+    /// Nothing at all.
+    Deny,
+    /// Readable, never writable, also while absent.
+    Protect,
+}
+
+impl PatternEffect {
+    /// The word for it in policies and messages.
+    pub fn word(self) -> &'static str {
+        match self {
+            PatternEffect::Deny => "deny",
+            PatternEffect::Protect => "protect",
+        }
+    }
+}
+
+/// What re-opens a file that a pattern caught.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Exception {
+    /// What it matches.
+    pub glob: Glob,
+    /// Where it was written.
+    pub origin: Origin,
+}
+
+/// Where a rule was written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// Which layer.
+    pub source: Source,
+    /// The rule as it was written.
+    pub text: String,
+    /// The file, where there is one.
+    pub file: Option<AbsPath>,
+    /// Line in the file, from 1.
+    pub line: Option<u32>,
+    /// Why it is there, in the words of whoever wrote it.
+    pub reason: Option<String>,
+}
+
+impl Origin {
+    /// An origin without a file.
+    pub fn new(source: Source, text: impl Into<String>) -> Self {
+        Self { source, text: text.into(), file: None, line: None, reason: None }
+    }
+}
+
+/// The layer a rule comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// Part of ringfence.
+    BuiltIn,
+    /// Follows from the mode, e.g. the workspace itself.
+    Mode,
+    /// A tool that was found, by name (`cargo`, `git`, `node` …).
+    Preset(String),
+    /// `/etc/ringfence/policy.toml`.
+    Managed,
+    /// `~/.config/ringfence/policy.toml`.
+    User,
+    /// `.ringfence/policy.toml`.
+    Project,
+    /// A flag of this run.
+    Flag,
+    /// A person said yes in the middle.
+    Session,
+}
+
+impl Source {
+    /// Whether a person stands behind the rule: only then may it open a built-in deny.
+    pub fn is_person(&self) -> bool {
+        matches!(self, Source::User | Source::Flag | Source::Session)
+    }
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Source::BuiltIn => f.write_str("built in"),
+            Source::Mode => f.write_str("the mode"),
+            Source::Preset(name) => write!(f, "preset {name}"),
+            Source::Managed => f.write_str("managed policy"),
+            Source::User => f.write_str("user policy"),
+            Source::Project => f.write_str("project policy"),
+            Source::Flag => f.write_str("a flag"),
+            Source::Session => f.write_str("an answer in this session"),
+        }
+    }
+}
+
+/// Which variables pass, resolved over all layers.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct EnvironmentRules {
+    /// Exactly the documented six variables and nothing else.
+    pub clean: bool,
+    /// Name globs that pass.
+    pub allow: Vec<String>,
+    /// Name globs that never pass.
+    pub deny: Vec<String>,
+    /// Names a person asked for by name: they pass even if a deny matches.
+    pub named: Vec<String>,
+    /// Variables that are set.
+    pub set: BTreeMap<String, String>,
+}
+
+/// What of the network is open.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct NetworkRules {
+    /// Shut, by list, or the host's own.
+    pub mode: NetworkMode,
+    /// `host`, `*.host`, `host:port`, CIDR.
+    pub allow: Vec<String>,
+    /// Beats `allow`.
+    pub deny: Vec<String>,
+    /// Ports of the host's loopback that are reachable.
+    pub localhost: Ports,
+    /// Whether the project's own remotes are reachable for git.
+    pub git: bool,
+    /// Sockets of the host that are reachable.
+    pub unix_sockets: Vec<AbsPath>,
+    /// Ports that are published to the host's loopback.
+    pub bind: Ports,
+}
+
+/// Shut, by list, or the host's own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum NetworkMode {
+    /// Loopback between the sandbox's own processes only.
+    #[default]
+    None,
+    /// What `allow` lists.
+    AllowList,
+    /// The host's network.
+    Full,
+}
+
+/// A choice of ports.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ports {
+    /// No port.
+    #[default]
+    None,
+    /// Every port.
+    All,
+    /// These.
+    Some(Vec<u16>),
+}
+
+/// Guards on the command's text.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommandRules {
+    /// Patterns that are refused.
+    pub deny: Vec<String>,
+    /// If not empty: the only programs that may be named.
+    pub allow_binaries: Vec<String>,
+    /// Texts no argument may hold.
+    pub deny_arguments: Vec<String>,
+    /// Absolute paths in arguments must stay below this directory.
+    pub anchor_arguments: Option<AbsPath>,
+    /// Commands that run outside the sandbox.
+    pub excluded: Vec<String>,
+}
+
+/// Ceilings; `None` is no ceiling.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Wall time in milliseconds.
+    pub wall_ms: Option<u64>,
+    /// CPU time in milliseconds.
+    pub cpu_ms: Option<u64>,
+    /// Bytes of memory.
+    pub memory: Option<u64>,
+    /// Processes and threads.
+    pub processes: Option<u64>,
+    /// Open files of one process.
+    pub open_files: Option<u64>,
+    /// Bytes of one file.
+    pub file_size: Option<u64>,
+    /// Bytes written to disk.
+    pub disk: Option<u64>,
+    /// Bytes of output that are kept.
+    pub output: Option<u64>,
+}

@@ -1,0 +1,161 @@
+//! Policies of other tools, read by their own merge rules.
+//!
+//! What the format of ringfence has no word for is not dropped in silence: it comes back
+//! as a note.
+
+mod codex_toml;
+mod reader;
+mod sandbox_json;
+mod settings_json;
+mod uds_yaml;
+
+use crate::policy::Policy;
+
+/// A format of another tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// `sandbox.json`: white list, black list, provider.
+    SandboxJson,
+    /// `.uds/config.yaml`
+    UdsYaml,
+    /// `settings.json`: `sandbox.*` and `permissions`.
+    SettingsJson,
+    /// The settings file of srt: `network` and `filesystem` at the top.
+    SrtJson,
+    /// Codex `config.toml`
+    CodexToml,
+}
+
+/// A policy that was read from another tool's file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Imported {
+    /// The equivalent policy.
+    pub policy: Policy,
+    /// What is different, and why.
+    pub notes: Vec<Note>,
+}
+
+/// Something that could not be carried over as it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    /// How much it matters.
+    pub kind: NoteKind,
+    /// The setting in the other tool's file; empty for the file as a whole.
+    pub key: String,
+    /// What is different, and why.
+    pub text: String,
+}
+
+/// How much a note matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoteKind {
+    /// The file could not be used as it is.
+    Warning,
+    /// The setting has no counterpart.
+    NotCarried,
+    /// The setting means something else here.
+    Changed,
+}
+
+/// Why a file cannot be imported.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum ImportError {
+    #[error("{line}:{column}: not valid {language}: {message}")]
+    Malformed { language: &'static str, line: u32, column: u32, message: String },
+    #[error("{line}:{column}: `{key}` is not {expected}")]
+    WrongType { key: String, expected: &'static str, line: u32, column: u32 },
+}
+
+impl ImportError {
+    /// A stable word for this error.
+    pub fn code(&self) -> &'static str {
+        match self {
+            ImportError::Malformed { .. } => "import-malformed",
+            ImportError::WrongType { .. } => "import-wrong-type",
+        }
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            ImportError::Malformed { line, .. } => format!("correct line {line} of the file and import it again"),
+            ImportError::WrongType { key, expected, .. } => format!("write {expected} at `{key}`"),
+        }
+    }
+
+    /// Line, from 1.
+    pub fn line(&self) -> u32 {
+        match self {
+            ImportError::Malformed { line, .. } | ImportError::WrongType { line, .. } => *line,
+        }
+    }
+
+    /// Column, from 1.
+    pub fn column(&self) -> u32 {
+        match self {
+            ImportError::Malformed { column, .. } | ImportError::WrongType { column, .. } => *column,
+        }
+    }
+}
+
+/// Reads `text` as `format`.
+///
+/// A malformed `sandbox.json` is no error: its own rule is a warning and the defaults.
+pub fn import(text: &str, format: Format) -> Result<Imported, ImportError> {
+    match format {
+        Format::SandboxJson => Ok(sandbox_json::import(text)),
+        Format::UdsYaml => uds_yaml::import(text),
+        Format::SettingsJson => settings_json::import(text),
+        Format::SrtJson => settings_json::import_srt(text),
+        Format::CodexToml => codex_toml::import(text),
+    }
+}
+
+/// Guesses the format from the file's name and what stands in it.
+pub fn detect(file_name: &str, text: &str) -> Option<Format> {
+    let name = file_name.rsplit('/').next().unwrap_or(file_name);
+    match name.rsplit_once('.')?.1 {
+        "toml" => (name == "config.toml" || text.contains("sandbox_")).then_some(Format::CodexToml),
+        "yaml" | "yml" => text.lines().any(|line| line.starts_with("sandbox:")).then_some(Format::UdsYaml),
+        "json" | "jsonc" => detect_json(name, text),
+        _ => None,
+    }
+}
+
+fn detect_json(name: &str, text: &str) -> Option<Format> {
+    let has = |key: &str| reader::json(text).is_ok_and(|value| value.get(key).is_some());
+    if name == "sandbox.json" || has("policy") {
+        Some(Format::SandboxJson)
+    } else if has("sandbox") || has("permissions") || (name.starts_with("settings") && !has("filesystem")) {
+        Some(Format::SettingsJson)
+    } else if has("filesystem") || has("network") || name.contains("srt") {
+        Some(Format::SrtJson)
+    } else {
+        None
+    }
+}
+
+impl Imported {
+    fn new() -> Self {
+        Self { policy: Policy::default(), notes: Vec::new() }
+    }
+
+    fn note(&mut self, kind: NoteKind, key: impl Into<String>, text: impl Into<String>) {
+        self.notes.push(Note { kind, key: key.into(), text: text.into() });
+    }
+
+    fn not_carried(&mut self, key: impl Into<String>, text: impl Into<String>) {
+        self.note(NoteKind::NotCarried, key, text);
+    }
+
+    fn changed(&mut self, key: impl Into<String>, text: impl Into<String>) {
+        self.note(NoteKind::Changed, key, text);
+    }
+
+    fn unknown(&mut self, keys: Vec<String>) {
+        for key in keys {
+            self.not_carried(key, "not known to this importer");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Codex `config.toml`: `sandbox_mode` and `[sandbox_workspace_write]`.
+
+use serde_json::Value;
+
+use super::reader::{Reader, number};
+use super::{ImportError, Imported};
+use crate::glob::Glob;
+use crate::grants::{Mode, NetworkMode};
+use crate::policy::PathEntry;
+
+pub(super) fn import(text: &str) -> Result<Imported, ImportError> {
+    let value: Value = toml::from_str(text).map_err(|error: toml::de::Error| {
+        let at = error.span().map_or(0, |span| span.start).min(text.len());
+        let before = text.get(..at).unwrap_or_default();
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        ImportError::Malformed {
+            language: "TOML",
+            line: number(before.matches('\n').count() + 1),
+            column: number(before[line_start..].chars().count() + 1),
+            message: error.message().to_owned(),
+        }
+    })?;
+    let mut imported = Imported::new();
+    let top = Reader::top(text, &value)?;
+    let mode = match top.string("sandbox_mode")? {
+        Some("read-only") => Mode::ReadOnly,
+        Some("workspace-write") => Mode::WorkspaceWrite,
+        Some("danger-full-access") => Mode::FullAccess,
+        Some(other) => {
+            imported.not_carried("sandbox_mode", format!("`{other}` is no mode; read-only holds"));
+            Mode::ReadOnly
+        }
+        None => {
+            imported.changed("sandbox_mode", "not set: read-only, as there");
+            Mode::ReadOnly
+        }
+    };
+    imported.policy.mode = Some(mode);
+    workspace_write(&mut imported, top.table("sandbox_workspace_write", "sandbox_workspace_write")?, mode)?;
+    if mode != Mode::FullAccess {
+        imported.changed("sandbox_mode", "the whole disk is readable there; here it is the project, the system and the toolchains");
+    }
+    for key in ["approval_policy", "shell_environment_policy"] {
+        if top.has(key) {
+            imported.not_carried(key, "no counterpart in the policy");
+        }
+    }
+    Ok(imported)
+}
+
+fn workspace_write(imported: &mut Imported, section: Reader<'_>, mode: Mode) -> Result<(), ImportError> {
+    let network = section.bool("network_access")?.unwrap_or(false);
+    let roots = section.strings("writable_roots")?;
+    let excludes = [("exclude_tmpdir_env_var"), ("exclude_slash_tmp")];
+    for key in excludes {
+        if section.bool(key)?.is_some() {
+            imported.changed(section.full(key), "/tmp is private to the sandbox and writable, and TMPDIR points there");
+        }
+    }
+    imported.unknown(section.unknown(&["network_access", "writable_roots", excludes[0], excludes[1]]));
+    imported.policy.network.mode = Some(NetworkMode::None);
+    if mode != Mode::WorkspaceWrite {
+        if network || !roots.is_empty() {
+            imported.not_carried("sandbox_workspace_write", "holds in the mode workspace-write only, there as well");
+        }
+        return Ok(());
+    }
+    if network {
+        imported.policy.network.mode = Some(NetworkMode::Full);
+    }
+    for root in roots {
+        if Glob::is_glob(root) {
+            imported.not_carried(section.full("writable_roots"), format!("`{root}` holds characters of a glob; name a directory above it"));
+        } else {
+            imported.policy.filesystem.write.push(PathEntry::from(root));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! Typed access to a foreign document, with the place of what is wrong in it.
+
+use serde_json::{Map, Value};
+
+use super::ImportError;
+
+/// A table of the document with its path from the top.
+#[derive(Clone, Copy)]
+pub(super) struct Reader<'a> {
+    text: &'a str,
+    table: Option<&'a Map<String, Value>>,
+    path: &'a str,
+}
+
+/// JSON with comments and trailing commas.
+pub(super) fn json(text: &str) -> Result<Value, ImportError> {
+    jsonc_parser::parse_to_serde_value::<Value>(text, &jsonc_parser::ParseOptions::default()).map_err(|error| {
+        ImportError::Malformed {
+            language: "JSON",
+            line: number(error.line_display()),
+            column: number(error.column_display()),
+            message: error.kind().to_string(),
+        }
+    })
+}
+
+pub(super) fn number(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+impl<'a> Reader<'a> {
+    /// The top of the document.
+    pub(super) fn top(text: &'a str, value: &'a Value) -> Result<Self, ImportError> {
+        match value {
+            Value::Object(table) => Ok(Self { text, table: Some(table), path: "" }),
+            Value::Null => Ok(Self { text, table: None, path: "" }),
+            _ => Err(ImportError::WrongType { key: String::new(), expected: "a table", line: 1, column: 1 }),
+        }
+    }
+
+    fn get(&self, key: &str) -> Option<&'a Value> {
+        self.table?.get(key).filter(|value| !value.is_null())
+    }
+
+    /// The key with its path.
+    pub(super) fn full(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+    }
+
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// The table at `key`, which stands at `path`; empty where there is none.
+    pub(super) fn table(&self, key: &str, path: &'a str) -> Result<Reader<'a>, ImportError> {
+        match self.get(key) {
+            None => Ok(Reader { text: self.text, table: None, path }),
+            Some(Value::Object(table)) => Ok(Reader { text: self.text, table: Some(table), path }),
+            Some(_) => Err(self.wrong(key, "a table")),
+        }
+    }
+
+    pub(super) fn bool(&self, key: &str) -> Result<Option<bool>, ImportError> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(Value::Bool(value)) => Ok(Some(*value)),
+            Some(_) => Err(self.wrong(key, "true or false")),
+        }
+    }
+
+    pub(super) fn string(&self, key: &str) -> Result<Option<&'a str>, ImportError> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(Value::String(value)) => Ok(Some(value)),
+            Some(_) => Err(self.wrong(key, "a text")),
+        }
+    }
+
+    pub(super) fn strings(&self, key: &str) -> Result<Vec<&'a str>, ImportError> {
+        let wrong = || self.wrong(key, "a list of texts");
+        match self.get(key) {
+            None => Ok(Vec::new()),
+            Some(Value::Array(items)) => items.iter().map(|item| item.as_str().ok_or_else(wrong)).collect(),
+            Some(_) => Err(wrong()),
+        }
+    }
+
+    /// The keys that are not among `known`.
+    pub(super) fn unknown(&self, known: &[&str]) -> Vec<String> {
+        let keys = self.table.into_iter().flat_map(Map::keys);
+        keys.filter(|key| !known.contains(&key.as_str())).map(|key| self.full(key)).collect()
+    }
+
+    fn wrong(&self, key: &str, expected: &'static str) -> ImportError {
+        let key = self.full(key);
+        let (line, column) = locate(self.text, &key);
+        ImportError::WrongType { key, expected, line, column }
+    }
+}
+
+/// Where a dotted key stands: each part is looked for behind the one before.
+fn locate(text: &str, key: &str) -> (u32, u32) {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+    let mut at = 0;
+    for part in key.split('.') {
+        let found = text[at..].match_indices(part).find(|(offset, _)| {
+            let (before, after) = (&text[..at + offset], &text[at + offset + part.len()..]);
+            !before.ends_with(is_word) && !after.starts_with(is_word)
+        });
+        if let Some((offset, _)) = found {
+            at += offset;
+        }
+    }
+    let line_start = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
+    (number(text[..at].matches('\n').count() + 1), number(text[line_start..at].chars().count() + 1))
+}

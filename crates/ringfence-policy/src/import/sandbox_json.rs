@@ -1,0 +1,86 @@
+//! `sandbox.json`: lists append to the defaults, the default black list stays, the
+//! network is always off, and a malformed file means the defaults.
+
+use serde_json::Value;
+
+use super::reader::{Reader, number};
+use super::{ImportError, Imported, NoteKind};
+use crate::grants::NetworkMode;
+use crate::policy::PathEntry;
+
+pub(super) fn import(text: &str) -> Imported {
+    match read(text) {
+        Ok(imported) => imported,
+        Err(error) => {
+            let mut defaults = defaults();
+            defaults.note(NoteKind::Warning, "", format!("the file is malformed ({error}), so the defaults hold"));
+            defaults
+        }
+    }
+}
+
+fn defaults() -> Imported {
+    let mut imported = Imported::new();
+    imported.policy.enabled = Some(true);
+    imported.policy.network.mode = Some(NetworkMode::None);
+    imported.changed("policy.filesystem.blacklist", "the default black list is built in and cannot be removed");
+    imported.changed("policy.filesystem.blacklist", "/etc/passwd is made for the sandbox's own user instead of denied");
+    imported
+}
+
+fn read(text: &str) -> Result<Imported, ImportError> {
+    let value: Value = serde_json::from_str(text).map_err(|error| ImportError::Malformed {
+        language: "JSON",
+        line: number(error.line()),
+        column: number(error.column()),
+        message: error.to_string(),
+    })?;
+    let mut imported = defaults();
+    if value.is_null() {
+        return Err(ImportError::WrongType { key: String::new(), expected: "a table", line: 1, column: 1 });
+    }
+    let top = Reader::top(text, &value)?;
+    let policy = top.table("policy", "policy")?;
+    let files = policy.table("filesystem", "policy.filesystem")?;
+    let network = policy.table("network", "policy.network")?;
+    let black = files.strings("blacklist")?;
+    let white = files.strings("whitelist")?;
+
+    imported.policy.enabled = Some(top.bool("enabled")?.unwrap_or(true));
+    if let Some(provider) = top.string("provider")?.filter(|provider| *provider != "local") {
+        imported.not_carried("provider", format!("choose the provider `{provider}` when the sandbox is opened"));
+    }
+    if !top.table("providerOptions", "providerOptions")?.unknown(&[]).is_empty() {
+        imported.not_carried("providerOptions", "options belong to the provider, not to the policy");
+    }
+    if network.bool("allowNetwork")? == Some(true) {
+        imported.changed("policy.network.allowNetwork", "always false: this setting cannot be configured");
+    }
+    for entry in black.iter().filter(|entry| **entry != "/etc/passwd") {
+        imported.policy.filesystem.deny.push(PathEntry::from(*entry));
+    }
+    for entry in white {
+        add_white(&mut imported, entry, &black);
+    }
+    imported.unknown(top.unknown(&["enabled", "provider", "policy", "providerOptions"]));
+    imported.unknown(policy.unknown(&["filesystem", "network"]));
+    imported.unknown(files.unknown(&["whitelist", "blacklist"]));
+    imported.unknown(network.unknown(&["allowNetwork"]));
+    Ok(imported)
+}
+
+/// The black list goes before the white list there, at any depth.
+fn add_white(imported: &mut Imported, entry: &str, black: &[&str]) {
+    const KEY: &str = "policy.filesystem.whitelist";
+    let below = |black: &&&str| {
+        let black = black.trim_end_matches('/');
+        entry.strip_prefix(black).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    if let Some(black) = black.iter().find(below) {
+        imported.not_carried(KEY, format!("`{entry}` lies in `{black}` of the black list, which goes before"));
+    } else if crate::glob::Glob::is_glob(entry.trim_end_matches("/**")) {
+        imported.not_carried(KEY, format!("`{entry}` is a glob; name the directory"));
+    } else {
+        imported.policy.filesystem.write.push(PathEntry::from(entry));
+    }
+}

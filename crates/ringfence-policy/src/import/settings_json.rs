@@ -1,0 +1,251 @@
+//! `settings.json` (`sandbox.*` and `permissions`), and the settings file of srt, which
+//! has the same tables at the top.
+
+use super::reader::{self, Reader};
+use super::{ImportError, Imported};
+use crate::glob::Glob;
+use crate::grants::{NetworkMode, OnGap};
+use crate::parse::is_host_entry;
+use crate::policy::{PathEntry, PortChoice};
+
+pub(super) fn import(text: &str) -> Result<Imported, ImportError> {
+    let value = reader::json(text)?;
+    let mut imported = Imported::new();
+    let top = Reader::top(text, &value)?;
+    let sandbox = top.table("sandbox", "sandbox")?;
+    imported.policy.enabled = sandbox.bool("enabled")?;
+    if imported.policy.enabled.is_none() {
+        imported.changed("sandbox.enabled", "not set: off there, on here");
+    }
+    switches(&mut imported, sandbox)?;
+    network(&mut imported, sandbox.table("network", "sandbox.network")?)?;
+    filesystem(&mut imported, sandbox.table("filesystem", "sandbox.filesystem")?)?;
+    permissions(&mut imported, top.table("permissions", "permissions")?)?;
+    imported.unknown(sandbox.unknown(&[
+        "enabled", "autoAllowBashIfSandboxed", "allowUnsandboxedCommands", "failIfUnavailable", "excludedCommands",
+        "enabledPlatforms", "network", "filesystem",
+    ]));
+    Ok(imported)
+}
+
+/// The settings file of srt.
+pub(super) fn import_srt(text: &str) -> Result<Imported, ImportError> {
+    let value = reader::json(text)?;
+    let mut imported = Imported::new();
+    let top = Reader::top(text, &value)?;
+    network(&mut imported, top.table("network", "network")?)?;
+    filesystem(&mut imported, top.table("filesystem", "filesystem")?)?;
+    imported.unknown(top.unknown(&["network", "filesystem"]));
+    Ok(imported)
+}
+
+fn switches(imported: &mut Imported, sandbox: Reader<'_>) -> Result<(), ImportError> {
+    let excluded = sandbox.strings("excludedCommands")?;
+    imported.policy.commands.excluded.extend(excluded.iter().map(|command| (*command).to_owned()));
+    match sandbox.bool("failIfUnavailable")? {
+        Some(true) => imported.policy.on_gap = Some(OnGap::Refuse),
+        Some(false) => {
+            imported.policy.on_gap = Some(OnGap::Run);
+            imported.changed("sandbox.failIfUnavailable", "`on-gap = \"run\"`: what was not enforced is said and recorded");
+        }
+        None => {}
+    }
+    for key in ["autoAllowBashIfSandboxed", "allowUnsandboxedCommands"] {
+        if sandbox.bool(key)?.is_some() {
+            imported.not_carried(sandbox.full(key), "a setting of the caller who asks, not of the policy");
+        }
+    }
+    if !sandbox.strings("enabledPlatforms")?.is_empty() {
+        imported.not_carried("sandbox.enabledPlatforms", "the policy holds on every system");
+    }
+    Ok(())
+}
+
+fn network(imported: &mut Imported, network: Reader<'_>) -> Result<(), ImportError> {
+    imported.policy.network.mode = Some(NetworkMode::AllowList);
+    for domain in network.strings("allowedDomains")? {
+        add_domain(imported, &network.full("allowedDomains"), domain, List::Allow);
+    }
+    for domain in network.strings("deniedDomains")? {
+        add_domain(imported, &network.full("deniedDomains"), domain, List::Deny);
+    }
+    if let Some(bind) = network.bool("allowLocalBinding")? {
+        imported.policy.network.bind = Some(PortChoice::All(bind));
+    }
+    for socket in network.strings("allowUnixSockets")? {
+        imported.policy.network.unix_sockets.push(file_entry(socket));
+    }
+    if network.bool("allowAllUnixSockets")? == Some(true) {
+        imported.not_carried(network.full("allowAllUnixSockets"), "sockets are opened by path: list them in `unix-sockets`");
+    }
+    for key in ["httpProxyPort", "socksProxyPort"] {
+        if network.has(key) {
+            imported.not_carried(network.full(key), "connections are filtered without a proxy of yours");
+        }
+    }
+    imported.unknown(network.unknown(&[
+        "allowedDomains", "deniedDomains", "allowLocalBinding", "allowUnixSockets", "allowAllUnixSockets", "httpProxyPort",
+        "socksProxyPort",
+    ]));
+    Ok(())
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum List {
+    Allow,
+    Deny,
+}
+
+fn add_domain(imported: &mut Imported, key: &str, domain: &str, list: List) {
+    if domain == "*" && list == List::Allow {
+        imported.policy.network.mode = Some(NetworkMode::Full);
+        imported.changed(key, "`*` is `mode = \"full\"`");
+    } else if !is_host_entry(domain) {
+        imported.not_carried(key, format!("`{domain}` is not `host`, `*.host`, `host:port` or an address"));
+    } else if list == List::Allow {
+        imported.policy.network.allow.push(domain.to_owned());
+    } else {
+        imported.policy.network.deny.push(domain.to_owned());
+    }
+}
+
+/// Reads: everything, then `denyRead`, then `allowRead`. Writes: nothing, then
+/// `allowWrite`, then `denyWrite`, which always wins.
+fn filesystem(imported: &mut Imported, files: Reader<'_>) -> Result<(), ImportError> {
+    let deny_write: Vec<String> = files.strings("denyWrite")?.into_iter().map(file_entry).collect();
+    for entry in files.strings("denyRead")? {
+        imported.policy.filesystem.deny.push(PathEntry::Text(file_entry(entry)));
+    }
+    for entry in files.strings("allowRead")? {
+        add_read(imported, file_entry(entry));
+    }
+    for entry in files.strings("allowWrite")? {
+        add_write(imported, &files.full("allowWrite"), file_entry(entry), &deny_write);
+    }
+    imported.policy.filesystem.protect.extend(deny_write.into_iter().map(PathEntry::Text));
+    imported.changed(
+        files.full("denyRead"),
+        "everything else is readable there; here it is the project, the system and the toolchains",
+    );
+    imported.unknown(files.unknown(&["denyRead", "allowRead", "allowWrite", "denyWrite"]));
+    Ok(())
+}
+
+fn add_read(imported: &mut Imported, entry: String) {
+    let list = &mut imported.policy.filesystem;
+    if is_glob(&entry) { &mut list.except } else { &mut list.read }.push(PathEntry::Text(entry));
+}
+
+fn add_write(imported: &mut Imported, key: &str, entry: String, deny_write: &[String]) {
+    let below = |deny: &&String| {
+        let deny = deny.trim_end_matches("/**").trim_end_matches('/');
+        entry.strip_prefix(deny).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    if let Some(deny) = deny_write.iter().find(below) {
+        imported.not_carried(key, format!("`{entry}` lies in `{deny}`, which always wins there"));
+    } else if is_glob(&entry) {
+        imported.not_carried(key, format!("`{entry}` is a glob; the project is writable, name other directories"));
+    } else {
+        imported.policy.filesystem.write.push(PathEntry::Text(entry));
+    }
+}
+
+fn is_glob(entry: &str) -> bool {
+    Glob::is_glob(entry.trim_end_matches("/**"))
+}
+
+/// A path of `sandbox.filesystem`: what is relative is relative to the project, also a
+/// bare name, which would be a name at any depth here.
+fn file_entry(text: &str) -> String {
+    match text {
+        _ if text.starts_with("//") => text[1..].to_owned(),
+        _ if text.starts_with(['/', '~', '$']) || text.starts_with("./") || text.starts_with("**/") => text.to_owned(),
+        "." | "" => ".".to_owned(),
+        _ => format!("./{text}"),
+    }
+}
+
+/// A path of a permission rule: `//x` is absolute, `/x` and `./x` are the project's, and
+/// a bare name is a name at any depth, as here.
+fn rule_entry(text: &str) -> String {
+    match text.strip_prefix('/') {
+        Some(rest) if rest.starts_with('/') => rest.to_owned(),
+        Some(rest) => format!("./{rest}"),
+        None => text.to_owned(),
+    }
+}
+
+fn permissions(imported: &mut Imported, permissions: Reader<'_>) -> Result<(), ImportError> {
+    let denied = permissions.strings("deny")?;
+    let deny_write: Vec<String> = denied.iter().filter_map(|rule| writing(rule)).collect();
+    for rule in &denied {
+        deny_rule(imported, rule);
+    }
+    for rule in permissions.strings("allow")? {
+        allow_rule(imported, rule, &deny_write);
+    }
+    for rule in permissions.strings("ask")? {
+        imported.not_carried("permissions.ask", format!("`{rule}`: who is asked is the caller's business"));
+    }
+    for directory in permissions.strings("additionalDirectories")? {
+        add_write(imported, "permissions.additionalDirectories", file_entry(directory), &deny_write);
+    }
+    imported.unknown(permissions.unknown(&["allow", "deny", "ask", "additionalDirectories"]));
+    Ok(())
+}
+
+/// `Tool(spec)`, or a tool alone.
+fn split_rule(rule: &str) -> (&str, Option<&str>) {
+    match rule.strip_suffix(')').and_then(|rule| rule.split_once('(')) {
+        Some((tool, spec)) => (tool, Some(spec)),
+        None => (rule, None),
+    }
+}
+
+/// The path of a rule about writing.
+fn writing(rule: &str) -> Option<String> {
+    match split_rule(rule) {
+        ("Edit" | "Write" | "MultiEdit" | "NotebookEdit", Some(path)) => Some(rule_entry(path)),
+        _ => None,
+    }
+}
+
+fn deny_rule(imported: &mut Imported, rule: &str) {
+    let files = &mut imported.policy.filesystem;
+    if let Some(path) = writing(rule) {
+        files.protect.push(PathEntry::Text(path));
+        return;
+    }
+    match split_rule(rule) {
+        ("Read", Some(path)) => files.deny.push(PathEntry::Text(rule_entry(path))),
+        ("WebFetch", Some(spec)) if spec.starts_with("domain:") => {
+            add_domain(imported, "permissions.deny", &spec["domain:".len()..], List::Deny);
+        }
+        (tool, None) => imported.policy.tools.disallowed.push(tool.to_owned()),
+        _ => imported.not_carried("permissions.deny", format!("`{rule}` is not about files or domains")),
+    }
+}
+
+fn allow_rule(imported: &mut Imported, rule: &str, deny_write: &[String]) {
+    const KEY: &str = "permissions.allow";
+    if let Some(path) = writing(rule) {
+        add_write(imported, KEY, anchored(path), deny_write);
+        return;
+    }
+    match split_rule(rule) {
+        ("Read", Some(path)) => {
+            let path = rule_entry(path);
+            let entry = if is_glob(&path) { path } else { anchored(path) };
+            add_read(imported, entry);
+        }
+        ("WebFetch", Some(spec)) if spec.starts_with("domain:") => {
+            add_domain(imported, KEY, &spec["domain:".len()..], List::Allow);
+        }
+        _ => imported.not_carried(KEY, format!("`{rule}` is not about files or domains")),
+    }
+}
+
+/// A grant is a path, so a bare name is the one in the project.
+fn anchored(path: String) -> String {
+    file_entry(&path)
+}

@@ -1,0 +1,100 @@
+//! `.uds/config.yaml`: the part below `sandbox:`.
+
+use serde_json::Value;
+
+use super::reader::{Reader, number};
+use super::{ImportError, Imported};
+use crate::environment::name_matches;
+use crate::grants::NetworkMode;
+use crate::policy::{PathEntry, PortChoice};
+
+pub(super) fn import(text: &str) -> Result<Imported, ImportError> {
+    let value: Value = serde_saphyr::from_str(text).map_err(|error| {
+        let (line, column) = error.location().map_or((1, 1), |at| (at.line(), at.column()));
+        let text = error.to_string();
+        let first = text.lines().next().unwrap_or_default();
+        // The place stands in front of the message there, too.
+        let message = first.split_once(&format!("column {column}: ")).map_or(first, |(_, message)| message);
+        ImportError::Malformed {
+            language: "YAML",
+            line: number(line as usize),
+            column: number(column as usize),
+            message: message.to_owned(),
+        }
+    })?;
+    let mut imported = Imported::new();
+    let sandbox = Reader::top(text, &value)?.table("sandbox", "sandbox")?;
+    imported.policy.enabled = sandbox.bool("enabled")?;
+    filesystem(&mut imported, sandbox.table("filesystem", "sandbox.filesystem")?)?;
+    environment(&mut imported, sandbox.table("environment", "sandbox.environment")?)?;
+    network(&mut imported, sandbox.table("network", "sandbox.network")?)?;
+    let tools = sandbox.table("tools", "sandbox.tools")?;
+    match tools.bool("enforce-agent-permissions")? {
+        Some(false) => imported.not_carried(tools.full("enforce-agent-permissions"), "disallowed tools are always enforced"),
+        Some(true) => imported.changed(
+            tools.full("enforce-agent-permissions"),
+            "always so; list an agent's disallowed tools in `tools.disallowed`",
+        ),
+        None => {}
+    }
+    imported.unknown(tools.unknown(&["enforce-agent-permissions"]));
+    imported.unknown(sandbox.unknown(&["enabled", "filesystem", "environment", "network", "tools"]));
+    Ok(imported)
+}
+
+fn filesystem(imported: &mut Imported, files: Reader<'_>) -> Result<(), ImportError> {
+    if let Some(root) = files.string("root")?.filter(|root| !matches!(*root, "." | "./")) {
+        imported.not_carried(files.full("root"), format!("start in that directory: `ringfence run -C {root}`"));
+    }
+    for pattern in files.strings("blocked-patterns")? {
+        imported.policy.filesystem.deny.push(PathEntry::from(name_or_path(pattern)));
+    }
+    for pattern in files.strings("allowed-patterns")? {
+        imported.policy.filesystem.except.push(PathEntry::from(name_or_path(pattern)));
+    }
+    imported.unknown(files.unknown(&["root", "blocked-patterns", "allowed-patterns"]));
+    Ok(())
+}
+
+/// `.aws/` is a name at any depth there, and would be a path here.
+fn name_or_path(pattern: &str) -> &str {
+    match pattern.strip_suffix('/') {
+        Some(name) if !name.contains('/') && !name.starts_with(['~', '$']) && !name.is_empty() => name,
+        _ => pattern,
+    }
+}
+
+fn environment(imported: &mut Imported, variables: Reader<'_>) -> Result<(), ImportError> {
+    let block = variables.strings("block")?;
+    for name in variables.strings("allow")? {
+        // Blocking is asked first there; here a name that a person allows goes first.
+        if block.iter().any(|glob| name_matches(glob, name)) {
+            imported.not_carried(variables.full("allow"), format!("`{name}` is also in `block`, which goes before"));
+        } else {
+            imported.policy.environment.allow.push(name.to_owned());
+        }
+    }
+    imported.policy.environment.deny.extend(block.iter().map(|name| (*name).to_owned()));
+    if variables.bool("filter-secrets")? == Some(false) {
+        imported.not_carried(variables.full("filter-secrets"), "secrets are always filtered; name a variable in `allow` to pass it");
+    }
+    imported.changed("sandbox.environment", "a variable that no list has does not pass; there it does");
+    imported.unknown(variables.unknown(&["filter-secrets", "allow", "block"]));
+    Ok(())
+}
+
+/// Without a word: nothing external, but localhost and git.
+fn network(imported: &mut Imported, network: Reader<'_>) -> Result<(), ImportError> {
+    let external = network.bool("allow-external")?.unwrap_or(false);
+    let localhost = network.bool("allow-localhost")?.unwrap_or(true);
+    let git = network.bool("allow-git")?.unwrap_or(true);
+    imported.policy.network.localhost = Some(PortChoice::All(localhost));
+    imported.policy.network.git = Some(git);
+    imported.policy.network.mode = Some(match (external, localhost || git) {
+        (true, _) => NetworkMode::Full,
+        (false, true) => NetworkMode::AllowList,
+        (false, false) => NetworkMode::None,
+    });
+    imported.unknown(network.unknown(&["allow-external", "allow-localhost", "allow-git"]));
+    Ok(())
+}

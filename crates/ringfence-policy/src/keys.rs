@@ -1,0 +1,101 @@
+//! The keys of the file format, and which of them a misspelt one was meant to be.
+
+/// Each section with its keys; the empty name is the top of the file.
+pub(crate) const KEYS: &[(&str, &[&str])] = &[
+    (
+        "",
+        &[
+            "version", "extends", "enabled", "mode", "on-gap", "filesystem", "environment", "network", "commands", "tools",
+            "limits",
+        ],
+    ),
+    ("filesystem", &["read", "write", "deny", "protect", "except"]),
+    ("environment", &["profile", "allow", "deny", "set"]),
+    ("network", &["mode", "allow", "deny", "localhost", "git", "unix-sockets", "bind"]),
+    ("commands", &["deny", "allow-binaries", "deny-arguments", "anchor-arguments", "excluded"]),
+    ("tools", &["disallowed"]),
+    ("limits", &["wall", "cpu", "memory", "processes", "open-files", "file-size", "disk", "output"]),
+];
+
+/// The keys of an entry that is written as a table.
+pub(crate) const ENTRY_KEYS: &[&str] = &["path", "locked", "reason"];
+
+/// The keys of a section; `None` if there is no such section.
+pub(crate) fn of_section(section: &str) -> Option<&'static [&'static str]> {
+    KEYS.iter().find(|(name, _)| *name == section).map(|(_, keys)| *keys)
+}
+
+/// The known key that `key` was probably meant to be.
+///
+/// Two slips at most, and fewer in short words; a key that belongs elsewhere is named
+/// with its section.
+pub(crate) fn nearest(key: &str, known: &[&str]) -> Option<String> {
+    let folded = key.to_lowercase().replace('_', "-");
+    let near = |candidate: &&&str| distance(&folded, candidate) <= (candidate.len() / 3).clamp(1, 2);
+    if let Some(found) = known.iter().filter(near).min_by_key(|candidate| distance(&folded, candidate)) {
+        return Some((*found).to_owned());
+    }
+    let elsewhere = KEYS.iter().find(|(section, keys)| !section.is_empty() && keys.contains(&folded.as_str()));
+    elsewhere.map(|(section, _)| format!("{section}.{folded}"))
+}
+
+/// How many characters have to be changed, added, removed or swapped with their neighbour.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().collect());
+    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for i in 0..=a.len() {
+        for j in 0..=b.len() {
+            if i == 0 || j == 0 {
+                rows[i][j] = i + j;
+                continue;
+            }
+            let swap = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut best = swap.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                best = best.min(rows[i - 2][j - 2] + 1);
+            }
+            rows[i][j] = best;
+        }
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(section: &str, key: &str, expect: Option<&str>) {
+        assert_eq!(nearest(key, of_section(section).unwrap()).as_deref(), expect, "{key}");
+    }
+
+    #[test]
+    fn slips_are_recognised_and_nonsense_is_not() {
+        check("", "filesytem", Some("filesystem"));
+        check("", "FileSystem", Some("filesystem"));
+        check("", "on_gap", Some("on-gap"));
+        check("filesystem", "dney", Some("deny"));
+        check("network", "unixsockets", Some("unix-sockets"));
+        check("", "excluded", Some("commands.excluded"));
+        check("", "sandbox", None);
+        check("limits", "x", None);
+    }
+
+    #[test]
+    fn the_keys_are_those_of_the_types() {
+        let schema = serde_json::to_value(schemars::schema_for!(crate::policy::Policy)).unwrap();
+        for (section, keys) in KEYS {
+            let properties = if section.is_empty() {
+                &schema["properties"]
+            } else {
+                let reference = schema["properties"][section]["$ref"].as_str().unwrap();
+                &schema["$defs"][reference.rsplit('/').next().unwrap()]["properties"]
+            };
+            let mut have: Vec<&str> = properties.as_object().unwrap().keys().map(String::as_str).collect();
+            let mut want = keys.to_vec();
+            have.sort_unstable();
+            want.sort_unstable();
+            assert_eq!(have, want, "{section}");
+        }
+    }
+}

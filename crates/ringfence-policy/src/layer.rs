@@ -1,0 +1,73 @@
+//! One policy file with its place among the others.
+
+use std::collections::BTreeMap;
+
+use crate::error::{Place, PolicyError};
+use crate::grants::{Origin, Source};
+use crate::path::AbsPath;
+use crate::policy::Policy;
+
+/// A policy with the file it stands in and the line of each of its entries.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Layer {
+    /// What is written.
+    pub policy: Policy,
+    /// Whose file it is.
+    pub source: Source,
+    /// The file.
+    pub file: AbsPath,
+    /// Line and column by key: `mode`, `filesystem.deny.2`.
+    pub(crate) places: BTreeMap<String, (u32, u32)>,
+}
+
+impl Layer {
+    /// A layer out of a policy that was not parsed from text: it has no lines.
+    pub fn new(policy: Policy, file: AbsPath, source: Source) -> Self {
+        Self { policy, source, file, places: BTreeMap::new() }
+    }
+
+    /// The files that lie beneath this one, as written, each with its line.
+    ///
+    /// Whoever has a file system reads them, relative to the directory of this file, and
+    /// puts their layers in front of this one with the same source.
+    pub fn extends(&self) -> Vec<(String, Option<u32>)> {
+        let with_line = |(i, file): (usize, &String)| (file.clone(), self.place(&format!("extends.{i}")).line);
+        self.policy.extends.iter().enumerate().map(with_line).collect()
+    }
+
+    /// The directory that relative entries are relative to.
+    ///
+    /// `.ringfence/policy.toml` speaks of the directory that holds `.ringfence`; the files
+    /// of the user and the administrator speak of whatever is worked on.
+    pub fn project<'a>(&'a self, workspace: &'a AbsPath) -> AbsPath {
+        let directory = self.file.parent().unwrap_or_else(AbsPath::root);
+        match (&self.source, directory.name(), directory.parent()) {
+            (Source::Project, Some(name), Some(project)) if name == ".ringfence" => project,
+            (Source::Project, ..) => directory,
+            _ => workspace.clone(),
+        }
+    }
+
+    /// Where `key` was written.
+    pub(crate) fn place(&self, key: &str) -> Place {
+        let at = self.places.get(key);
+        Place { file: Some(self.file.clone()), line: at.map(|at| at.0), column: at.map(|at| at.1) }
+    }
+
+    /// The origin of a rule that stands at `key`.
+    pub(crate) fn origin(&self, key: &str, text: &str) -> Origin {
+        let line = self.place(key).line;
+        Origin { file: Some(self.file.clone()), line, ..Origin::new(self.source.clone(), text) }
+    }
+}
+
+/// Whether `next` may be read while the files on `stack` are being read.
+pub fn check_cycle(stack: &[AbsPath], next: &AbsPath) -> Result<(), PolicyError> {
+    match stack.iter().position(|file| file == next) {
+        None => Ok(()),
+        Some(start) => {
+            let files = stack[start..].iter().chain([next]).cloned().collect();
+            Err(PolicyError::ExtendsCycle { files })
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The policy words of ringfence: what is written, what it means, what it decides.
+//!
+//! A [`Policy`] is what stands in a file. [`resolve()`]
+//! lays the files over each other and over what is built in, and makes every path
+//! absolute: [`Grants`]. [`Grants::decide`] answers questions about them.
+//!
+//! The crate is pure. It opens no file, reads no variable and knows no clock; what it
+//! has to know of the machine comes in as [`Facts`], so that every answer
+//! can be tested on any machine, and the same question always has the same answer.
+#![forbid(unsafe_code)]
+
+pub mod path;
+pub mod glob;
+pub mod grants;
+pub mod decide;
+pub mod names;
+pub mod builtin;
+pub mod environment;
+pub mod policy;
+mod amount;
+mod keys;
+pub mod error;
+pub mod layer;
+pub mod parse;
+pub mod facts;
+pub mod presets;
+mod expand;
+pub mod resolve;
+pub mod schema;
+pub mod render;
+pub mod import;
+#[cfg(test)]
+mod testing;
+
+pub use decide::{Access, Because, Decision, Line, Verdict};
+pub use environment::{EnvDecision, EnvReason};
+pub use error::{Place, PolicyError};
+pub use facts::{Facts, Flags, GitLayout};
+pub use glob::{Case, Glob, GlobError, NameMatch};
+pub use grants::*;
+pub use layer::{Layer, check_cycle};
+pub use names::NameIndex;
+pub use parse::{parse, parse_bytes};
+pub use path::AbsPath;
+pub use policy::Policy;
+pub use render::render;
+pub use resolve::resolve;
+pub use schema::schema;

@@ -1,0 +1,120 @@
+//! Which names a scan has to look at: a quick test on the last component alone.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use crate::glob::{Glob, NameMatch, NameShape};
+use crate::grants::{Effect, Grants};
+
+/// The names that a deny or protect could concern, ready for asking a million times.
+///
+/// Errs on the side of `true`: a name it calls uninteresting is caught by no pattern and
+/// is the last component of no deny or protect rule.
+#[derive(Debug, Clone, Default)]
+pub struct NameIndex {
+    literals: HashSet<Vec<u8>, BuildHasherDefault<Fnv>>,
+    prefixes: Vec<Vec<u8>>,
+    suffixes: Vec<Vec<u8>>,
+    contains: Vec<Vec<u8>>,
+    /// Globs that fit none of the above.
+    others: Vec<Glob>,
+    /// Every glob: for names beyond ASCII, where folding is not byte by byte.
+    all: Vec<Glob>,
+    everything: bool,
+}
+
+impl NameIndex {
+    /// Collects the names out of `grants`.
+    pub fn new(grants: &Grants) -> Self {
+        let mut index = Self::default();
+        for pattern in &grants.patterns {
+            index.add_glob(&pattern.glob);
+        }
+        for rule in &grants.rules {
+            if let (Effect::Deny | Effect::Protect, Some(name)) = (&rule.effect, rule.root.name()) {
+                index.literals.insert(name.as_encoded_bytes().to_ascii_lowercase());
+            }
+        }
+        index
+    }
+
+    fn add_glob(&mut self, glob: &Glob) {
+        let mut has_other = false;
+        for shape in glob.name_shapes() {
+            match shape {
+                NameShape::Literal(name) => {
+                    self.literals.insert(name);
+                }
+                NameShape::Prefix(text) => self.prefixes.push(text),
+                NameShape::Suffix(text) => self.suffixes.push(text),
+                NameShape::Contains(text) => self.contains.push(text),
+                NameShape::Other => has_other = true,
+                NameShape::Anything => self.everything = true,
+            }
+        }
+        if has_other {
+            self.others.push(glob.clone());
+        }
+        self.all.push(glob.clone());
+    }
+
+    /// Whether a deny or protect could concern an entry with this last component.
+    pub fn interesting(&self, name: &OsStr) -> bool {
+        const LONGEST: usize = 255;
+        let bytes = name.as_encoded_bytes();
+        let mut buffer = [0; LONGEST];
+        let (Some(folded), true) = (buffer.get_mut(..bytes.len()), bytes.is_ascii()) else {
+            return self.interesting_by_matching(name);
+        };
+        folded.copy_from_slice(bytes);
+        folded.make_ascii_lowercase();
+        let folded = &*folded;
+        self.everything
+            || self.literals.contains(folded)
+            || self.suffixes.iter().any(|text| folded.ends_with(text))
+            || self.prefixes.iter().any(|text| folded.starts_with(text))
+            || self.contains.iter().any(|text| holds(folded, text))
+            || self.others.iter().any(|glob| glob.matches_name(name) != NameMatch::No)
+    }
+
+    fn interesting_by_matching(&self, name: &OsStr) -> bool {
+        self.everything
+            || self.literals.contains(&name.as_encoded_bytes().to_ascii_lowercase())
+            || self.all.iter().any(|glob| glob.matches_name(name) != NameMatch::No)
+    }
+}
+
+fn holds(text: &[u8], part: &[u8]) -> bool {
+    let Some((&first, _)) = part.split_first() else {
+        return true;
+    };
+    let last_start = text.len().saturating_sub(part.len() - 1);
+    (0..last_start).any(|i| text[i] == first && text[i..].starts_with(part))
+}
+
+/// FNV-1a: names are short and nobody gains from collisions here, a sandboxed program
+/// that makes them only slows down its own files.
+#[derive(Debug, Clone)]
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Hasher for Fnv {
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,68 @@
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+
+use super::*;
+use crate::testing::{grants, grants_with_builtins};
+
+/// A small deterministic generator: failures repeat.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, below: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % below
+    }
+
+    fn name(&mut self) -> OsString {
+        const PIECES: &[&[u8]] = &[
+            b".env", b".ENV", b"secret", b"SeCrEt", b"s", b".pem", b".key", b".", b"a", b"B", b"config", b"hooks", b"credentials",
+            b".json", b"\xc3\xa9", b"\xc3\x89", b"\xff", b"\xe2\x84\xaa", b"ey", b"x", b"lock", b".git",
+        ];
+        let mut bytes = Vec::new();
+        for _ in 0..=self.roll(4) {
+            bytes.extend_from_slice(PIECES[self.roll(PIECES.len())]);
+        }
+        OsString::from_vec(bytes)
+    }
+}
+
+#[track_caller]
+fn check(grants: &Grants, name: &str, expect: bool) {
+    assert_eq!(NameIndex::new(grants).interesting(OsStr::new(name)), expect, "{name}");
+}
+
+#[test]
+fn what_a_pattern_or_rule_could_concern_is_interesting() {
+    let grants = grants_with_builtins("user deny /p/only/This\nuser deny [ab]?c\nuser protect **/x/{one,two}");
+    for name in [".env", ".Env.local", "my-SECRETS", "a.PEM", "hooks", "this", "This", "axc", "one", "two", "id_rsa.key"] {
+        check(&grants, name, true);
+    }
+    for name in ["main.rs", "environment", "axx", "three", "", "src", "node_modules", "keyboard"] {
+        check(&grants, name, false);
+    }
+}
+
+#[test]
+fn no_name_that_matches_is_ever_missed() {
+    let more = "user deny *é*\nuser deny [a-c]*.pem\nuser protect {x,.git}*\nuser deny /p/K\nproject deny **/a/?ey";
+    let grants = grants_with_builtins(more);
+    let index = NameIndex::new(&grants);
+    let mut dice = Dice(42);
+    let mut hits = 0;
+    for _ in 0..50_000 {
+        let name = dice.name();
+        let by_pattern = grants.patterns.iter().any(|pattern| pattern.glob.matches_name(&name) != NameMatch::No);
+        if by_pattern {
+            hits += 1;
+            assert!(index.interesting(&name), "{name:?}");
+        }
+    }
+    assert!((10_000..49_000).contains(&hits), "the generator should give both kinds: {hits}");
+}
+
+#[test]
+fn a_pattern_on_everything_makes_everything_interesting() {
+    check(&grants("user deny **/private/**"), "x", true);
+    check(&grants("user deny *"), "x", true);
+    check(&grants("user read /x"), "x", false);
+}

@@ -1,0 +1,157 @@
+use super::*;
+use crate::layer::check_cycle;
+use crate::policy::{PortChoice, Profile};
+use crate::testing::path;
+
+const FILE: &str = "/p/.ringfence/policy.toml";
+
+fn read(text: &str) -> Result<Layer, PolicyError> {
+    parse(text, &path(FILE), Source::Project)
+}
+
+/// The error's first line and its hint.
+#[track_caller]
+fn check(text: &str, expect: &str, hint: &str) {
+    let error = read(text).unwrap_err();
+    assert_eq!(error.to_string(), format!("{FILE}:{expect}"));
+    assert!(error.hint().unwrap().contains(hint), "{:?}", error.hint());
+    assert_eq!(error.file(), Some(&path(FILE)));
+    assert!(error.line().is_some() && error.column().is_some() && error.code().starts_with("policy-"));
+}
+
+#[test]
+fn every_key_is_read() {
+    let layer = read(
+        r#"
+version = 1
+extends = ["base.toml"]
+enabled = true
+mode = "read-only"
+on-gap = "run"
+[filesystem]
+read = ["~/data", { path = "$X/y", reason = "because" }]
+write = ["out"]
+deny = [
+  "**/.env",
+  "*.pem",
+]
+protect = [".git"]
+except = [".env.example"]
+[environment]
+profile = "clean"
+allow = ["A"]
+deny = ["B"]
+set = { C = "d" }
+[network]
+mode = "allow-list"
+allow = ["github.com", "*.x.org", "h:443", "10.0.0.0/8", "[::1]:80"]
+deny = ["evil.com"]
+localhost = [3000]
+git = true
+unix-sockets = ["/run/x"]
+bind = true
+[commands]
+deny = ["rm -rf *"]
+allow-binaries = ["ls"]
+deny-arguments = ["--evil"]
+anchor-arguments = "."
+excluded = ["docker*"]
+[tools]
+disallowed = ["Write"]
+[limits]
+wall = "5m"
+cpu = 10
+memory = "1GiB"
+processes = 5
+open-files = 6
+file-size = 7
+disk = "1MB"
+output = 9
+"#,
+    )
+    .unwrap();
+    let policy = &layer.policy;
+    assert_eq!(policy.environment.profile, Some(Profile::Clean));
+    assert_eq!(policy.network.localhost, Some(PortChoice::Some(vec![3000])));
+    assert_eq!(policy.network.bind, Some(PortChoice::All(true)));
+    assert_eq!(policy.filesystem.read[1].path(), "$X/y");
+    assert_eq!(layer.extends(), [("base.toml".to_owned(), Some(3))]);
+    assert_eq!(layer.place("filesystem.deny.1").line, Some(12));
+    assert_eq!(layer.origin("filesystem.read.0", "~/data").line, Some(8));
+}
+
+#[test]
+fn faults_are_found_with_line_and_column() {
+    check("version = 1\n[filesytem]\nread = []", "2:2: unknown key `filesytem`", "did you mean `filesystem`?");
+    check("version = 1\n[filesystem]\nraed = []", "3:1: unknown key `raed`", "did you mean `read`?");
+    check("version = 1\nallow-binaries = []", "2:1: unknown key `allow-binaries`", "commands.allow-binaries");
+    check("version = 1\nzzz = 1", "2:1: unknown key `zzz`", "policy schema");
+    check(
+        "version = 1\n[filesystem]\ndeny = [{ path = \"x\", lokced = true }]",
+        "3:23: unknown key `lokced`",
+        "did you mean `locked`?",
+    );
+    check("version = 2\nnew-key = 1", "1:11: version 2 is not known", "version = 1");
+    check("mode = \"read-only\"", "1:1: version (none) is not known", "version = 1");
+    check("version = 1\nmode = 3", "2:8: wanted string or table", "schema");
+    check(
+        "version = 1\n[limits]\nwall = \"5 parsecs\"",
+        "3:8: `5 parsecs` is not a value for `limits.wall`",
+        "a duration such as",
+    );
+    check("version = 1\n[limits]\ndisk = \"5m\"", "3:8: `5m` is not a value for `limits.disk`", "a size such as");
+    check("version = 1\n[filesystem]\ndeny = [\"a[bc\"]", "3:11: bad glob `a[bc`", "close it with `]`");
+    check("version = 1\n[filesystem]\ndeny = [\"\"]", "3:9: bad glob ``", "write a path");
+    check(
+        "version = 1\n[filesystem]\ndeny = [{ path = \"x\", locked = true }]",
+        "3:9: `locked` is for the managed policy only",
+        "/etc/ringfence/policy.toml",
+    );
+    check(
+        "version = 1\n[network]\nallow = [\"https://x.org\"]",
+        "3:10: `https://x.org` is not a value for `network.allow`",
+        "`*.host`",
+    );
+    check("version = 1\n[network]\nallow = [\"*\"]", "3:10: `*` is not a value for `network.allow`", "full");
+}
+
+#[track_caller]
+fn check_kind(text: &str, code: &str, line: u32) {
+    let error = read(text).unwrap_err();
+    assert_eq!((error.code(), error.line()), (code, Some(line)), "{error}");
+}
+
+#[test]
+fn broken_toml_and_wrong_types_have_a_line() {
+    check_kind("version = 1\nmode = ", "policy-syntax", 2);
+    check_kind("version = 1\nversion = 1", "policy-syntax", 2);
+    check_kind("version = 1\nmode = \"wild\"", "policy-wrong-type", 2);
+    check_kind("version = 1\n[network]\nlocalhost = \"yes\"", "policy-wrong-type", 3);
+    check_kind("version = 1\n[network]\nlocalhost = [70000]", "policy-wrong-type", 3);
+    check_kind("version = 1\n[filesystem]\nread = [3]", "policy-wrong-type", 3);
+    check_kind("version = 1\nfilesystem = 3", "policy-wrong-type", 2);
+    check_kind("version = 1\n[filesystem]\nread = \"x\"", "policy-wrong-type", 3);
+    check_kind("version = \"1\"", "policy-wrong-type", 1);
+    check_kind("version = 1\n[[filesystem]]\nread = []", "policy-wrong-type", 2);
+}
+
+#[test]
+fn text_that_is_not_utf8_is_named_with_its_byte() {
+    let error = parse_bytes(b"version = 1\n# \xff", &path(FILE), Source::User).unwrap_err();
+    assert_eq!(error.to_string(), format!("{FILE}:2:3: not UTF-8 at byte 14"));
+    assert!(parse_bytes("version = 1 # é".as_bytes(), &path(FILE), Source::User).is_ok());
+}
+
+#[test]
+fn managed_rules_may_be_locked() {
+    let text = "version = 1\n[filesystem]\ndeny = [{ path = \"x\", locked = true }]";
+    assert!(parse(text, &path("/etc/ringfence/policy.toml"), Source::Managed).unwrap().policy.filesystem.deny[0].is_locked());
+}
+
+#[test]
+fn a_circle_of_extends_shows_itself() {
+    let (a, b, c) = (path("/a"), path("/b"), path("/c"));
+    assert!(check_cycle(&[a.clone(), b.clone()], &c).is_ok());
+    let error = check_cycle(&[c, a.clone(), b], &a).unwrap_err();
+    assert_eq!(error.to_string(), "policy files extend each other in a circle: /a → /b → /a");
+}

@@ -1,0 +1,220 @@
+//! Absolute paths as bytes: the one path type of the policy model.
+
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::path::{Component, Path, PathBuf};
+
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// An absolute path without `.`, `..`, empty components or a trailing slash.
+///
+/// Made by text alone: symlinks are resolved by whoever has a file system.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AbsPath(PathBuf);
+
+impl AbsPath {
+    /// Normalises `path`; `None` if it is not absolute or holds a NUL byte.
+    ///
+    /// `..` is taken textually, and `/..` is `/`.
+    pub fn new(path: impl AsRef<Path>) -> Option<Self> {
+        let path = path.as_ref();
+        if !path.is_absolute() || path.as_os_str().as_encoded_bytes().contains(&0) {
+            return None;
+        }
+        // Nearly every path is normal already; this runs for each rule at each start.
+        if path.as_os_str().as_encoded_bytes().strip_prefix(b"/").is_some_and(is_normal) {
+            return Some(Self(path.to_path_buf()));
+        }
+        let mut clean = PathBuf::from("/");
+        for component in path.components() {
+            match component {
+                Component::Normal(name) => clean.push(name),
+                Component::ParentDir => {
+                    clean.pop();
+                }
+                Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+            }
+        }
+        Some(Self(clean))
+    }
+
+    /// The root directory.
+    pub fn root() -> Self {
+        Self(PathBuf::from("/"))
+    }
+
+    /// `self` with `relative` behind it, normalised; an absolute `relative` replaces `self`.
+    pub fn join(&self, relative: impl AsRef<Path>) -> Self {
+        let relative = relative.as_ref();
+        if is_normal(relative.as_os_str().as_encoded_bytes()) {
+            return Self(self.0.join(relative));
+        }
+        Self::new(self.0.join(relative)).unwrap_or_else(|| self.clone())
+    }
+
+    /// The directory this path stands in; `None` for the root.
+    pub fn parent(&self) -> Option<Self> {
+        self.0.parent().map(|parent| Self(parent.to_path_buf()))
+    }
+
+    /// The last component; `None` for the root.
+    pub fn name(&self) -> Option<&OsStr> {
+        self.0.file_name()
+    }
+
+    /// Whether this path is `root` or stands below it.
+    pub fn is_within(&self, root: &AbsPath) -> bool {
+        // Both are normal, so bytes will do; this is asked for every rule at every access.
+        let (path, root) = (self.as_bytes(), root.as_bytes());
+        path.starts_with(root) && (path.len() == root.len() || root == b"/" || path[root.len()] == b'/')
+    }
+
+    /// The part below `root`; `None` where the path is not within it.
+    pub fn relative_to(&self, root: &AbsPath) -> Option<&Path> {
+        self.0.strip_prefix(&root.0).ok()
+    }
+
+    /// How many components stand behind the root directory.
+    pub fn depth(&self) -> usize {
+        self.0.components().count() - 1
+    }
+
+    /// From the path itself up to the root directory.
+    pub fn ancestors(&self) -> impl Iterator<Item = AbsPath> + '_ {
+        self.0.ancestors().map(|path| Self(path.to_path_buf()))
+    }
+
+    /// As a `Path` of the standard library.
+    pub fn as_path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The bytes of the path.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.as_os_str().as_encoded_bytes()
+    }
+
+    /// For people; bytes that are not UTF-8 are replaced.
+    pub fn to_string_lossy(&self) -> Cow<'_, str> {
+        self.0.to_string_lossy()
+    }
+}
+
+/// Whether the path is relative and has nothing to normalise.
+fn is_normal(bytes: &[u8]) -> bool {
+    !bytes.contains(&0) && bytes.split(|&byte| byte == b'/').all(|part| !matches!(part, b"" | b"." | b".."))
+}
+
+impl AsRef<Path> for AbsPath {
+    fn as_ref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl fmt::Display for AbsPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.display().fmt(f)
+    }
+}
+
+impl fmt::Debug for AbsPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Serialize for AbsPath {
+    /// Text for people, exact bytes for our own binary formats.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            serializer.serialize_str(&self.0.to_string_lossy())
+        } else {
+            serializer.serialize_bytes(self.0.as_os_str().as_encoded_bytes())
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for AbsPath {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text: OsString = if deserializer.is_human_readable() {
+            String::deserialize(deserializer)?.into()
+        } else {
+            os_string(deserializer.deserialize_byte_buf(Bytes)?)
+        };
+        AbsPath::new(Path::new(&text)).ok_or_else(|| serde::de::Error::custom("path is not absolute"))
+    }
+}
+
+/// Takes bytes at once: `Vec<u8>` would take them one by one.
+struct Bytes;
+
+impl<'de> Visitor<'de> for Bytes {
+    type Value = Vec<u8>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the bytes of a path")
+    }
+
+    fn visit_bytes<E: serde::de::Error>(self, bytes: &[u8]) -> Result<Vec<u8>, E> {
+        Ok(bytes.to_vec())
+    }
+
+    fn visit_byte_buf<E: serde::de::Error>(self, bytes: Vec<u8>) -> Result<Vec<u8>, E> {
+        Ok(bytes)
+    }
+}
+
+#[cfg(unix)]
+fn os_string(bytes: Vec<u8>) -> OsString {
+    std::os::unix::ffi::OsStringExt::from_vec(bytes)
+}
+
+#[cfg(not(unix))]
+fn os_string(bytes: Vec<u8>) -> OsString {
+    String::from_utf8_lossy(&bytes).into_owned().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::AbsPath;
+
+    #[track_caller]
+    fn check(input: &str, expect: Option<&str>) {
+        assert_eq!(AbsPath::new(input).map(|p| p.to_string()).as_deref(), expect);
+    }
+
+    #[test]
+    fn paths_are_absolute_and_normal() {
+        check("/a//b/./c/", Some("/a/b/c"));
+        check("/a/../../b", Some("/b"));
+        check("/", Some("/"));
+        check("a/b", None);
+        check("", None);
+        check("/a\0b", None);
+    }
+
+    #[track_caller]
+    fn check_join(relative: &str, expect: &str) {
+        assert_eq!(AbsPath::new("/a/b").unwrap().join(relative).to_string(), expect);
+    }
+
+    #[test]
+    fn joining_normalises_too() {
+        check_join("c", "/a/b/c");
+        check_join("c/d/", "/a/b/c/d");
+        check_join("../c", "/a/c");
+        check_join("./c//d", "/a/b/c/d");
+        check_join("/x/../y", "/y");
+        check_join("", "/a/b");
+        check_join("c\0d", "/a/b");
+    }
+
+    #[test]
+    fn a_sibling_with_the_same_prefix_is_not_within() {
+        let root = AbsPath::new("/home/me/project").unwrap();
+        assert!(AbsPath::new("/home/me/project/x").unwrap().is_within(&root));
+        assert!(!AbsPath::new("/home/me/project-two").unwrap().is_within(&root));
+    }
+}

@@ -1,0 +1,295 @@
+//! The policy as it is written.
+//!
+//! These types are the contract of the file format: the parser, the JSON Schema and the
+//! renderer all come from them.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::grants::{Mode, NetworkMode, OnGap, Ports};
+
+/// The one version of the format there is.
+pub const VERSION: u32 = 1;
+
+/// A policy file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Policy {
+    /// Version of the format: 1.
+    #[schemars(range(min = 1, max = 1))]
+    pub version: u32,
+    /// Other policy files that lie beneath this one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub extends: Vec<String>,
+    /// Whether commands are confined at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    /// How much of the workspace may be written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+    /// What to do when something asked for cannot be enforced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_gap: Option<OnGap>,
+    /// Files and directories.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub filesystem: FilesystemPolicy,
+    /// Variables.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub environment: EnvironmentPolicy,
+    /// The network.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub network: NetworkPolicy,
+    /// Guards on the command's text.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub commands: CommandPolicy,
+    /// Tools of agents.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub tools: ToolPolicy,
+    /// Ceilings on what a command may use.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub limits: LimitPolicy,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            version: VERSION,
+            extends: Vec::new(),
+            enabled: None,
+            mode: None,
+            on_gap: None,
+            filesystem: FilesystemPolicy::default(),
+            environment: EnvironmentPolicy::default(),
+            network: NetworkPolicy::default(),
+            commands: CommandPolicy::default(),
+            tools: ToolPolicy::default(),
+            limits: LimitPolicy::default(),
+        }
+    }
+}
+
+/// `[filesystem]`: paths, and for the last three also globs.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct FilesystemPolicy {
+    /// Readable.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub read: Vec<PathEntry>,
+    /// Readable and writable.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub write: Vec<PathEntry>,
+    /// Nothing at all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deny: Vec<PathEntry>,
+    /// Readable, never writable.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub protect: Vec<PathEntry>,
+    /// Re-opens what a glob in `deny` or `protect` caught.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub except: Vec<PathEntry>,
+}
+
+/// A path or glob, alone or with more to say about it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected a path, or a table such as { path = \"...\", reason = \"...\" }")]
+pub enum PathEntry {
+    /// `"~/data"`
+    Text(String),
+    /// `{ path = "~/data", reason = "..." }`
+    Table(EntryTable),
+}
+
+/// A path or glob with more to say about it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct EntryTable {
+    /// The path or glob.
+    pub path: String,
+    /// Whether no grant lifts it; in the managed policy only.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub locked: bool,
+    /// Why it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl PathEntry {
+    /// The path or glob.
+    pub fn path(&self) -> &str {
+        match self {
+            PathEntry::Text(path) => path,
+            PathEntry::Table(table) => &table.path,
+        }
+    }
+
+    /// Whether no grant lifts it.
+    pub fn is_locked(&self) -> bool {
+        matches!(self, PathEntry::Table(EntryTable { locked: true, .. }))
+    }
+
+    /// Why it is there.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            PathEntry::Text(_) => None,
+            PathEntry::Table(table) => table.reason.as_deref(),
+        }
+    }
+}
+
+impl From<&str> for PathEntry {
+    fn from(path: &str) -> Self {
+        PathEntry::Text(path.to_owned())
+    }
+}
+
+/// `[environment]`
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct EnvironmentPolicy {
+    /// `default` filters, `clean` passes exactly six variables.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
+    /// Names that pass, `*` and `?` allowed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allow: Vec<String>,
+    /// Names that never pass, `*` and `?` allowed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deny: Vec<String>,
+    /// Variables that are set.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub set: BTreeMap<String, String>,
+}
+
+/// Which variables pass to begin with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Profile {
+    /// What tools need, no secrets.
+    Default,
+    /// Exactly six variables.
+    Clean,
+}
+
+/// `[network]`
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct NetworkPolicy {
+    /// Shut, by list, or the host's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<NetworkMode>,
+    /// `host`, `*.host`, `host:port`, CIDR.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allow: Vec<String>,
+    /// Beats `allow`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deny: Vec<String>,
+    /// The host's loopback: `true`, or a list of ports.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub localhost: Option<PortChoice>,
+    /// Whether the project's own remotes are reachable for git.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub git: Option<bool>,
+    /// Sockets of the host that are reachable.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unix_sockets: Vec<String>,
+    /// What is published to the host's loopback: `true`, or a list of ports.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bind: Option<PortChoice>,
+}
+
+/// Every port, none, or some.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected true, false or a list of ports")]
+pub enum PortChoice {
+    /// Every port or none.
+    All(bool),
+    /// These.
+    Some(Vec<u16>),
+}
+
+impl From<&PortChoice> for Ports {
+    fn from(choice: &PortChoice) -> Self {
+        match choice {
+            PortChoice::All(true) => Ports::All,
+            PortChoice::All(false) => Ports::None,
+            PortChoice::Some(ports) if ports.is_empty() => Ports::None,
+            PortChoice::Some(ports) => Ports::Some(ports.clone()),
+        }
+    }
+}
+
+/// `[commands]`
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct CommandPolicy {
+    /// Patterns that are refused.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deny: Vec<String>,
+    /// If not empty: the only programs that may be named.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allow_binaries: Vec<String>,
+    /// Texts no argument may hold.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deny_arguments: Vec<String>,
+    /// Absolute paths in arguments must stay below this directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub anchor_arguments: Option<String>,
+    /// Commands that run outside the sandbox.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub excluded: Vec<String>,
+}
+
+/// `[tools]`
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct ToolPolicy {
+    /// Tools that may not be used; without `Write` and `Edit` the workspace is read-only.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub disallowed: Vec<String>,
+}
+
+/// `[limits]`: durations such as `"5m"`, sizes such as `"512MiB"`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct LimitPolicy {
+    /// Wall time; a number is seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wall: Option<Amount>,
+    /// CPU time; a number is seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<Amount>,
+    /// Memory; a number is bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Amount>,
+    /// Processes and threads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processes: Option<u64>,
+    /// Open files of one process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open_files: Option<u64>,
+    /// One file; a number is bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file_size: Option<Amount>,
+    /// Written to disk; a number is bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Amount>,
+    /// Output that is kept; a number is bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output: Option<Amount>,
+}
+
+/// A number, or a number with a unit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected a number, or a text such as \"5m\" or \"512MiB\"")]
+pub enum Amount {
+    /// Seconds or bytes.
+    Number(u64),
+    /// `"5m"`, `"512MiB"`
+    Text(String),
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

@@ -1,0 +1,217 @@
+//! What tools need: their programs read-only, their caches private to the project.
+
+use crate::builtin;
+use crate::facts::Facts;
+use crate::grants::{Effect, Origin, Rule, Source};
+use crate::path::AbsPath;
+
+/// A tool and what it needs below the home directory.
+#[derive(Debug, Clone, Copy)]
+pub struct Preset {
+    /// Its name in messages.
+    pub name: &'static str,
+    /// It applies if one of these programs is on `PATH`.
+    pub probes: &'static [&'static str],
+    /// Directories that are opened read-only.
+    pub reads: &'static [Place],
+    /// Directories it has to write.
+    pub caches: &'static [Cache],
+    /// Files with credentials in its directories.
+    pub denies: &'static [Place],
+}
+
+/// A directory of a tool: below a variable's value if that is set, else below home.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    /// The variable that moves it.
+    pub variable: Option<&'static str>,
+    /// Below home, where the variable is not set.
+    pub home: &'static str,
+    /// Below either.
+    pub below: &'static str,
+}
+
+/// A directory that a tool writes.
+#[derive(Debug, Clone, Copy)]
+pub struct Cache {
+    /// Which.
+    pub place: Place,
+    /// Whether the host's own files are readable underneath: where they hold no secret.
+    pub host_beneath: bool,
+}
+
+const fn at(home: &'static str) -> Place {
+    Place { variable: None, home, below: "" }
+}
+
+const fn moved(variable: &'static str, home: &'static str, below: &'static str) -> Place {
+    Place { variable: Some(variable), home, below }
+}
+
+const fn shared(place: Place) -> Cache {
+    Cache { place, host_beneath: true }
+}
+
+const fn own(place: Place) -> Cache {
+    Cache { place, host_beneath: false }
+}
+
+/// All presets.
+pub const PRESETS: &[Preset] = &[
+    Preset {
+        name: "cargo",
+        probes: &["cargo", "rustc", "rustup"],
+        reads: &[moved("CARGO_HOME", ".cargo", ""), moved("RUSTUP_HOME", ".rustup", "")],
+        caches: &[shared(moved("CARGO_HOME", ".cargo", "registry")), shared(moved("CARGO_HOME", ".cargo", "git"))],
+        denies: &[moved("CARGO_HOME", ".cargo", "credentials"), moved("CARGO_HOME", ".cargo", "credentials.toml")],
+    },
+    Preset {
+        name: "node",
+        probes: &["node", "npm", "pnpm", "yarn"],
+        reads: &[
+            moved("NVM_DIR", ".nvm", ""),
+            moved("VOLTA_HOME", ".volta", ""),
+            moved("FNM_DIR", ".local/share/fnm", ""),
+            at(".fnm"),
+        ],
+        // npm keeps logs with addresses in ~/.npm; pnpm and yarn keep their own programs
+        // beside their stores.
+        caches: &[own(at(".npm")), shared(at(".local/share/pnpm")), shared(at(".yarn"))],
+        denies: &[],
+    },
+    Preset {
+        name: "python",
+        probes: &["python3", "python", "pip", "uv", "pipx", "poetry"],
+        reads: &[moved("PYENV_ROOT", ".pyenv", ""), at(".local/lib"), at(".local/share/pipx"), at(".local/share/uv")],
+        caches: &[],
+        denies: &[],
+    },
+    Preset {
+        name: "go",
+        probes: &["go"],
+        reads: &[moved("GOPATH", "go", "")],
+        caches: &[shared(moved("GOPATH", "go", "pkg"))],
+        denies: &[],
+    },
+    Preset {
+        name: "java",
+        probes: &["java", "mvn", "gradle", "kotlinc"],
+        reads: &[moved("SDKMAN_DIR", ".sdkman", ""), at(".jdks")],
+        caches: &[shared(at(".m2/repository")), shared(moved("GRADLE_USER_HOME", ".gradle", ""))],
+        denies: &[moved("GRADLE_USER_HOME", ".gradle", "gradle.properties")],
+    },
+    Preset {
+        name: "ruby",
+        probes: &["ruby", "gem", "bundle"],
+        reads: &[moved("RBENV_ROOT", ".rbenv", ""), at(".rvm")],
+        caches: &[shared(moved("GEM_HOME", ".gem", ""))],
+        denies: &[moved("GEM_HOME", ".gem", "credentials")],
+    },
+    Preset { name: "deno", probes: &["deno"], reads: &[moved("DENO_INSTALL", ".deno", "")], caches: &[], denies: &[] },
+    Preset {
+        name: "bun",
+        probes: &["bun"],
+        reads: &[moved("BUN_INSTALL", ".bun", "")],
+        caches: &[shared(moved("BUN_INSTALL", ".bun", "install/cache"))],
+        denies: &[],
+    },
+    Preset {
+        name: "cache",
+        probes: &[],
+        reads: &[],
+        // Other programs' caches hold pages, mails and tokens.
+        caches: &[own(moved("XDG_CACHE_HOME", ".cache", ""))],
+        denies: &[],
+    },
+];
+
+/// The programs to look for on `PATH`.
+pub const PROBES: &[&str] = &[
+    "cargo", "rustc", "rustup", "node", "npm", "pnpm", "yarn", "python3", "python", "pip", "uv", "pipx", "poetry", "go",
+    "java", "mvn", "gradle", "kotlinc", "ruby", "gem", "bundle", "deno", "bun",
+];
+
+/// The rules of all presets that apply.
+pub(crate) fn rules(facts: &Facts) -> Vec<Rule> {
+    let mut rules = Vec::new();
+    let applies = |preset: &&Preset| {
+        preset.probes.is_empty() || preset.probes.iter().any(|probe| facts.programs.contains(*probe))
+    };
+    for preset in PRESETS.iter().filter(applies) {
+        let found = |place: &Place| place.resolve(facts);
+        rules.extend(preset.reads.iter().filter_map(found).map(|root| rule(root, Effect::Read, preset.name)));
+        rules.extend(preset.caches.iter().filter_map(|cache| {
+            let root = found(&cache.place)?;
+            let store = store_for(&root, facts);
+            Some(rule(root, Effect::Private { store, host_beneath: cache.host_beneath }, preset.name))
+        }));
+        rules.extend(preset.denies.iter().filter_map(found).map(|root| {
+            let origin = builtin::origin(&root.to_string());
+            Rule { root, effect: Effect::Deny, origin, locked: false }
+        }));
+    }
+    rules
+}
+
+/// Opens the directories on `PATH` that nothing in `rules` opens.
+pub(crate) fn path_rules(facts: &Facts, rules: &[Rule]) -> Vec<Rule> {
+    let mut opened: Vec<Rule> = Vec::new();
+    for dir in &facts.path_dirs {
+        let known = rules.iter().chain(&opened).any(|rule| rule.opens() && dir.is_within(&rule.root));
+        if known || dir.is_within(&facts.workspace) {
+            continue;
+        }
+        if let Some(root) = path_root(dir, facts) {
+            opened.push(rule(root, Effect::Read, "path"));
+        }
+    }
+    opened
+}
+
+/// What to open for a directory on `PATH`: a tool's own tree rather than its `bin` alone.
+fn path_root(dir: &AbsPath, facts: &Facts) -> Option<AbsPath> {
+    let is_bin = dir.name().is_some_and(|name| ["bin", "sbin", "shims", "libexec"].iter().any(|bin| name == *bin));
+    let parent = dir.parent().filter(|parent| is_bin && is_one_tools_tree(parent, facts));
+    parent.or_else(|| Some(dir.clone())).filter(|root| is_narrow(root, facts))
+}
+
+/// Not a top directory such as `/opt`, not a home directory, not `~/.local` with
+/// everything that programs keep there.
+fn is_one_tools_tree(dir: &AbsPath, facts: &Facts) -> bool {
+    let beside_home = dir.parent() == facts.home.parent();
+    dir.depth() >= 2 && !beside_home && *dir != facts.home.join(".local") && is_narrow(dir, facts)
+}
+
+/// Whether opening this opens neither the home directory nor the projects beside this one.
+fn is_narrow(dir: &AbsPath, facts: &Facts) -> bool {
+    let beside = facts.workspace.parent().unwrap_or_else(AbsPath::root);
+    dir.depth() > 0 && !facts.home.is_within(dir) && !beside.is_within(dir)
+}
+
+impl Place {
+    /// `None` where a variable points at something too broad to open.
+    fn resolve(&self, facts: &Facts) -> Option<AbsPath> {
+        let value = self.variable.and_then(|name| facts.variables.get(name)).and_then(|value| {
+            // GOPATH may be a list; the first is where tools write.
+            AbsPath::new(value.split(':').next()?)
+        });
+        let base = value.unwrap_or_else(|| facts.home.join(self.home));
+        let root = if self.below.is_empty() { base } else { base.join(self.below) };
+        is_narrow(&root, facts).then_some(root)
+    }
+}
+
+fn rule(root: AbsPath, effect: Effect, preset: &str) -> Rule {
+    let text = root.to_string_lossy().into_owned();
+    let origin = Origin::new(Source::Preset(preset.to_owned()), text);
+    Rule { root, effect, origin, locked: false }
+}
+
+/// One flat name for each cache, so that no cache lies inside another.
+fn store_for(root: &AbsPath, facts: &Facts) -> AbsPath {
+    let relative = root.relative_to(&facts.home).unwrap_or(root.as_path());
+    facts.store.join(relative.to_string_lossy().replace('/', "+"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+use super::*;
+use crate::resolve::tests::facts;
+use crate::testing::path;
+
+fn roots(rules: &[Rule]) -> Vec<String> {
+    rules.iter().map(|rule| format!("{} {}", rule.effect.word(), rule.root)).collect()
+}
+
+#[track_caller]
+fn check_path(dir: &str, expect: Option<&str>) {
+    let facts = Facts { path_dirs: vec![path(dir)], ..facts() };
+    let rules = path_rules(&facts, &[rule(path("/usr"), Effect::Read, "test")]);
+    let expect: Vec<String> = expect.iter().map(|root| format!("read {root}")).collect();
+    assert_eq!(roots(&rules), expect, "{dir}");
+}
+
+#[test]
+fn directories_on_path_are_opened_no_wider_than_a_tool() {
+    check_path("/opt/x/bin", Some("/opt/x"));
+    check_path("/opt/bin", Some("/opt/bin"));
+    check_path("/home/me/.foo/shims", Some("/home/me/.foo"));
+    check_path("/home/me/.local/bin", Some("/home/me/.local/bin"));
+    check_path("/home/me/bin", Some("/home/me/bin"));
+    check_path("/home/you/bin", Some("/home/you/bin"));
+    check_path("/opt/tool/scripts", Some("/opt/tool/scripts"));
+    check_path("/usr/games", None);
+    check_path("/home/me/p/node_modules/.bin", None);
+    check_path("/home/me", None);
+    check_path("/home", None);
+    check_path("/", None);
+}
+
+#[test]
+fn a_preset_applies_when_its_program_is_there() {
+    assert_eq!(roots(&rules(&facts())), ["private /home/me/.cache"]);
+    let mut facts = facts();
+    facts.programs.insert("rustc".into());
+    let found = rules(&facts);
+    assert_eq!(roots(&found)[..4], [
+        "read /home/me/.cargo", "read /home/me/.rustup", "private /home/me/.cargo/registry", "private /home/me/.cargo/git",
+    ]);
+    let store = path("/home/me/.cache/ringfence/projects/1/.cargo+registry");
+    assert_eq!(found[2].effect, Effect::Private { store, host_beneath: true });
+}
+
+#[test]
+fn variables_move_directories_but_not_to_home_itself() {
+    let mut facts = facts();
+    facts.programs.insert("cargo".into());
+    facts.variables.insert("CARGO_HOME".into(), "/opt/cargo".into());
+    let found = roots(&rules(&facts));
+    assert!(found.contains(&"read /opt/cargo".to_owned()) && found.contains(&"deny /opt/cargo/credentials.toml".to_owned()));
+    for broad in ["/home/me", "/", "relative"] {
+        facts.variables.insert("CARGO_HOME".into(), broad.into());
+        let found = roots(&rules(&facts));
+        assert!(!found.iter().any(|rule| rule == "read /home/me" || rule == "read /"), "{found:?}");
+    }
+}
+
+#[test]
+fn every_probe_is_looked_for() {
+    let used: std::collections::BTreeSet<&str> = PRESETS.iter().flat_map(|preset| preset.probes.iter().copied()).collect();
+    assert_eq!(used, PROBES.iter().copied().collect());
+}

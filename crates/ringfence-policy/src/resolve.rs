@@ -1,0 +1,200 @@
+//! From policy files, flags and facts to [`Grants`].
+//!
+//! Lists add up over the layers. Of single settings the later layer wins, within two
+//! bounds: what the managed policy sets is a ceiling, and a project's file, whose author
+//! is not the user, may narrow what the user chose but not widen it.
+
+mod files;
+mod rest;
+mod scalar;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use crate::builtin;
+use crate::error::PolicyError;
+use crate::facts::{Facts, Flags};
+use crate::grants::{Effect, Grants, Mode, NetworkMode, OnGap, Origin, Rule, Source};
+use crate::layer::Layer;
+use crate::path::AbsPath;
+use scalar::Scalar;
+
+/// Lays the layers over each other and over what is built in.
+///
+/// `layers` come weakest first: managed, user, project; files that a file extends stand
+/// in front of it.
+pub fn resolve(layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants, PolicyError> {
+    let mut warnings = Vec::new();
+    let settings = Settings::merge(layers, flags, &mut warnings)?;
+    let mut lists = files::collect(layers, flags, facts, &mut warnings)?;
+    let commands = rest::commands(layers, facts, &mut warnings)?;
+    let disallowed_tools = rest::disallowed_tools(layers);
+    let network = rest::network(layers, settings.network, facts, &mut warnings)?;
+    let environment = rest::environment(layers, flags, &mut warnings);
+    let limits = rest::limits(layers, flags);
+
+    let confined = settings.enabled.value() && settings.mode.value() != Mode::FullAccess;
+    if confined && is_too_broad(&lists.rules, facts) {
+        return Err(PolicyError::WorkspaceTooBroad { workspace: facts.workspace.clone() });
+    }
+    if settings.mode.ceiling() == Some(Mode::ReadOnly) && !flags.write.is_empty() {
+        return Err(PolicyError::BeyondCeiling { flag: "--write", ceiling: "read-only" });
+    }
+    let writable = writable_parts(settings.mode.value(), &disallowed_tools);
+    writable.narrow(&mut lists.rules, facts, &mut warnings);
+    let mut rules = frame(&writable, facts, &mut lists);
+    rules.append(&mut lists.rules);
+    add_protects(&mut rules);
+    warnings.extend(files::without_effect(&rules, &lists.patterns, &lists.exceptions));
+
+    Ok(Grants {
+        mode: settings.mode.value(),
+        workspace: facts.workspace.clone(),
+        home: facts.home.clone(),
+        rules,
+        patterns: lists.patterns,
+        exceptions: lists.exceptions,
+        environment,
+        network,
+        commands,
+        disallowed_tools,
+        limits,
+        on_gap: settings.on_gap.value(),
+        enabled: settings.enabled.value(),
+        warnings,
+    })
+}
+
+impl Grants {
+    /// Adds what a person granted in the middle; a writable root gets its protects.
+    pub fn grant_session(&mut self, root: AbsPath, effect: Effect) {
+        let origin = Origin::new(Source::Session, root.to_string());
+        self.rules.push(Rule { root, effect, origin, locked: false });
+        add_protects(&mut self.rules);
+    }
+}
+
+/// The single settings of a policy.
+struct Settings {
+    mode: Scalar<Mode>,
+    on_gap: Scalar<OnGap>,
+    enabled: Scalar<bool>,
+    network: Scalar<NetworkMode>,
+}
+
+impl Settings {
+    fn merge(layers: &[Layer], flags: &Flags, warnings: &mut Vec<String>) -> Result<Self, PolicyError> {
+        let mut settings = Self {
+            mode: Scalar::new("mode", Mode::WorkspaceWrite),
+            on_gap: Scalar::new("on-gap", OnGap::Refuse),
+            enabled: Scalar::new("enabled", true),
+            network: Scalar::new("network.mode", NetworkMode::None),
+        };
+        for layer in layers {
+            let policy = &layer.policy;
+            settings.mode.offer(layer, policy.mode, warnings);
+            settings.on_gap.offer(layer, policy.on_gap, warnings);
+            settings.enabled.offer(layer, policy.enabled, warnings);
+            settings.network.offer(layer, policy.network.mode, warnings);
+        }
+        settings.mode.flag("--mode", flags.mode)?;
+        settings.on_gap.flag("--on-gap", flags.on_gap)?;
+        settings.network.flag("--net", flags.net)?;
+        Ok(settings)
+    }
+}
+
+/// What may be written, by mode and tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Writable {
+    /// The workspace and what lists say.
+    Workspace,
+    /// Not the workspace: the tools for writing are taken away.
+    NotWorkspace,
+    /// What flags of this very run say, nothing else.
+    Nothing,
+}
+
+fn writable_parts(mode: Mode, disallowed_tools: &[String]) -> Writable {
+    const WRITERS: [&str; 4] = ["Write", "Edit", "MultiEdit", "NotebookEdit"];
+    let is_writer = |tool: &String| WRITERS.iter().any(|writer| tool.eq_ignore_ascii_case(writer));
+    if mode == Mode::ReadOnly {
+        Writable::Nothing
+    } else if disallowed_tools.iter().any(is_writer) {
+        Writable::NotWorkspace
+    } else {
+        Writable::Workspace
+    }
+}
+
+impl Writable {
+    /// Turns write rules that have no ground here into read rules.
+    fn narrow(self, rules: &mut [Rule], facts: &Facts, warnings: &mut Vec<String>) {
+        for rule in rules.iter_mut().filter(|rule| rule.effect == Effect::Write) {
+            let touches = rule.root.is_within(&facts.workspace) || facts.workspace.is_within(&rule.root);
+            let (narrowed, why) = match self {
+                Writable::Workspace => (false, ""),
+                Writable::NotWorkspace => (touches, "tools that write are disallowed"),
+                Writable::Nothing => (rule.origin.source != Source::Flag, "the mode is read-only"),
+            };
+            if narrowed {
+                rule.effect = Effect::Read;
+                warnings.push(format!("{}: `{}` is readable only: {why}", rule.origin.place(), rule.origin.text));
+            }
+        }
+    }
+}
+
+/// The rules that hold before anything a list says.
+fn frame(writable: &Writable, facts: &Facts, lists: &mut files::Lists) -> Vec<Rule> {
+    let workspace = match writable {
+        Writable::Workspace => Effect::Write,
+        Writable::NotWorkspace | Writable::Nothing => Effect::Read,
+    };
+    let mut rules = Vec::with_capacity(256);
+    rules.push(mode_rule(&facts.workspace, workspace.clone()));
+    rules.extend(builtin::rules(&facts.home));
+    rules.extend(crate::presets::rules(facts).into_iter().filter_map(|rule| match (writable, &rule.effect) {
+        // Nothing but /tmp is writable in read-only mode, not even a cache of one's own.
+        (Writable::Nothing, Effect::Private { host_beneath: false, .. }) => None,
+        (Writable::Nothing, Effect::Private { .. }) => Some(Rule { effect: Effect::Read, ..rule }),
+        _ => Some(rule),
+    }));
+    let on_path = crate::presets::path_rules(facts, &rules);
+    rules.extend(on_path);
+    if facts.git.is_some() {
+        files::open_git(facts, workspace, &mut rules, lists);
+    }
+    rules
+}
+
+fn mode_rule(root: &AbsPath, effect: Effect) -> Rule {
+    let origin = Origin::new(Source::Mode, root.to_string());
+    Rule { root: root.clone(), effect, origin, locked: false }
+}
+
+/// Gives every writable root that has none its built-in protects.
+fn add_protects(rules: &mut Vec<Rule>) {
+    let is_work = |rule: &&Rule| rule.effect == Effect::Write && rule.patterns_hold();
+    let mut roots: Vec<AbsPath> = rules.iter().filter(is_work).map(|rule| rule.root.clone()).collect();
+    roots.sort();
+    roots.dedup();
+    for root in roots {
+        if !has_protects(rules, &root) {
+            rules.extend(builtin::protects(&root));
+        }
+    }
+}
+
+/// They come all or none, so the first tells.
+fn has_protects(rules: &[Rule], root: &AbsPath) -> bool {
+    let first = builtin::protects(root).next();
+    first.is_some_and(|first| rules.contains(&first))
+}
+
+/// Whether the workspace holds the home directory and nobody asked for that by name.
+fn is_too_broad(rules: &[Rule], facts: &Facts) -> bool {
+    let named = rules
+        .iter()
+        .any(|rule| rule.root == facts.workspace && rule.opens() && rule.origin.source.is_person());
+    facts.home.is_within(&facts.workspace) && !named
+}

@@ -1,0 +1,179 @@
+//! The lists of `[filesystem]`, and the git directories outside the workspace.
+
+use crate::builtin;
+use crate::error::{Place, PolicyError};
+use crate::expand::{Entry, Target, exact_glob};
+use crate::facts::{Facts, Flags};
+use crate::glob::{Case, Glob};
+use crate::grants::{Effect, Exception, Origin, Pattern, PatternEffect, Rule, Source};
+use crate::layer::Layer;
+use crate::path::AbsPath;
+
+/// What the lists of all layers say, with the built-in patterns in front.
+pub(super) struct Lists {
+    pub(super) rules: Vec<Rule>,
+    pub(super) patterns: Vec<Pattern>,
+    pub(super) exceptions: Vec<Exception>,
+}
+
+/// One entry on its way into [`Lists`].
+struct Written<'a> {
+    entry: Entry<'a>,
+    origin: Origin,
+    locked: bool,
+}
+
+pub(super) fn collect(
+    layers: &[Layer],
+    flags: &Flags,
+    facts: &Facts,
+    warnings: &mut Vec<String>,
+) -> Result<Lists, PolicyError> {
+    let mut lists = Lists {
+        rules: Vec::new(),
+        patterns: builtin::patterns().collect(),
+        exceptions: builtin::exceptions().collect(),
+    };
+    for layer in layers {
+        let files = &layer.policy.filesystem;
+        let anchor = layer.project(&facts.workspace);
+        for (key, entries) in keyed(&files.read, &files.write, &files.deny, &files.protect, &files.except) {
+            for (i, entry) in entries.iter().enumerate() {
+                let full = format!("filesystem.{key}.{i}");
+                let written = Written {
+                    entry: Entry { text: entry.path(), key, anchor: &anchor, at: layer.place(&full) },
+                    origin: Origin { reason: entry.reason().map(str::to_owned), ..layer.origin(&full, entry.path()) },
+                    locked: entry.is_locked(),
+                };
+                lists.add(written, facts, warnings)?;
+            }
+        }
+    }
+    for (key, entries) in keyed(&flags.read, &flags.write, &flags.deny, &flags.protect, &flags.except) {
+        for text in entries {
+            let entry = Entry { text, key, anchor: &flags.cwd, at: Place::default() };
+            let origin = Origin::new(Source::Flag, format!("--{key} {text}"));
+            lists.add(Written { entry, origin, locked: false }, facts, warnings)?;
+        }
+    }
+    Ok(lists)
+}
+
+/// The five lists with their names.
+fn keyed<'a, T>(
+    read: &'a [T],
+    write: &'a [T],
+    deny: &'a [T],
+    protect: &'a [T],
+    except: &'a [T],
+) -> [(&'static str, &'a [T]); 5] {
+    [("read", read), ("write", write), ("deny", deny), ("protect", protect), ("except", except)]
+}
+
+impl Lists {
+    fn add(&mut self, written: Written<'_>, facts: &Facts, warnings: &mut Vec<String>) -> Result<(), PolicyError> {
+        let Written { entry, origin, locked } = written;
+        match entry.key {
+            "read" | "write" => {
+                let root = entry.path(facts)?;
+                if origin.source == Source::Project && !root.is_within(&facts.workspace) {
+                    warnings.push(format!(
+                        "{}`{}` is ignored: a project's file cannot open what is outside the project; \
+                         put it into ~/.config/ringfence/policy.toml or use --{}",
+                        entry.at, entry.text, entry.key
+                    ));
+                    return Ok(());
+                }
+                let effect = if entry.key == "read" { Effect::Read } else { Effect::Write };
+                self.rules.push(Rule { root, effect, origin, locked: false });
+            }
+            "except" => {
+                let glob = match entry.target(facts)? {
+                    Target::Glob(glob) => Some(glob),
+                    Target::Path(path) => exact_glob(&path),
+                };
+                self.exceptions.extend(glob.map(|glob| Exception { glob, origin }));
+            }
+            _ => match (entry.target(facts)?, entry.key == "deny") {
+                (Target::Path(root), true) => self.rules.push(Rule { root, effect: Effect::Deny, origin, locked }),
+                (Target::Path(root), false) => self.rules.push(Rule { root, effect: Effect::Protect, origin, locked }),
+                (Target::Glob(glob), true) => {
+                    self.patterns.push(Pattern { glob, effect: PatternEffect::Deny, origin, locked });
+                }
+                (Target::Glob(glob), false) => {
+                    self.patterns.push(Pattern { glob, effect: PatternEffect::Protect, origin, locked });
+                }
+            },
+        }
+        Ok(())
+    }
+}
+
+/// Opens the real git directories of a linked worktree or submodule, with the protects
+/// that `.git` has in a plain repository.
+///
+/// The directory need not be called `.git` (a worktree of a bare repository), so the
+/// built-in patterns do not reach all of it.
+pub(super) fn open_git(facts: &Facts, effect: Effect, rules: &mut Vec<Rule>, lists: &mut Lists) {
+    let Some(git) = &facts.git else { return };
+    for dir in [&git.common_dir, &git.git_dir] {
+        if rules.iter().all(|rule| rule.root != *dir || !rule.opens()) {
+            rules.push(super::mode_rule(dir, effect.clone()));
+        }
+    }
+    let mut protect = |root: AbsPath| {
+        let origin = builtin::origin(&root.to_string());
+        let rule = Rule { root, effect: Effect::Protect, origin, locked: false };
+        if !rules.contains(&rule) {
+            rules.push(rule);
+        }
+    };
+    for name in ["hooks", "config", "config.worktree", "commondir", "info/attributes"] {
+        protect(git.common_dir.join(name));
+    }
+    for name in ["config.worktree", "commondir", "gitdir"] {
+        protect(git.git_dir.join(name));
+    }
+    // A file that points to the git directory: whoever changes it chooses another config.
+    protect(facts.workspace.join(".git"));
+    for text in ["./modules/**/{hooks,config,config.worktree,commondir}", "./modules/**/info/attributes"] {
+        if let Ok(glob) = Glob::new(text, Some(&git.common_dir), Case::Sensitive) {
+            let pattern = Pattern { glob, effect: PatternEffect::Protect, origin: builtin::origin(text), locked: false };
+            lists.patterns.push(pattern);
+        }
+    }
+    let glob = exact_glob(&git.common_dir);
+    lists.exceptions.extend(glob.map(|glob| Exception { glob, origin: builtin::origin("git's own store") }));
+}
+
+/// Warnings about rules that cannot have an effect.
+pub(super) fn without_effect(rules: &[Rule], patterns: &[Pattern], exceptions: &[Exception]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let shut: Vec<&Rule> =
+        rules.iter().filter(|rule| rule.effect == Effect::Deny && rule.origin.source == Source::BuiltIn).collect();
+    for rule in rules.iter().filter(|rule| rule.opens()) {
+        if !matches!(rule.origin.source, Source::Project | Source::Managed | Source::Mode) {
+            continue;
+        }
+        if let Some(deny) = shut.iter().find(|deny| rule.root.is_within(&deny.root)) {
+            warnings.push(format!(
+                "{}: `{}` has no effect: `{}` is denied, and only a person's own rule opens it",
+                rule.origin.place(),
+                rule.origin.text,
+                deny.origin.text
+            ));
+        }
+    }
+    let has_own_pattern = patterns.iter().any(|pattern| pattern.origin.source == Source::Project);
+    for exception in exceptions.iter().filter(|exception| exception.origin.source == Source::Project) {
+        if !has_own_pattern {
+            warnings.push(format!(
+                "{}: `{}` in `except` has no effect: a project's file re-opens its own patterns only; \
+                 put it into ~/.config/ringfence/policy.toml or use --except",
+                exception.origin.place(),
+                exception.origin.text
+            ));
+        }
+    }
+    warnings
+}

@@ -1,0 +1,212 @@
+//! Variables, network, commands, tools and limits over all layers.
+
+use super::scalar::Scalar;
+use crate::environment::{looks_secret, name_matches};
+use crate::error::PolicyError;
+use crate::expand::Entry;
+use crate::facts::{Facts, Flags};
+use crate::grants::{CommandRules, EnvironmentRules, Limits, NetworkMode, NetworkRules, Ports, Source};
+use crate::layer::Layer;
+use crate::path::AbsPath;
+use crate::policy::{Amount, Profile};
+
+const USERS_FILE: &str = "put it into ~/.config/ringfence/policy.toml or use a flag";
+
+pub(super) fn environment(layers: &[Layer], flags: &Flags, warnings: &mut Vec<String>) -> EnvironmentRules {
+    let mut rules = EnvironmentRules::built_in();
+    let mut managed_deny: Vec<&String> = Vec::new();
+    let mut clean_by_owner = false;
+    for layer in layers {
+        let policy = &layer.policy.environment;
+        if layer.source == Source::Managed {
+            managed_deny.extend(&policy.deny);
+        }
+        rules.deny.extend(policy.deny.iter().cloned());
+        for (i, name) in policy.allow.iter().enumerate() {
+            let place = layer.place(&format!("environment.allow.{i}"));
+            if layer.source == Source::Project && looks_secret(name) {
+                warnings.push(format!("{place}`{name}` is ignored: it looks like a secret; {USERS_FILE}"));
+            } else if managed_deny.iter().any(|deny| name_matches(deny, name)) {
+                warnings.push(format!("{place}`{name}` is ignored: the managed policy denies it"));
+            } else if layer.source.is_person() && !name.contains(['*', '?']) {
+                rules.named.push(name.clone());
+            } else {
+                rules.allow.push(name.clone());
+            }
+        }
+        rules.set.extend(policy.set.iter().map(|(name, value)| (name.clone(), value.clone())));
+        match policy.profile {
+            Some(Profile::Default) if layer.source == Source::Project && clean_by_owner => {
+                let place = layer.place("environment.profile");
+                warnings.push(format!("{place}`profile = default` is ignored: a project's file cannot widen this; {USERS_FILE}"));
+            }
+            Some(profile) => rules.clean = profile == Profile::Clean,
+            None => {}
+        }
+        clean_by_owner = rules.clean && layer.source != Source::Project || clean_by_owner;
+    }
+    for (name, value) in &flags.env {
+        match value {
+            Some(value) => {
+                rules.set.insert(name.clone(), value.clone());
+            }
+            None => rules.named.push(name.clone()),
+        }
+    }
+    rules
+}
+
+pub(super) fn network(
+    layers: &[Layer],
+    mode: Scalar<NetworkMode>,
+    facts: &Facts,
+    warnings: &mut Vec<String>,
+) -> Result<NetworkRules, PolicyError> {
+    let mut rules = NetworkRules { mode: mode.value(), ..NetworkRules::default() };
+    let mut owner_set = (false, false, false);
+    for layer in layers {
+        let policy = &layer.policy.network;
+        let owner = layer.source != Source::Project;
+        rules.allow.extend(policy.allow.iter().cloned());
+        rules.deny.extend(policy.deny.iter().cloned());
+        if let Some(localhost) = policy.localhost.as_ref().filter(|_| owner || !owner_set.0) {
+            rules.localhost = Ports::from(localhost);
+            owner_set.0 |= owner;
+        }
+        if let Some(git) = policy.git.filter(|git| owner || !owner_set.1 || !git) {
+            rules.git = git;
+            owner_set.1 |= owner;
+        }
+        if let Some(bind) = policy.bind.as_ref().filter(|_| owner || !owner_set.2) {
+            rules.bind = Ports::from(bind);
+            owner_set.2 |= owner;
+        }
+        let anchor = layer.project(&facts.workspace);
+        for (i, text) in policy.unix_sockets.iter().enumerate() {
+            let at = layer.place(&format!("network.unix-sockets.{i}"));
+            let socket = Entry { text, key: "unix-sockets", anchor: &anchor, at: at.clone() }.path(facts)?;
+            if layer.source == Source::Project && !socket.is_within(&facts.workspace) {
+                warnings.push(format!("{at}`{text}` is ignored: a project's file cannot open the host's sockets; {USERS_FILE}"));
+            } else {
+                rules.unix_sockets.push(socket);
+            }
+        }
+    }
+    // A list without a mode is meant to be used. An empty list opens nothing.
+    let listed = !rules.allow.is_empty() || rules.git || rules.localhost != Ports::None;
+    if !mode.is_chosen() && listed {
+        rules.mode = NetworkMode::AllowList;
+    }
+    Ok(rules)
+}
+
+pub(super) fn commands(
+    layers: &[Layer],
+    facts: &Facts,
+    warnings: &mut Vec<String>,
+) -> Result<CommandRules, PolicyError> {
+    let mut rules = CommandRules::default();
+    let mut anchored_by_owner = false;
+    for layer in layers {
+        let policy = &layer.policy.commands;
+        let owner = layer.source != Source::Project;
+        rules.deny.extend(policy.deny.iter().cloned());
+        rules.deny_arguments.extend(policy.deny_arguments.iter().cloned());
+        for (i, command) in policy.excluded.iter().enumerate() {
+            if owner {
+                rules.excluded.push(command.clone());
+            } else if !rules.excluded.contains(command) {
+                let place = layer.place(&format!("commands.excluded.{i}"));
+                warnings.push(format!("{place}`{command}` is ignored: a project's file cannot exclude commands; {USERS_FILE}"));
+            }
+        }
+        narrow_binaries(&mut rules.allow_binaries, layer, warnings);
+        if let Some(text) = policy.anchor_arguments.as_ref().filter(|_| owner || !anchored_by_owner) {
+            let anchor: AbsPath = layer.project(&facts.workspace);
+            let at = layer.place("commands.anchor-arguments");
+            rules.anchor_arguments = Some(Entry { text, key: "anchor-arguments", anchor: &anchor, at }.path(facts)?);
+            anchored_by_owner |= owner;
+        }
+    }
+    Ok(rules)
+}
+
+/// A later list narrows an earlier one. An empty result would mean that everything may
+/// run, so lists that have nothing in common leave the earlier one standing.
+fn narrow_binaries(binaries: &mut Vec<String>, layer: &Layer, warnings: &mut Vec<String>) {
+    let wanted = &layer.policy.commands.allow_binaries;
+    if wanted.is_empty() {
+        return;
+    }
+    if binaries.is_empty() {
+        binaries.clone_from(wanted);
+    } else if binaries.iter().any(|binary| wanted.contains(binary)) {
+        binaries.retain(|binary| wanted.contains(binary));
+    } else {
+        let place = layer.place("commands.allow-binaries");
+        warnings.push(format!("{place}`allow-binaries` is ignored: it has nothing in common with the list above it"));
+    }
+}
+
+pub(super) fn disallowed_tools(layers: &[Layer]) -> Vec<String> {
+    let mut tools: Vec<String> = Vec::new();
+    for tool in layers.iter().flat_map(|layer| &layer.policy.tools.disallowed) {
+        if !tools.contains(tool) {
+            tools.push(tool.clone());
+        }
+    }
+    tools
+}
+
+/// The user's numbers go within the managed ones, a project's within both.
+pub(super) fn limits(layers: &[Layer], flags: &Flags) -> Limits {
+    let mut managed = Limits::default();
+    let mut limits = Limits::default();
+    for layer in layers {
+        let wish = written_limits(layer);
+        match layer.source {
+            Source::Managed => {
+                managed = each(managed, wish, |old, new| new.or(old));
+                limits = managed;
+            }
+            Source::Project => limits = each(limits, wish, smaller),
+            _ => limits = each(each(limits, wish, |old, new| new.or(old)), managed, smaller),
+        }
+    }
+    limits.wall_ms = smaller(flags.wall_ms.or(limits.wall_ms), managed.wall_ms);
+    limits
+}
+
+fn written_limits(layer: &Layer) -> Limits {
+    let policy = &layer.policy.limits;
+    let bytes = |amount: &Option<Amount>| amount.as_ref().and_then(Amount::bytes);
+    let milliseconds = |amount: &Option<Amount>| amount.as_ref().and_then(Amount::milliseconds);
+    Limits {
+        wall_ms: milliseconds(&policy.wall),
+        cpu_ms: milliseconds(&policy.cpu),
+        memory: bytes(&policy.memory),
+        processes: policy.processes,
+        open_files: policy.open_files,
+        file_size: bytes(&policy.file_size),
+        disk: bytes(&policy.disk),
+        output: bytes(&policy.output),
+    }
+}
+
+fn each(a: Limits, b: Limits, join: fn(Option<u64>, Option<u64>) -> Option<u64>) -> Limits {
+    Limits {
+        wall_ms: join(a.wall_ms, b.wall_ms),
+        cpu_ms: join(a.cpu_ms, b.cpu_ms),
+        memory: join(a.memory, b.memory),
+        processes: join(a.processes, b.processes),
+        open_files: join(a.open_files, b.open_files),
+        file_size: join(a.file_size, b.file_size),
+        disk: join(a.disk, b.disk),
+        output: join(a.output, b.output),
+    }
+}
+
+/// The smaller of two ceilings; none is the largest.
+fn smaller(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    a.into_iter().chain(b).min()
+}

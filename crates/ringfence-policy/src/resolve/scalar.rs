@@ -1,0 +1,163 @@
+//! One setting over all layers.
+
+use crate::error::PolicyError;
+use crate::grants::{Mode, NetworkMode, OnGap, Source};
+use crate::layer::Layer;
+
+/// A setting that is narrower or wider.
+pub(super) trait Width: Copy + PartialEq {
+    /// The wider, the larger.
+    fn width(self) -> u8;
+    /// As it is written.
+    fn word(self) -> &'static str;
+    /// The widest that a project's file may choose.
+    fn widest_for_projects() -> Self;
+}
+
+/// The value so far, and what bounds it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scalar<T> {
+    key: &'static str,
+    value: T,
+    ceiling: Option<T>,
+    chosen: Chosen,
+}
+
+/// Who has chosen the value so far.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Chosen {
+    Nobody,
+    Project,
+    /// The administrator or the user.
+    Owner,
+}
+
+impl<T: Width> Scalar<T> {
+    pub(super) fn new(key: &'static str, default: T) -> Self {
+        Self { key, value: default, ceiling: None, chosen: Chosen::Nobody }
+    }
+
+    pub(super) fn value(&self) -> T {
+        self.value
+    }
+
+    pub(super) fn ceiling(&self) -> Option<T> {
+        self.ceiling
+    }
+
+    /// Whether any layer or flag has chosen.
+    pub(super) fn is_chosen(&self) -> bool {
+        self.chosen != Chosen::Nobody
+    }
+
+    pub(super) fn offer(&mut self, layer: &Layer, wish: Option<T>, warnings: &mut Vec<String>) {
+        let Some(wish) = wish else { return };
+        let place = layer.place(self.key);
+        let (key, word) = (self.key, wish.word());
+        match layer.source {
+            Source::Managed => {
+                self.ceiling = Some(wish);
+            }
+            Source::Project => {
+                let mut widest = T::widest_for_projects();
+                if self.chosen == Chosen::Owner && self.value.width() < widest.width() {
+                    widest = self.value;
+                }
+                if wish.width() > widest.width() {
+                    warnings.push(format!(
+                        "{place}`{key} = {word}` is ignored: a project's file cannot widen this; \
+                         put it into ~/.config/ringfence/policy.toml or use a flag"
+                    ));
+                    return;
+                }
+            }
+            _ => {
+                if let Some(ceiling) = self.ceiling.filter(|ceiling| wish.width() > ceiling.width()) {
+                    let ceiling = ceiling.word();
+                    warnings.push(format!("{place}`{key} = {word}` is ignored: the managed policy allows `{ceiling}` at most"));
+                    return;
+                }
+            }
+        }
+        self.value = wish;
+        self.chosen = if layer.source == Source::Project { Chosen::Project } else { Chosen::Owner };
+    }
+
+    pub(super) fn flag(&mut self, flag: &'static str, wish: Option<T>) -> Result<(), PolicyError> {
+        let Some(wish) = wish else { return Ok(()) };
+        if let Some(ceiling) = self.ceiling.filter(|ceiling| wish.width() > ceiling.width()) {
+            return Err(PolicyError::BeyondCeiling { flag, ceiling: ceiling.word() });
+        }
+        self.value = wish;
+        self.chosen = Chosen::Owner;
+        Ok(())
+    }
+}
+
+impl Width for Mode {
+    fn width(self) -> u8 {
+        self as u8
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Mode::ReadOnly => "read-only",
+            Mode::WorkspaceWrite => "workspace-write",
+            Mode::FullAccess => "full-access",
+        }
+    }
+
+    fn widest_for_projects() -> Self {
+        Mode::WorkspaceWrite
+    }
+}
+
+impl Width for NetworkMode {
+    fn width(self) -> u8 {
+        self as u8
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            NetworkMode::None => "none",
+            NetworkMode::AllowList => "allow-list",
+            NetworkMode::Full => "full",
+        }
+    }
+
+    fn widest_for_projects() -> Self {
+        NetworkMode::AllowList
+    }
+}
+
+impl Width for OnGap {
+    fn width(self) -> u8 {
+        self as u8
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            OnGap::Refuse => "refuse",
+            OnGap::Run => "run",
+        }
+    }
+
+    fn widest_for_projects() -> Self {
+        OnGap::Refuse
+    }
+}
+
+/// Whether commands are confined: `false` is the wide one.
+impl Width for bool {
+    fn width(self) -> u8 {
+        u8::from(!self)
+    }
+
+    fn word(self) -> &'static str {
+        if self { "true" } else { "false" }
+    }
+
+    fn widest_for_projects() -> Self {
+        true
+    }
+}

@@ -1,0 +1,264 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::*;
+use crate::decide::{Access, Verdict};
+use crate::facts::GitLayout;
+use crate::grants::Ports;
+use crate::parse::parse;
+use crate::testing::path;
+
+pub(crate) fn facts() -> Facts {
+    Facts {
+        workspace: path("/home/me/p"),
+        home: path("/home/me"),
+        user: "me".to_owned(),
+        variables: BTreeMap::new(),
+        path_dirs: Vec::new(),
+        programs: BTreeSet::new(),
+        git: None,
+        store: path("/home/me/.cache/ringfence/projects/1"),
+    }
+}
+
+fn layer(source: Source, text: &str) -> Layer {
+    let file = match source {
+        Source::Managed => "/etc/ringfence/policy.toml",
+        Source::User => "/home/me/.config/ringfence/policy.toml",
+        _ => "/home/me/p/.ringfence/policy.toml",
+    };
+    parse(&format!("version = 1\n{text}"), &path(file), source).unwrap()
+}
+
+fn flags() -> Flags {
+    Flags::none(path("/home/me/p"))
+}
+
+/// Layers written as `managed`, `user` and `project`, each with its text.
+fn with(texts: &[(&str, &str)]) -> Vec<Layer> {
+    let source = |word: &str| match word {
+        "managed" => Source::Managed,
+        "user" => Source::User,
+        "project" => Source::Project,
+        other => panic!("unknown layer {other}"),
+    };
+    texts.iter().map(|(word, text)| layer(source(word), text)).collect()
+}
+
+fn grants(texts: &[(&str, &str)]) -> Grants {
+    resolve(&with(texts), &flags(), &facts()).unwrap()
+}
+
+/// `read PATH` or `write PATH` against the verdict.
+#[track_caller]
+fn check(grants: &Grants, wish: &str, expect: Verdict) {
+    let (access, target) = wish.split_once(' ').unwrap();
+    let access = if access == "write" { Access::Write } else { Access::Read };
+    let decision = grants.decide(&path(target), access);
+    assert_eq!(decision.verdict, expect, "{wish}: {:?}", decision.rule);
+}
+
+#[track_caller]
+fn check_warns(texts: &[(&str, &str)], expect: &str) -> Grants {
+    let grants = grants(texts);
+    assert!(grants.warnings.iter().any(|warning| warning.contains(expect)), "{:?}", grants.warnings);
+    grants
+}
+
+#[test]
+fn the_defaults() {
+    let grants = grants(&[]);
+    assert_eq!((grants.mode, grants.on_gap, grants.enabled), (Mode::WorkspaceWrite, OnGap::Refuse, true));
+    assert_eq!(grants.network.mode, NetworkMode::None);
+    assert_eq!(grants.warnings, Vec::<String>::new());
+    check(&grants, "write /home/me/p/src/x", Verdict::Allowed);
+    check(&grants, "write /home/me/p/.claude/x", Verdict::ReadOnly);
+    check(&grants, "read /home/me/.ssh", Verdict::Denied);
+    check(&grants, "read /home/me/q", Verdict::Absent);
+    check(&grants, "write /home/me/.cache/x", Verdict::Allowed);
+    check(&grants, "read /home/me/p/.env", Verdict::Denied);
+}
+
+#[test]
+fn modes_and_tools() {
+    let read_only = grants(&[("user", "mode = \"read-only\"\n[filesystem]\nwrite = [\"~/out\"]")]);
+    check(&read_only, "write /home/me/p/x", Verdict::ReadOnly);
+    check(&read_only, "read /home/me/p/x", Verdict::Allowed);
+    check(&read_only, "write /home/me/out/x", Verdict::ReadOnly);
+    check(&read_only, "write /home/me/.cache/x", Verdict::Absent);
+    let with_flag = Flags { write: vec!["out".into()], mode: Some(Mode::ReadOnly), ..flags() };
+    check(&resolve(&[], &with_flag, &facts()).unwrap(), "write /home/me/p/out/x", Verdict::Allowed);
+    for tool in ["Write", "edit", "MultiEdit", "NOTEBOOKEDIT"] {
+        let text = format!("[tools]\ndisallowed = [\"{tool}\"]\n[filesystem]\nwrite = [\"gen\"]");
+        let no_writers = grants(&[("project", &text)]);
+        check(&no_writers, "write /home/me/p/x", Verdict::ReadOnly);
+        check(&no_writers, "write /home/me/p/gen/x", Verdict::ReadOnly);
+        check(&no_writers, "write /home/me/.cache/x", Verdict::Allowed);
+    }
+    check(&grants(&[("user", "[tools]\ndisallowed = [\"Bash\"]")]), "write /home/me/p/x", Verdict::Allowed);
+}
+
+#[test]
+fn entries_have_origins() {
+    let grants = grants(&[("user", "[filesystem]\nread = [\n\"~/data\",\n]")]);
+    let rule = grants.rules.iter().find(|rule| rule.root == path("/home/me/data")).unwrap();
+    assert_eq!(rule.origin.to_string(), "/home/me/.config/ringfence/policy.toml:4 (user policy)");
+    assert_eq!(rule.effect, Effect::Read);
+    let grants = super::tests::grants(&[("user", "[filesystem]\ndeny = [{ path = \"/x\", reason = \"broken disk\" }]")]);
+    let lines = grants.decide(&path("/x/y"), Access::Read).explain();
+    assert!(lines.iter().any(|line| line.label == "why" && line.text == "broken disk"), "{lines:?}");
+    assert_eq!(lines.last().unwrap().text, "change `/x` in /home/me/.config/ringfence/policy.toml:3");
+}
+
+#[test]
+fn relative_entries_belong_to_the_project_or_to_the_cwd() {
+    let mut facts = facts();
+    facts.workspace = path("/home/me/p/sub");
+    let layers = with(&[("project", "[filesystem]\ndeny = [\"sub/x\", \"./y\"]"), ("user", "[filesystem]\ndeny = [\"./z\"]")]);
+    let flags = Flags { cwd: path("/home/me/p/sub/deep"), deny: vec!["w/".into()], ..flags() };
+    let grants = resolve(&layers, &flags, &facts).unwrap();
+    for target in ["/home/me/p/sub/x", "/home/me/p/y", "/home/me/p/sub/z", "/home/me/p/sub/deep/w"] {
+        check(&grants, &format!("read {target}"), Verdict::Denied);
+    }
+}
+
+#[test]
+fn managed_settings_are_ceilings() {
+    let managed = ("managed", "mode = \"workspace-write\"\non-gap = \"refuse\"\nenabled = true\n[network]\nmode = \"allow-list\"");
+    let wide = ("user", "mode = \"full-access\"\non-gap = \"run\"\nenabled = false\n[network]\nmode = \"full\"");
+    let grants = check_warns(&[managed, wide], "`mode = full-access` is ignored: the managed policy allows `workspace-write` at most");
+    assert_eq!((grants.mode, grants.on_gap, grants.enabled), (Mode::WorkspaceWrite, OnGap::Refuse, true));
+    assert_eq!((grants.network.mode, grants.warnings.len()), (NetworkMode::AllowList, 4));
+    let narrow = super::tests::grants(&[managed, ("user", "mode = \"read-only\"\n[network]\nmode = \"none\"")]);
+    assert_eq!((narrow.mode, narrow.network.mode, narrow.warnings.len()), (Mode::ReadOnly, NetworkMode::None, 0));
+    let error = |flags: Flags| resolve(&with(&[managed]), &flags, &facts()).unwrap_err().code();
+    assert_eq!(error(Flags { mode: Some(Mode::FullAccess), ..flags() }), "policy-beyond-ceiling");
+    assert_eq!(error(Flags { net: Some(NetworkMode::Full), ..flags() }), "policy-beyond-ceiling");
+    assert_eq!(error(Flags { on_gap: Some(OnGap::Run), ..flags() }), "policy-beyond-ceiling");
+    let locked_down = with(&[("managed", "mode = \"read-only\"")]);
+    let write = Flags { write: vec!["x".into()], ..flags() };
+    assert_eq!(resolve(&locked_down, &write, &facts()).unwrap_err().code(), "policy-beyond-ceiling");
+}
+
+#[test]
+fn a_project_cannot_widen() {
+    for setting in [
+        "mode = \"full-access\"", "enabled = false", "on-gap = \"run\"", "[network]\nmode = \"full\"",
+        "[environment]\nallow = [\"GITHUB_TOKEN\"]", "[commands]\nexcluded = [\"docker*\"]", "[filesystem]\nread = [\"~/other\"]",
+        "[filesystem]\nwrite = [\"/home/me/other\"]", "[filesystem]\nread = [\"../q\"]", "[network]\nunix-sockets = [\"/run/docker.sock\"]",
+    ] {
+        let grants = check_warns(&[("project", setting)], "~/.config/ringfence/policy.toml");
+        let plain = super::tests::grants(&[]);
+        assert_eq!(Grants { warnings: Vec::new(), ..grants }, plain, "{setting}");
+    }
+    let narrowed = check_warns(&[("user", "mode = \"read-only\""), ("project", "mode = \"workspace-write\"")], "cannot widen");
+    assert_eq!(narrowed.mode, Mode::ReadOnly);
+    let excluded = grants(&[("user", "[commands]\nexcluded = [\"docker*\"]"), ("project", "[commands]\nexcluded = [\"docker*\"]")]);
+    assert_eq!((excluded.commands.excluded.len(), excluded.warnings.len()), (1, 0));
+    check_warns(&[("project", "[filesystem]\nexcept = [\".env\"]")], "has no effect");
+    assert_eq!(grants(&[("project", "mode = \"read-only\"")]).mode, Mode::ReadOnly);
+}
+
+#[test]
+fn the_user_may_widen_and_flags_beat_files() {
+    let user = grants(&[("user", "mode = \"full-access\"\non-gap = \"run\"\n[environment]\nallow = [\"GITHUB_TOKEN\", \"MY_*\"]")]);
+    assert_eq!((user.mode, user.on_gap), (Mode::FullAccess, OnGap::Run));
+    assert_eq!(user.environment.named, ["GITHUB_TOKEN"]);
+    assert!(user.environment.decide("MY_X").passes() && !user.environment.decide("MY_KEY").passes());
+    let layers = with(&[("user", "mode = \"read-only\"")]);
+    let flags = Flags {
+        mode: Some(Mode::WorkspaceWrite),
+        env: vec![("A_KEY".into(), None), ("B".into(), Some("1".into()))],
+        ..flags()
+    };
+    let grants = resolve(&layers, &flags, &facts()).unwrap();
+    assert_eq!(grants.mode, Mode::WorkspaceWrite);
+    assert!(grants.environment.decide("A_KEY").passes() && grants.environment.decide("B").passes());
+    check_warns(
+        &[("managed", "[environment]\ndeny = [\"CORP_*\"]"), ("user", "[environment]\nallow = [\"CORP_KEY\"]")],
+        "the managed policy denies it",
+    );
+}
+
+#[test]
+fn a_rule_under_a_built_in_deny_is_warned_about() {
+    let grants = check_warns(&[("managed", "[filesystem]\nread = [\"~/.ssh/config\"]")], "has no effect: `~/.ssh` is denied");
+    check(&grants, "read /home/me/.ssh/config", Verdict::Denied);
+    let user = super::tests::grants(&[("user", "[filesystem]\nread = [\"~/.ssh/config\"]")]);
+    assert!(user.warnings.is_empty());
+    check(&user, "read /home/me/.ssh/config", Verdict::Allowed);
+}
+
+#[test]
+fn a_broad_workspace_has_to_be_asked_for() {
+    for workspace in ["/", "/home", "/home/me"] {
+        let facts = Facts { workspace: path(workspace), ..facts() };
+        let error = resolve(&[], &flags(), &facts).unwrap_err();
+        assert_eq!(error.code(), "policy-workspace-too-broad", "{workspace}");
+        assert!(error.hint().unwrap().contains("-C"));
+        let named = Flags { write: vec![workspace.into()], ..flags() };
+        assert!(resolve(&[], &named, &facts).is_ok());
+        let full = Flags { mode: Some(Mode::FullAccess), ..flags() };
+        assert!(resolve(&[], &full, &facts).is_ok());
+    }
+    let project = with(&[("project", "[filesystem]\nwrite = [\"/home/me\"]")]);
+    let facts = Facts { workspace: path("/home/me"), ..facts() };
+    assert!(resolve(&project, &flags(), &facts).is_err());
+}
+
+#[test]
+fn the_git_directory_of_a_worktree_is_open_but_runs_nothing() {
+    let git = GitLayout { git_dir: path("/repo/.git/worktrees/w"), common_dir: path("/repo/.git") };
+    let grants = resolve(&[], &flags(), &Facts { git: Some(git), ..facts() }).unwrap();
+    for open in ["objects/aa", "refs/heads/my-secret", "worktrees/w/index", "worktrees/new/commondir"] {
+        check(&grants, &format!("write /repo/.git/{open}"), Verdict::Allowed);
+    }
+    for shut in ["hooks/x", "config", "info/attributes", "commondir", "worktrees/w/commondir", "worktrees/w/gitdir", "modules/a/config"] {
+        check(&grants, &format!("write /repo/.git/{shut}"), Verdict::ReadOnly);
+    }
+    check(&grants, "write /home/me/p/.git", Verdict::ReadOnly);
+    check(&grants, "read /repo/src", Verdict::Absent);
+    let bare = GitLayout { git_dir: path("/r.git/worktrees/w"), common_dir: path("/r.git") };
+    let grants = resolve(&[], &flags(), &Facts { git: Some(bare), ..facts() }).unwrap();
+    check(&grants, "write /r.git/modules/a/hooks/x", Verdict::ReadOnly);
+    check(&grants, "write /r.git/refs/heads/secret", Verdict::Allowed);
+}
+
+#[test]
+fn network_lists_and_choices() {
+    let listed = grants(&[("user", "[network]\nallow = [\"a.org\"]"), ("project", "[network]\nallow = [\"b.org\"]\nlocalhost = [1]")]);
+    assert_eq!((listed.network.mode, listed.network.allow.len()), (NetworkMode::AllowList, 2));
+    assert_eq!(listed.network.localhost, Ports::Some(vec![1]));
+    let shut = grants(&[("user", "[network]\nmode = \"none\"\nlocalhost = false"), ("project", "[network]\nallow = [\"b.org\"]\nlocalhost = true")]);
+    assert_eq!((shut.network.mode, shut.network.localhost), (NetworkMode::None, Ports::None));
+    assert_eq!(grants(&[("user", "[network]\nallow = []")]).network.mode, NetworkMode::None);
+}
+
+#[test]
+fn limits_and_binaries_only_narrow() {
+    let grants = grants(&[
+        ("managed", "[limits]\nwall = \"10m\"\nprocesses = 50\n[commands]\nallow-binaries = [\"ls\", \"cat\"]"),
+        ("user", "[limits]\nwall = \"1h\"\nmemory = \"1GiB\"\n[commands]\nallow-binaries = [\"cat\", \"rm\"]"),
+        ("project", "[limits]\nmemory = \"4GiB\"\nprocesses = 5\n[commands]\nallow-binaries = [\"rm\"]"),
+    ]);
+    assert_eq!(grants.limits.wall_ms, Some(600_000));
+    assert_eq!((grants.limits.memory, grants.limits.processes), (Some(1 << 30), Some(5)));
+    assert_eq!(grants.commands.allow_binaries, ["cat"]);
+    assert!(grants.warnings[0].contains("nothing in common"));
+    let flagged = Flags { wall_ms: Some(5000), ..flags() };
+    assert_eq!(resolve(&[], &flagged, &facts()).unwrap().limits.wall_ms, Some(5000));
+}
+
+#[test]
+fn a_session_grant_opens_and_protects() {
+    let mut grants = grants(&[]);
+    check(&grants, "write /data/x", Verdict::Absent);
+    grants.grant_session(path("/data"), Effect::Write);
+    check(&grants, "write /data/x", Verdict::Allowed);
+    check(&grants, "write /data/.bashrc", Verdict::ReadOnly);
+    check(&grants, "read /data/.env", Verdict::Denied);
+    grants.grant_session(path("/data/.env"), Effect::Read);
+    check(&grants, "read /data/.env", Verdict::Allowed);
+    let before = grants.rules.len();
+    grants.grant_session(path("/data"), Effect::Write);
+    assert_eq!(grants.rules.len(), before + 1);
+}

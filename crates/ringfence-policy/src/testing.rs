@@ -1,0 +1,94 @@
+//! Small words for tests: `grants("user read /a")`.
+
+use crate::builtin;
+use crate::glob::{Case, Glob};
+use crate::grants::*;
+use crate::path::AbsPath;
+
+pub(crate) fn path(text: &str) -> AbsPath {
+    AbsPath::new(text).unwrap()
+}
+
+/// A rule each line: `SOURCE [locked-]EFFECT TEXT`. What holds no `/` in front is a pattern.
+pub(crate) fn grants(lines: &str) -> Grants {
+    let mut grants = empty();
+    for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let mut words = line.splitn(3, ' ');
+        let (source, verb, text) = (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
+        add(&mut grants, source, verb, text);
+    }
+    grants
+}
+
+/// As [`grants`], on top of what is built in for `/home/me` and a writable `/p`.
+pub(crate) fn grants_with_builtins(lines: &str) -> Grants {
+    let mut all = grants("mode write /p");
+    let home = path("/home/me");
+    all.rules.extend(builtin::rules(&home).chain(builtin::protects(&path("/p"))));
+    all.patterns.extend(builtin::patterns());
+    all.exceptions.extend(builtin::exceptions());
+    let more = grants(lines);
+    all.rules.extend(more.rules);
+    all.patterns.extend(more.patterns);
+    all.exceptions.extend(more.exceptions);
+    all
+}
+
+fn empty() -> Grants {
+    Grants {
+        mode: Mode::WorkspaceWrite,
+        workspace: path("/p"),
+        home: path("/home/me"),
+        rules: Vec::new(),
+        patterns: Vec::new(),
+        exceptions: Vec::new(),
+        environment: EnvironmentRules::built_in(),
+        network: NetworkRules::default(),
+        commands: CommandRules::default(),
+        disallowed_tools: Vec::new(),
+        limits: Limits::default(),
+        on_gap: OnGap::Refuse,
+        enabled: true,
+        warnings: Vec::new(),
+    }
+}
+
+fn add(grants: &mut Grants, source: &str, verb: &str, text: &str) {
+    let origin = Origin::new(source_of(source), text);
+    let locked = verb.starts_with("locked-");
+    let verb = verb.trim_start_matches("locked-");
+    if verb == "except" {
+        let glob = Glob::new(text, None, Case::Sensitive).unwrap();
+        grants.exceptions.push(Exception { glob, origin });
+        return;
+    }
+    if !text.starts_with('/') {
+        let glob = Glob::new(text, None, Case::Sensitive).unwrap();
+        let effect = if verb == "deny" { PatternEffect::Deny } else { PatternEffect::Protect };
+        grants.patterns.push(Pattern { glob, effect, origin, locked });
+        return;
+    }
+    let effect = match verb {
+        "read" => Effect::Read,
+        "write" => Effect::Write,
+        "deny" => Effect::Deny,
+        "protect" => Effect::Protect,
+        "private" => Effect::Private { store: path("/store"), host_beneath: false },
+        other => panic!("unknown verb {other}"),
+    };
+    grants.rules.push(Rule { root: path(text), effect, origin, locked });
+}
+
+fn source_of(word: &str) -> Source {
+    match word {
+        "builtin" => Source::BuiltIn,
+        "mode" => Source::Mode,
+        "preset" => Source::Preset("test".to_owned()),
+        "managed" => Source::Managed,
+        "user" => Source::User,
+        "project" => Source::Project,
+        "flag" => Source::Flag,
+        "session" => Source::Session,
+        other => panic!("unknown source {other}"),
+    }
+}

@@ -1,0 +1,327 @@
+//! The formats of other tools: their documented examples, broken files, and the way back.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ringfence_policy::import::{Format, Imported, NoteKind, detect, import};
+use ringfence_policy::{
+    AbsPath, Access, Facts, Flags, Grants, Layer, Policy, Source, Verdict, parse, render, resolve,
+};
+
+const SANDBOX_JSON: &str = r#"{
+  "enabled": true,
+  "provider": "local",
+  "policy": {
+    "filesystem": {
+      "whitelist": [
+        "/home/user/projects",
+        "/var/data"
+      ],
+      "blacklist": [
+        "~/.kube",
+        "~/.docker"
+      ]
+    }
+  },
+  "providerOptions": {}
+}"#;
+
+const UDS_YAML: &str = r#"# .uds/config.yaml
+sandbox:
+  enabled: true
+
+  filesystem:
+    root: ./  # Restrict to project root
+    blocked-patterns:
+      - "**/.env*"
+      - "**/*.pem"
+      - "**/credentials*"
+    allowed-patterns:
+      - ".env.example"  # Allow template
+
+  environment:
+    filter-secrets: true
+    allow:
+      - NODE_ENV
+      - DEBUG
+      - CI
+    block:
+      - AWS_*
+      - GITHUB_TOKEN
+
+  network:
+    allow-external: false
+    allow-localhost: true
+    allow-git: true
+
+  tools:
+    enforce-agent-permissions: true
+"#;
+
+const SETTINGS_JSON: &str = r#"{
+  "sandbox": {
+    "enabled": true, // main switch
+    "autoAllowBashIfSandboxed": true,
+    "allowUnsandboxedCommands": true,
+    "failIfUnavailable": false,
+
+    "network": {
+      "allowedDomains": ["github.com"],
+      "deniedDomains": [],
+      "allowLocalBinding": true,
+      "httpProxyPort": 8888
+    },
+
+    "filesystem": {
+      "allowWrite": ["~/projects"],
+      "denyWrite": ["~/.ssh"],
+      "denyRead": [],
+      "allowRead": []
+    },
+
+    "excludedCommands": ["docker", "npm:*"]
+  }
+}"#;
+
+const CODEX_TOML: &str = r#"
+# workspace-write
+sandbox_mode = "workspace-write"
+
+# network in workspace-write mode
+[sandbox_workspace_write]
+network_access = true
+"#;
+
+fn path(text: &str) -> AbsPath {
+    AbsPath::new(text).unwrap()
+}
+
+fn facts() -> Facts {
+    Facts {
+        workspace: path("/home/me/p"),
+        home: path("/home/me"),
+        user: "me".to_owned(),
+        variables: BTreeMap::new(),
+        path_dirs: Vec::new(),
+        programs: BTreeSet::new(),
+        git: None,
+        store: path("/home/me/.cache/ringfence/projects/1"),
+    }
+}
+
+fn grants(layer: Layer) -> Grants {
+    resolve(&[layer], &Flags::none(path("/home/me/p")), &facts()).unwrap()
+}
+
+/// Imports, renders, parses again, and expects the same grants both ways.
+#[track_caller]
+fn round_trip(text: &str, format: Format) -> (Imported, Grants) {
+    let imported = import(text, format).unwrap();
+    let file = path("/home/me/.config/ringfence/policy.toml");
+    let rendered = render(&imported.policy);
+    let parsed = parse(&rendered, &file, Source::User).unwrap_or_else(|error| panic!("{error}\n{rendered}"));
+    assert_eq!(parsed.policy, imported.policy, "{rendered}");
+    // Warnings name lines, which a policy that was never text does not have.
+    let without_lines = |mut grants: Grants| {
+        grants.warnings.clear();
+        grants.rules.iter_mut().for_each(|rule| rule.origin.line = None);
+        grants.patterns.iter_mut().for_each(|pattern| pattern.origin.line = None);
+        grants.exceptions.iter_mut().for_each(|exception| exception.origin.line = None);
+        grants
+    };
+    let direct = grants(Layer::new(imported.policy.clone(), file, Source::User));
+    assert!(without_lines(grants(parsed)) == without_lines(direct.clone()), "{rendered}");
+    (imported, direct)
+}
+
+/// The rendered policy, and one piece of text from each expected note.
+#[track_caller]
+fn check(text: &str, format: Format, expect: &str, notes: &[&str]) -> Grants {
+    let (imported, grants) = round_trip(text, format);
+    assert_eq!(render(&imported.policy), expect);
+    let found: Vec<String> = imported.notes.iter().map(|note| format!("{}: {}", note.key, note.text)).collect();
+    assert_eq!(found.len(), notes.len(), "{found:#?}");
+    for (note, found) in notes.iter().zip(&found) {
+        assert!(found.contains(note), "{note} in {found}");
+    }
+    grants
+}
+
+#[track_caller]
+fn check_verdict(grants: &Grants, target: &str, access: Access, expect: Verdict) {
+    assert_eq!(grants.decide(&path(target), access).verdict, expect, "{target}");
+}
+
+#[track_caller]
+fn check_error(text: &str, format: Format, code: &str, line: u32, column: u32) {
+    let error = import(text, format).unwrap_err();
+    assert_eq!((error.code(), error.line(), error.column()), (code, line, column), "{error}");
+    assert!(!error.hint().is_empty());
+}
+
+const BLACK_NOTES: [&str; 2] = ["the default black list is built in", "/etc/passwd"];
+
+#[test]
+fn the_example_of_sandbox_json() {
+    let expect = "version = 1\nenabled = true\n\n[filesystem]\nwrite = [\n  \"/home/user/projects\",\n  \"/var/data\",\n]\n\
+                  deny = [\n  \"~/.kube\",\n  \"~/.docker\",\n]\n\n[network]\nmode = \"none\"\n";
+    let grants = check(SANDBOX_JSON, Format::SandboxJson, expect, &BLACK_NOTES);
+    check_verdict(&grants, "/var/data/x", Access::Write, Verdict::Allowed);
+    check_verdict(&grants, "/home/me/.docker/x", Access::Read, Verdict::Denied);
+    check_verdict(&grants, "/home/me/.ssh/id", Access::Read, Verdict::Denied);
+}
+
+#[test]
+fn sandbox_json_keeps_its_merge_rules() {
+    let text = r#"{"policy": {"filesystem": {"whitelist": ["~/.kube/x", "/ok", "/a*"], "blacklist": ["~/.kube", "/etc/passwd"]},
+        "network": {"allowNetwork": true}}, "provider": "daytona", "other": 1}"#;
+    let expect = "version = 1\nenabled = true\n\n[filesystem]\nwrite = [\"/ok\"]\ndeny = [\"~/.kube\"]\n\n[network]\nmode = \"none\"\n";
+    let notes = [
+        BLACK_NOTES[0], BLACK_NOTES[1], "daytona", "allowNetwork: always false", "goes before", "is a glob", "other: not known",
+    ];
+    check(text, Format::SandboxJson, expect, &notes);
+}
+
+#[test]
+fn a_malformed_sandbox_json_means_the_defaults() {
+    for broken in ["", "{", "null", "[]", "{\"enabled\": \"yes\"}", "{\"policy\": {\"filesystem\": {\"whitelist\": \"x\"}}}", "{} // c"] {
+        let imported = import(broken, Format::SandboxJson).unwrap();
+        let default = import("{}", Format::SandboxJson).unwrap();
+        assert_eq!(imported.policy, default.policy, "{broken}");
+        assert_eq!(imported.notes.last().unwrap().kind, NoteKind::Warning, "{broken}");
+        assert!(default.notes.iter().all(|note| note.kind != NoteKind::Warning));
+    }
+}
+
+#[test]
+fn the_example_of_uds_yaml() {
+    let expect = "version = 1\nenabled = true\n\n[filesystem]\ndeny = [\n  \"**/.env*\",\n  \"**/*.pem\",\n  \"**/credentials*\",\n]\n\
+                  except = [\".env.example\"]\n\n[environment]\nallow = [\n  \"NODE_ENV\",\n  \"DEBUG\",\n  \"CI\",\n]\n\
+                  deny = [\n  \"AWS_*\",\n  \"GITHUB_TOKEN\",\n]\n\n[network]\nmode = \"allow-list\"\nlocalhost = true\ngit = true\n";
+    let grants = check(UDS_YAML, Format::UdsYaml, expect, &["does not pass", "enforce-agent-permissions: always so"]);
+    check_verdict(&grants, "/home/me/p/.env.example", Access::Read, Verdict::Allowed);
+    check_verdict(&grants, "/home/me/p/.environment", Access::Read, Verdict::Denied);
+    assert!(!grants.environment.decide("GITHUB_TOKEN").passes());
+    assert!(grants.environment.decide("DEBUG").passes());
+}
+
+#[test]
+fn uds_yaml_keeps_its_order_and_its_defaults() {
+    let text = "sandbox:\n  filesystem:\n    root: ./app\n    blocked-patterns: ['.aws/']\n  environment:\n    filter-secrets: false\n    \
+                allow: [API_KEY, AWS_REGION]\n    block: [AWS_*]\n  network:\n    allow-external: true\n  new: 1\n";
+    let expect = "version = 1\n\n[filesystem]\ndeny = [\".aws\"]\n\n[environment]\nallow = [\"API_KEY\"]\ndeny = [\"AWS_*\"]\n\n\
+                  [network]\nmode = \"full\"\nlocalhost = true\ngit = true\n";
+    let notes = ["-C ./app", "AWS_REGION", "always filtered", "does not pass", "sandbox.new"];
+    let grants = check(text, Format::UdsYaml, expect, &notes);
+    assert!(grants.environment.decide("API_KEY").passes() && !grants.environment.decide("AWS_REGION").passes());
+    let bare = import("other: 1\n", Format::UdsYaml).unwrap().policy;
+    assert_eq!(bare.network, import("", Format::UdsYaml).unwrap().policy.network);
+    assert_eq!(bare.network.git, Some(true));
+}
+
+#[test]
+fn the_example_of_settings_json() {
+    let expect = "version = 1\nenabled = true\non-gap = \"run\"\n\n[filesystem]\nwrite = [\"~/projects\"]\nprotect = [\"~/.ssh\"]\n\n\
+                  [network]\nmode = \"allow-list\"\nallow = [\"github.com\"]\nbind = true\n\n\
+                  [commands]\nexcluded = [\n  \"docker\",\n  \"npm:*\",\n]\n";
+    let notes = ["on-gap", "autoAllowBashIfSandboxed", "allowUnsandboxedCommands", "httpProxyPort", "everything else is readable"];
+    let grants = check(SETTINGS_JSON, Format::SettingsJson, expect, &notes);
+    check_verdict(&grants, "/home/me/projects/x", Access::Write, Verdict::Allowed);
+    check_verdict(&grants, "/home/me/.ssh/id", Access::Read, Verdict::Denied);
+}
+
+#[test]
+fn permission_rules_become_files_and_domains() {
+    let text = r#"{ /* c */ "permissions": {
+        "allow": ["Edit(//srv/out/**)", "Edit(docs)", "Read(~/notes)", "Read(*.pem)", "WebFetch(domain:x.org)", "Bash(ls:*)", "Edit(/locked/a)"],
+        "deny": ["Read(.env)", "Read(/private/**)", "Read(./a/b)", "Edit(/locked)", "WebFetch(domain:evil.com)", "Write", "Bash(rm:*)"],
+        "ask": ["Bash"], "additionalDirectories": ["../lib"], "defaultMode": "plan",
+    }, "sandbox": {"enabled": true, "enabledPlatforms": ["macos"], "new": 1} }"#;
+    let expect = "version = 1\nenabled = true\n\n[filesystem]\nread = [\"~/notes\"]\n\
+                  write = [\n  \"/srv/out/**\",\n  \"./docs\",\n  \"./../lib\",\n]\n\
+                  deny = [\n  \".env\",\n  \"./private/**\",\n  \"./a/b\",\n]\nprotect = [\"./locked\"]\nexcept = [\"*.pem\"]\n\n\
+                  [network]\nmode = \"allow-list\"\nallow = [\"x.org\"]\ndeny = [\"evil.com\"]\n\n[tools]\ndisallowed = [\"Write\"]\n";
+    let notes = [
+        "enabledPlatforms", "everything else", "Bash(rm:*)", "Bash(ls:*)", "always wins", "permissions.ask", "defaultMode", "sandbox.new",
+    ];
+    let grants = check(text, Format::SettingsJson, expect, &notes);
+    check_verdict(&grants, "/srv/out/x", Access::Write, Verdict::Allowed);
+    check_verdict(&grants, "/home/me/p/private/x", Access::Read, Verdict::Denied);
+    check_verdict(&grants, "/home/me/p/k.pem", Access::Read, Verdict::Allowed);
+    check_verdict(&grants, "/home/me/p/x", Access::Write, Verdict::ReadOnly);
+}
+
+#[test]
+fn srt_settings() {
+    let text = r#"{"network": {"allowedDomains": ["*.x.org", "*"], "deniedDomains": ["http://y"], "allowUnixSockets": ["/run/a.sock"],
+        "allowAllUnixSockets": true},
+        "filesystem": {"denyRead": ["secrets", "~/x"], "allowRead": ["~/x/open"], "allowWrite": [".", "/tmp/a*"], "denyWrite": ["vendor"]},
+        "allowPty": true}"#;
+    let expect = "version = 1\n\n[filesystem]\nread = [\"~/x/open\"]\nwrite = [\".\"]\ndeny = [\n  \"./secrets\",\n  \"~/x\",\n]\n\
+                  protect = [\"./vendor\"]\n\n[network]\nmode = \"full\"\nallow = [\"*.x.org\"]\nunix-sockets = [\"/run/a.sock\"]\n";
+    let notes = ["`*` is", "http://y", "by path", "is a glob", "everything else", "allowPty"];
+    let grants = check(text, Format::SrtJson, expect, &notes);
+    check_verdict(&grants, "/home/me/x/open/a", Access::Read, Verdict::Allowed);
+    check_verdict(&grants, "/home/me/x/a", Access::Read, Verdict::Denied);
+    check_verdict(&grants, "/home/me/p/vendor/a", Access::Write, Verdict::ReadOnly);
+}
+
+#[test]
+fn the_example_of_codex_toml() {
+    let expect = "version = 1\nmode = \"workspace-write\"\n\n[network]\nmode = \"full\"\n";
+    let grants = check(CODEX_TOML, Format::CodexToml, expect, &["whole disk"]);
+    check_verdict(&grants, "/home/me/p/x", Access::Write, Verdict::Allowed);
+}
+
+#[test]
+fn codex_modes_and_roots() {
+    let text = "model = \"x\"\nsandbox_mode = \"workspace-write\"\napproval_policy = \"never\"\n[sandbox_workspace_write]\n\
+                writable_roots = [\"/data\", \"/a*\"]\nexclude_slash_tmp = true\nexclude_tmpdir_env_var = false\n";
+    let expect = "version = 1\nmode = \"workspace-write\"\n\n[filesystem]\nwrite = [\"/data\"]\n\n[network]\nmode = \"none\"\n";
+    check(text, Format::CodexToml, expect, &["exclude_tmpdir", "exclude_slash", "/a*", "whole disk", "approval_policy"]);
+    let read_only = "version = 1\nmode = \"read-only\"\n\n[network]\nmode = \"none\"\n";
+    check("", Format::CodexToml, read_only, &["not set", "whole disk"]);
+    check("sandbox_mode = \"wild\"", Format::CodexToml, read_only, &["`wild`", "whole disk"]);
+    let ignored = "sandbox_mode = \"read-only\"\n[sandbox_workspace_write]\nnetwork_access = true";
+    check(ignored, Format::CodexToml, read_only, &["workspace-write only", "whole disk"]);
+    let full = "version = 1\nmode = \"full-access\"\n\n[network]\nmode = \"none\"\n";
+    check("sandbox_mode = \"danger-full-access\"", Format::CodexToml, full, &[]);
+}
+
+#[test]
+fn malformed_files_are_errors_with_a_place() {
+    check_error("{\n  \"sandbox\": {", Format::SettingsJson, "import-malformed", 2, 15);
+    check_error("{\n  \"sandbox\": {\"enabled\": 1}}", Format::SettingsJson, "import-wrong-type", 2, 16);
+    check_error("[1]", Format::SrtJson, "import-wrong-type", 1, 1);
+    check_error("{\"filesystem\": {\"denyRead\": [1]}}", Format::SrtJson, "import-wrong-type", 1, 18);
+    check_error("a = 1\nsandbox_mode = ", Format::CodexToml, "import-malformed", 2, 16);
+    check_error("sandbox_mode = 3", Format::CodexToml, "import-wrong-type", 1, 1);
+    check_error("sandbox:\n  enabled: [", Format::UdsYaml, "import-malformed", 2, 12);
+    check_error("sandbox:\n  enabled: maybe", Format::UdsYaml, "import-wrong-type", 2, 3);
+}
+
+#[track_caller]
+fn check_detect(name: &str, text: &str, expect: Option<Format>) {
+    assert_eq!(detect(name, text), expect, "{name}");
+}
+
+#[test]
+fn formats_are_recognised() {
+    check_detect("/x/sandbox.json", "{", Some(Format::SandboxJson));
+    check_detect("other.json", SANDBOX_JSON, Some(Format::SandboxJson));
+    check_detect(".uds/config.yaml", UDS_YAML, Some(Format::UdsYaml));
+    check_detect("config.yaml", "a: 1", None);
+    check_detect(".claude/settings.json", SETTINGS_JSON, Some(Format::SettingsJson));
+    check_detect("settings.local.json", "{\"permissions\": {}}", Some(Format::SettingsJson));
+    check_detect(".srt-settings.json", "{\"filesystem\": {}}", Some(Format::SrtJson));
+    check_detect("config.toml", CODEX_TOML, Some(Format::CodexToml));
+    check_detect("Cargo.toml", "[package]", None);
+    check_detect("README", "", None);
+    check_detect("package.json", "{}", None);
+}
+
+#[test]
+fn an_empty_policy_is_the_same_as_none() {
+    let layer = Layer::new(Policy::default(), path("/f"), Source::User);
+    let none = resolve(&[], &Flags::none(path("/home/me/p")), &facts()).unwrap();
+    assert_eq!(grants(layer), none);
+}

@@ -1,0 +1,30 @@
+//! System calls that no safe crate offers, one function each.
+//!
+//! This is the only crate with `unsafe`. A function here makes one call, turns
+//! its result into `io::Result` and decides nothing. What rustix offers safely
+//! is called from rustix, not from here.
+
+#![cfg(target_os = "linux")]
+
+pub mod landlock;
+pub mod limit;
+pub mod memory;
+pub mod mount;
+pub mod namespace;
+pub mod net;
+pub mod privilege;
+pub mod process;
+pub mod seccomp;
+pub mod signal;
+
+use std::io;
+
+/// The result of a call that answers -1 and sets `errno`.
+fn check(result: i32) -> io::Result<i32> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// The same for `syscall(2)`, which answers in a long.
+fn check_long(result: libc::c_long) -> io::Result<i32> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
+}

@@ -1,0 +1,193 @@
+//! Processes: making, replacing and awaiting them.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use crate::signal::Set;
+
+/// Which side of a fork this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fork {
+    /// The new process.
+    Child,
+    /// The old one, with the child's id.
+    Parent(i32),
+}
+
+/// `fork(2)`. To be called by single-threaded programs only: the helper is one.
+pub fn fork() -> io::Result<Fork> {
+    // SAFETY: in a single-threaded process the child may do what the parent may.
+    match super::check(unsafe { libc::fork() })? {
+        0 => Ok(Fork::Child),
+        pid => Ok(Fork::Parent(pid)),
+    }
+}
+
+fn pointers(strings: &[CString]) -> Vec<*mut libc::c_char> {
+    strings.iter().map(|s| s.as_ptr().cast_mut()).chain([std::ptr::null_mut()]).collect()
+}
+
+/// `posix_spawn(3)`: starts `program` with exactly these arguments, variables, signal
+/// mask, and with each `(ours, theirs)` descriptor in place. It shares memory with the
+/// caller until the program runs, so that a large caller pays nothing for its size.
+///
+/// A descriptor that is to keep its number must be passed under another one first.
+pub fn spawn(
+    program: &CStr,
+    arguments: &[CString],
+    variables: &[CString],
+    descriptors: &[(BorrowedFd<'_>, RawFd)],
+    mask: &Set,
+) -> io::Result<i32> {
+    let (argv, envp) = (pointers(arguments), pointers(variables));
+    let mut pid = 0;
+    let ok = |error: i32| if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) };
+    // SAFETY: both are opaque data that the init calls below fill in.
+    let (mut actions, mut attributes) = unsafe { std::mem::zeroed::<(libc::posix_spawn_file_actions_t, libc::posix_spawnattr_t)>() };
+    // SAFETY: every pointer is to a live value; argv and envp end with a null pointer and
+    // their strings live in `arguments` and `variables`; what is initialised is destroyed.
+    unsafe {
+        ok(libc::posix_spawn_file_actions_init(&mut actions))?;
+        ok(libc::posix_spawnattr_init(&mut attributes))?;
+        let mut result = ok(libc::posix_spawnattr_setsigmask(&mut attributes, mask.as_ptr()))
+            .and_then(|()| ok(libc::posix_spawnattr_setflags(&mut attributes, libc::POSIX_SPAWN_SETSIGMASK as libc::c_short)));
+        for (ours, theirs) in descriptors {
+            result = result.and_then(|()| ok(libc::posix_spawn_file_actions_adddup2(&mut actions, ours.as_raw_fd(), *theirs)));
+        }
+        result = result.and_then(|()| {
+            ok(libc::posix_spawn(&mut pid, program.as_ptr(), &actions, &attributes, argv.as_ptr(), envp.as_ptr()))
+        });
+        libc::posix_spawn_file_actions_destroy(&mut actions);
+        libc::posix_spawnattr_destroy(&mut attributes);
+        result.map(|()| pid)
+    }
+}
+
+/// `execve(2)`; answers only if it failed.
+pub fn execute(program: &CStr, arguments: &[CString], variables: &[CString]) -> io::Error {
+    let (argv, envp) = (pointers(arguments), pointers(variables));
+    // SAFETY: both arrays end with a null pointer and point into live strings.
+    unsafe { libc::execve(program.as_ptr(), argv.as_ptr().cast(), envp.as_ptr().cast()) };
+    io::Error::last_os_error()
+}
+
+/// Ends this process at once, without running anything of ours.
+pub fn exit_now(status: i32) -> ! {
+    // SAFETY: takes no pointer and does not return.
+    unsafe { libc::_exit(status) }
+}
+
+/// Closes every descriptor from `first` on.
+pub fn close_from(first: RawFd) -> io::Result<()> {
+    // SAFETY: takes no pointer. Whoever owns one of these descriptors must not use it
+    // again: the callers are about to execute another program.
+    super::check_long(unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) }).map(drop)
+}
+
+/// Marks every descriptor from `first` on to be closed when a program is executed.
+pub fn close_from_at_execute(first: RawFd) -> io::Result<()> {
+    const AT_EXECUTE: libc::c_uint = 1 << 2;
+    // SAFETY: takes no pointer and closes nothing now.
+    super::check_long(unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, AT_EXECUTE) }).map(drop)
+}
+
+/// Takes over a descriptor this process was started with.
+///
+/// Answers an error where none of that number is open, or it was taken before.
+pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: takes no pointer.
+    let flags = super::check(unsafe { libc::fcntl(number, libc::F_GETFD) })?;
+    if flags & libc::FD_CLOEXEC != 0 {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
+    // SAFETY: takes no pointer.
+    super::check(unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) })?;
+    // SAFETY: it is open, it came from outside this program, and the flag set just now
+    // keeps a second call from taking it again.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// What became of a child.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// It ended with this status.
+    Exited(i32),
+    /// This signal ended it.
+    Killed(i32),
+    /// This signal stopped it.
+    Stopped(i32),
+    /// It goes on.
+    Continued,
+}
+
+/// What a process used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// CPU time in user mode, in microseconds.
+    pub user_us: u64,
+    /// CPU time in the kernel, in microseconds.
+    pub system_us: u64,
+    /// The most memory it had at once, in kilobytes.
+    pub max_rss_kb: u64,
+}
+
+/// Whether a wait blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// Until something happens.
+    Block,
+    /// Answers `None` at once where nothing has happened.
+    Poll,
+}
+
+/// `wait4(2)` for any child (`-1`) or one; also tells stops and continuations.
+pub fn wait(pid: i32, how: Wait) -> io::Result<Option<(i32, Change, Usage)>> {
+    let mut status = 0;
+    // SAFETY: `rusage` is plain data for which all zeroes is a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    let options = libc::WUNTRACED | libc::WCONTINUED | if how == Wait::Poll { libc::WNOHANG } else { 0 };
+    // SAFETY: both pointers are to live values.
+    let pid = super::check(unsafe { libc::wait4(pid, &mut status, options, &mut usage) })?;
+    if pid == 0 {
+        return Ok(None);
+    }
+    let change = if libc::WIFEXITED(status) {
+        Change::Exited(libc::WEXITSTATUS(status))
+    } else if libc::WIFSIGNALED(status) {
+        Change::Killed(libc::WTERMSIG(status))
+    } else if libc::WIFSTOPPED(status) {
+        Change::Stopped(libc::WSTOPSIG(status))
+    } else {
+        Change::Continued
+    };
+    let micros = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
+    let usage = Usage {
+        user_us: micros(usage.ru_utime),
+        system_us: micros(usage.ru_stime),
+        max_rss_kb: usage.ru_maxrss as u64,
+    };
+    Ok(Some((pid, change, usage)))
+}
+
+/// `pidfd_open(2)`.
+pub fn pidfd(pid: i32) -> io::Result<OwnedFd> {
+    // SAFETY: takes no pointer.
+    let fd = super::check_long(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+    // SAFETY: the descriptor is new and owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// `pidfd_getfd(2)`: a copy of another process's descriptor.
+pub fn descriptor_of(pidfd: BorrowedFd<'_>, number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: takes no pointer.
+    let fd = super::check_long(unsafe { libc::syscall(libc::SYS_pidfd_getfd, pidfd.as_raw_fd(), number, 0) })?;
+    // SAFETY: the descriptor is new and owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Effective user and group id.
+pub fn ids() -> (u32, u32) {
+    // SAFETY: neither call takes an argument or can fail.
+    unsafe { (libc::geteuid(), libc::getegid()) }
+}

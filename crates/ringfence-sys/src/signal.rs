@@ -1,0 +1,119 @@
+//! Signals.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// A set of signals.
+#[derive(Clone, Copy)]
+pub struct Set(libc::sigset_t);
+
+impl Set {
+    /// The set of these signals.
+    pub fn of(signals: &[i32]) -> Self {
+        // SAFETY: `sigset_t` is plain data; `sigemptyset` initialises it.
+        let mut set = unsafe { std::mem::zeroed() };
+        // SAFETY: the pointer is to a live set.
+        unsafe { libc::sigemptyset(&mut set) };
+        for &signal in signals {
+            // SAFETY: the set was initialised; a number that is no signal is refused by the call.
+            unsafe { libc::sigaddset(&mut set, signal) };
+        }
+        Self(set)
+    }
+
+    pub(crate) fn as_ptr(&self) -> *const libc::sigset_t {
+        &self.0
+    }
+}
+
+/// Makes `set` the mask of this thread and answers the mask before.
+pub fn set_mask(set: &Set) -> io::Result<Set> {
+    change_mask(libc::SIG_SETMASK, set)
+}
+
+/// Blocks the signals of `set` for this thread and answers the mask before.
+pub fn block(set: &Set) -> io::Result<Set> {
+    change_mask(libc::SIG_BLOCK, set)
+}
+
+fn change_mask(how: i32, set: &Set) -> io::Result<Set> {
+    let mut before = Set::of(&[]);
+    // SAFETY: both pointers are to live, initialised sets.
+    match unsafe { libc::pthread_sigmask(how, &set.0, &mut before.0) } {
+        0 => Ok(before),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+/// What a signal does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disposition {
+    /// What the system does by itself.
+    Default,
+    /// Nothing.
+    Ignore,
+}
+
+/// `sigaction(2)`, without handlers.
+pub fn set_disposition(signal: i32, disposition: Disposition) -> io::Result<()> {
+    let handler = match disposition {
+        Disposition::Default => libc::SIG_DFL,
+        Disposition::Ignore => libc::SIG_IGN,
+    };
+    // SAFETY: no handler of ours is installed, so nothing can run in signal context.
+    let before = unsafe { libc::signal(signal, handler) };
+    if before == libc::SIG_ERR { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// `signalfd(2)` for `set`, which should be blocked.
+pub fn descriptor(set: &Set) -> io::Result<OwnedFd> {
+    // SAFETY: the pointer is to a live set.
+    let fd = super::check(unsafe { libc::signalfd(-1, &set.0, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) })?;
+    // SAFETY: the descriptor is new and owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A signal that arrived.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrived {
+    /// Its number.
+    pub signal: i32,
+    /// Who sent it.
+    pub sender: Sender,
+}
+
+/// Who sent a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sender {
+    /// The kernel, e.g. the terminal, which sends to the whole process group.
+    Kernel,
+    /// A process.
+    Process,
+}
+
+/// The next signal waiting at a descriptor made by [`descriptor`].
+pub fn next(descriptor: BorrowedFd<'_>) -> io::Result<Option<Arrived>> {
+    // SAFETY: `signalfd_siginfo` is plain data for which all zeroes is a value.
+    let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
+    let size = size_of::<libc::signalfd_siginfo>();
+    // SAFETY: the buffer is `size` bytes long and live.
+    let got = unsafe { libc::read(descriptor.as_raw_fd(), (&raw mut info).cast(), size) };
+    if got < 0 {
+        let error = io::Error::last_os_error();
+        return if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(error) };
+    }
+    let sender = if info.ssi_code == libc::SI_KERNEL { Sender::Kernel } else { Sender::Process };
+    Ok(Some(Arrived { signal: info.ssi_signo as i32, sender }))
+}
+
+/// `kill(2)`.
+pub fn kill(pid: i32, signal: i32) -> io::Result<()> {
+    // SAFETY: takes no pointer.
+    super::check(unsafe { libc::kill(pid, signal) }).map(drop)
+}
+
+/// `raise(3)`: this process is sent `signal`.
+pub fn raise(signal: i32) -> io::Result<()> {
+    // SAFETY: takes no pointer.
+    super::check(unsafe { libc::raise(signal) }).map(drop)
+}

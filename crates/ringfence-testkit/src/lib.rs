@@ -1,0 +1,1 @@
+//! What the tests of ringfence stand on.
