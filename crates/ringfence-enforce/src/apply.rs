@@ -32,14 +32,19 @@ const CONTROL_FD: i32 = 4;
 pub struct Launch {
     /// How the command is confined.
     pub plan: Plan,
-    /// What the usher decides by.
-    pub grants: Grants,
+    /// What the usher decides by, packed: many commands never need it.
+    pub grants: Vec<u8>,
     /// Program and arguments.
     pub command: Vec<Vec<u8>>,
     /// `NAME=value` each.
     pub variables: Vec<Vec<u8>>,
     /// Where the command starts.
     pub cwd: AbsPath,
+}
+
+/// Grants as the helper takes them.
+pub fn pack(grants: &Grants) -> Vec<u8> {
+    postcard::to_stdvec(grants).expect("grants are plain data")
 }
 
 /// From the helper to its caller.
@@ -59,8 +64,8 @@ enum Report {
     Killed(i32, Usage),
     /// Something was refused.
     Denied(Box<Denial>),
-    /// The command made a git directory here.
-    Made(AbsPath),
+    /// The command made a git directory in the directory whose descriptor comes along.
+    Made,
 }
 
 /// From the caller to the sandbox's first process.

@@ -110,7 +110,7 @@ impl Draft<'_> {
 
     /// What may be done at `path` because of the tree it stands in.
     fn enclosing(&self, path: &AbsPath) -> Option<Access> {
-        path.ancestors().find_map(|above| self.binds.get(&above).copied())
+        self.binds.iter().filter(|(bind, _)| path.is_within(bind)).max_by_key(|(bind, _)| bind.depth()).map(|(_, access)| *access)
     }
 
     /// Links on the way to opened trees, where no bound tree brings them along.

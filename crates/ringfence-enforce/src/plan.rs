@@ -17,6 +17,14 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Directories that keep their names.
+    pub fn guards(&self) -> &[Guard] {
+        self.steps.iter().find_map(|step| match step {
+            Step::Guards(guards) => Some(guards.as_slice()),
+            _ => None,
+        }).unwrap_or_default()
+    }
+
     /// Who the command is.
     pub fn identity(&self) -> Option<&Identity> {
         self.steps.iter().find_map(|step| match step {

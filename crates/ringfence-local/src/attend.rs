@@ -5,12 +5,21 @@ use std::time::{Duration, Instant};
 
 use ringfence_api::{Denial, Outcome, Output, Request, Status, Stdio, Usage};
 use ringfence_enforce::apply::{Event, LaunchError, Running};
-use ringfence_policy::AbsPath;
 use ringfence_provider::ProviderError;
 use ringfence_sys::signal::{self, Sender, Set};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::capture::Capture;
+
+/// What is done about a sandbox in which everything has ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Farewell {
+    /// Wait until the kernel has taken it down.
+    #[default]
+    Wait,
+    /// Go: for a caller that ends now, whose children are somebody else's to reap.
+    Leave,
+}
 
 /// Something that runs and tells.
 pub(crate) trait Subject {
@@ -19,6 +28,7 @@ pub(crate) trait Subject {
     fn signal(&self, signal: i32);
     fn end(&self);
     fn wait(&mut self);
+    fn leave(&mut self);
 }
 
 impl Subject for Running {
@@ -37,13 +47,16 @@ impl Subject for Running {
     fn wait(&mut self) {
         Running::wait(self);
     }
+    fn leave(&mut self) {
+        Running::leave(self);
+    }
 }
 
 /// What was seen of a command.
 pub(crate) struct Attended {
     pub(crate) outcome: Outcome,
     /// Directories in which it made git directories.
-    pub(crate) made: Vec<AbsPath>,
+    pub(crate) made: Vec<OwnedFd>,
 }
 
 /// Signals a person sends to a command through us.
@@ -56,13 +69,13 @@ const GRACE: Duration = Duration::from_secs(2);
 type Start<'a> = dyn FnMut([BorrowedFd<'_>; 3], &Set) -> Result<Box<dyn Subject>, LaunchError> + 'a;
 
 /// Starts a command and stays with it to its end.
-pub(crate) fn run<F>(request: &Request, mut start: F) -> Result<Attended, ProviderError>
+pub(crate) fn run<F>(request: &Request, farewell: Farewell, mut start: F) -> Result<Attended, ProviderError>
 where
     F: FnMut([BorrowedFd<'_>; 3], &Set) -> Result<Box<dyn Subject>, LaunchError>,
 {
     let set = Set::of(PASSED_ON);
     let mask = signal::block(&set).map_err(|source| ProviderError::System { what: "block signals", source })?;
-    let result = Attendance::start(request, &set, &mask, &mut start).and_then(Attendance::stay);
+    let result = Attendance::start(request, &set, &mask, &mut start).and_then(|attendance| attendance.stay(farewell));
     // The caller's signals are its own again, also those that came meanwhile.
     let _ = signal::set_mask(&mask);
     result
@@ -78,7 +91,7 @@ struct Attendance<'a> {
     deadline: Option<Instant>,
     timed_out: bool,
     denials: Vec<Denial>,
-    made: Vec<AbsPath>,
+    made: Vec<OwnedFd>,
     ended: Option<(Status, Usage)>,
 }
 
@@ -115,7 +128,7 @@ impl<'a> Attendance<'a> {
         })
     }
 
-    fn stay(mut self) -> Result<Attended, ProviderError> {
+    fn stay(mut self, farewell: Farewell) -> Result<Attended, ProviderError> {
         loop {
             let ready = self.wait()?;
             if ready.signal {
@@ -128,9 +141,15 @@ impl<'a> Attendance<'a> {
                     event => self.note(event)?,
                 }
             }
+            if self.ended.is_some() {
+                break;
+            }
             self.keep_time();
         }
-        self.subject.wait();
+        match farewell {
+            Farewell::Wait => self.subject.wait(),
+            Farewell::Leave => self.subject.leave(),
+        }
         self.drain();
         let duration = self.begun.elapsed();
         let Some((status, usage)) = self.ended else {
@@ -214,7 +233,7 @@ impl<'a> Attendance<'a> {
             Event::Stopped(_) => {}
             Event::Ended(status, usage) => self.ended = Some((status, usage)),
             Event::Denied(denial) => self.denials.push(denial),
-            Event::Made(path) => self.made.push(path),
+            Event::Made(directory) => self.made.push(directory),
         }
         Ok(())
     }

@@ -18,9 +18,14 @@ use ringfence_enforce::{Person, Plan, Step, plan, survey};
 use ringfence_policy::{AbsPath, Grants};
 use ringfence_provider::{Provider, ProviderError, Session};
 
+pub use attend::Farewell;
+
 /// This machine's own sandbox.
 #[derive(Debug, Default)]
-pub struct Local;
+pub struct Local {
+    /// What is done about a sandbox in which everything has ended.
+    pub farewell: Farewell,
+}
 
 impl Provider for Local {
     fn name(&self) -> &'static str {
@@ -33,7 +38,7 @@ impl Provider for Local {
         }
         let found = survey(grants);
         let plan = plan(grants, &found, &apply::support(), person);
-        Ok(Box::new(Confined { plan, grants: grants.clone() }))
+        Ok(Box::new(Confined { plan, grants: grants.clone(), farewell: self.farewell }))
     }
 }
 
@@ -49,6 +54,7 @@ pub fn die_of_interrupt() {
 struct Confined {
     plan: Plan,
     grants: Grants,
+    farewell: Farewell,
 }
 
 impl Session for Confined {
@@ -61,12 +67,12 @@ impl Session for Confined {
         stores(&self.plan)?;
         let launch = Launch {
             plan: self.plan.clone(),
-            grants: self.grants.clone(),
+            grants: apply::pack(&self.grants),
             command: request.command.iter().map(|word| word.as_bytes().to_vec()).collect(),
             variables: request.variables.iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat()).collect(),
             cwd: request.cwd.clone(),
         };
-        let attended = attend::run(request, |streams, mask| {
+        let attended = attend::run(request, self.farewell, |streams, mask| {
             apply::launch(&launch, streams, mask).map(|running| Box::new(running) as Box<dyn attend::Subject>)
         })?;
         let quarantined = sweep::sweep(&attended.made, &self.grants);

@@ -97,19 +97,6 @@ pub enum Effect {
     },
 }
 
-impl Effect {
-    /// The word for it in policies and messages.
-    pub fn word(&self) -> &'static str {
-        match self {
-            Effect::Read => "read",
-            Effect::Write => "write",
-            Effect::Protect => "protect",
-            Effect::Deny => "deny",
-            Effect::Private { .. } => "private",
-        }
-    }
-}
-
 /// A rule on names.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pattern {
@@ -130,16 +117,6 @@ pub enum PatternEffect {
     Deny,
     /// Readable, never writable, also while absent.
     Protect,
-}
-
-impl PatternEffect {
-    /// The word for it in policies and messages.
-    pub fn word(self) -> &'static str {
-        match self {
-            PatternEffect::Deny => "deny",
-            PatternEffect::Protect => "protect",
-        }
-    }
 }
 
 /// What re-opens a file that a pattern caught.
@@ -199,21 +176,6 @@ impl Source {
     /// Whether a person stands behind the rule: only then may it open a built-in deny.
     pub fn is_person(&self) -> bool {
         matches!(self, Source::User | Source::Flag | Source::Session)
-    }
-}
-
-impl std::fmt::Display for Source {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Source::BuiltIn => f.write_str("built in"),
-            Source::Mode => f.write_str("the mode"),
-            Source::Preset(name) => write!(f, "preset {name}"),
-            Source::Managed => f.write_str("managed policy"),
-            Source::User => f.write_str("user policy"),
-            Source::Project => f.write_str("project policy"),
-            Source::Flag => f.write_str("a flag"),
-            Source::Session => f.write_str("an answer in this session"),
-        }
     }
 }
 

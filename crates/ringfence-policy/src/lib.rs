@@ -12,6 +12,7 @@
 pub mod path;
 pub mod glob;
 pub mod grants;
+mod words;
 pub mod decide;
 pub mod names;
 pub mod builtin;

@@ -14,6 +14,8 @@ use crate::grants::{Effect, Grants};
 #[derive(Debug, Clone, Default)]
 pub struct NameIndex {
     literals: HashSet<Vec<u8>, BuildHasherDefault<Fnv>>,
+    /// A bit for each length that a literal has: most names need no hashing.
+    lengths: u64,
     prefixes: Vec<Vec<u8>>,
     suffixes: Vec<Vec<u8>>,
     contains: Vec<Vec<u8>>,
@@ -33,7 +35,7 @@ impl NameIndex {
         }
         for rule in &grants.rules {
             if let (Effect::Deny | Effect::Protect, Some(name)) = (&rule.effect, rule.root.name()) {
-                index.literals.insert(name.as_encoded_bytes().to_ascii_lowercase());
+                index.add_literal(name.as_encoded_bytes().to_ascii_lowercase());
             }
         }
         index
@@ -43,9 +45,7 @@ impl NameIndex {
         let mut has_other = false;
         for shape in glob.name_shapes() {
             match shape {
-                NameShape::Literal(name) => {
-                    self.literals.insert(name);
-                }
+                NameShape::Literal(name) => self.add_literal(name),
                 NameShape::Prefix(text) => self.prefixes.push(text),
                 NameShape::Suffix(text) => self.suffixes.push(text),
                 NameShape::Contains(text) => self.contains.push(text),
@@ -57,6 +57,11 @@ impl NameIndex {
             self.others.push(glob.clone());
         }
         self.all.push(glob.clone());
+    }
+
+    fn add_literal(&mut self, name: Vec<u8>) {
+        self.lengths |= length_bit(name.len());
+        self.literals.insert(name);
     }
 
     /// Whether a deny or protect could concern an entry with this last component.
@@ -71,7 +76,7 @@ impl NameIndex {
         folded.make_ascii_lowercase();
         let folded = &*folded;
         self.everything
-            || self.literals.contains(folded)
+            || (self.lengths & length_bit(folded.len()) != 0 && self.literals.contains(folded))
             || self.suffixes.iter().any(|text| folded.ends_with(text))
             || self.prefixes.iter().any(|text| folded.starts_with(text))
             || self.contains.iter().any(|text| holds(folded, text))
@@ -83,6 +88,11 @@ impl NameIndex {
             || self.literals.contains(&name.as_encoded_bytes().to_ascii_lowercase())
             || self.all.iter().any(|glob| glob.matches_name(name) != NameMatch::No)
     }
+}
+
+/// Long names share the last bit.
+fn length_bit(length: usize) -> u64 {
+    1 << length.min(63)
 }
 
 fn holds(text: &[u8], part: &[u8]) -> bool {

@@ -46,7 +46,7 @@ pub fn resolve(layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants,
     add_protects(&mut rules);
     warnings.extend(files::without_effect(&rules, &lists.patterns, &lists.exceptions));
 
-    Ok(Grants {
+    let mut grants = Grants {
         mode: settings.mode.value(),
         workspace: facts.workspace.clone(),
         home: facts.home.clone(),
@@ -61,7 +61,10 @@ pub fn resolve(layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants,
         on_gap: settings.on_gap.value(),
         enabled: settings.enabled.value(),
         warnings,
-    })
+    };
+    let caught = files::caught_by_patterns(&grants);
+    grants.warnings.extend(caught);
+    Ok(grants)
 }
 
 impl Grants {

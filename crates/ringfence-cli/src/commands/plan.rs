@@ -11,7 +11,7 @@ use crate::error::CliError;
 
 pub(crate) fn run(arguments: Plan) -> Result<ExitCode, CliError> {
     let meant = meant(&arguments.policy, None)?;
-    let plan = plan(&Local, &meant.resolved)?;
+    let plan = plan(&Local::default(), &meant.resolved)?;
     if arguments.json {
         println!("{}", serde_json::json!({ "steps": plan.steps.iter().map(ToString::to_string).collect::<Vec<_>>(), "gaps": plan.gaps }));
         return Ok(ExitCode::SUCCESS);

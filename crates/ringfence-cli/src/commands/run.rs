@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use ringfence_api::{Status, Stdio};
 use ringfence_engine::{Asked, run as run_engine};
-use ringfence_local::Local;
+use ringfence_local::{Farewell, Local};
 use ringfence_policy::Mode;
 
 use super::words::meant;
@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: Run) -> Result<ExitCode, CliError> {
         files: meant.files,
         stdio: if arguments.json { Stdio::Capture { limit: KEPT } } else { Stdio::Inherit },
     };
-    let outcome = run_engine(&Local, &asked, &meant.resolved)?;
+    let outcome = run_engine(&Local { farewell: Farewell::Leave }, &asked, &meant.resolved)?;
     if arguments.json {
         println!("{}", crate::json::outcome(&outcome));
     }

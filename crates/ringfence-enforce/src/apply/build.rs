@@ -22,60 +22,77 @@ use super::{During, Fault};
 use crate::plan::{Access, Cover, Kind, Plan, Step};
 
 /// Builds the root that `plan` describes and makes it the root of this process.
+///
+/// Read-only things come first and are restricted all at once, which seals the root as
+/// well; writable things and devices are put on top of that.
 pub(super) fn build(plan: &Plan) -> Result<(), Fault> {
-    let sources = plan.steps.iter().map(source).collect::<Result<Vec<_>, _>>()?;
+    let place = place()?;
+    let steps: Vec<(&Step, Source)> = plan.steps.iter().map(|step| Ok((step, source(step, place)?))).collect::<Result<_, Fault>>()?;
     let terminal = terminal();
-    let base = base()?;
-    let mut root = Root { base, made: BTreeSet::from([AbsPath::root()]), bound: BTreeSet::new(), mask: None };
-    for (step, source) in plan.steps.iter().zip(sources) {
-        root.step(step, source, terminal.as_ref())?;
+    let base = base(place)?;
+    rustix::process::fchdir(&base).during(|| "enter the new root".into())?;
+    let mut root = Root { base, made: BTreeSet::from([AbsPath::root()]), bound: BTreeSet::new(), writable: BTreeSet::new(), mask: None };
+    for (step, source) in &steps {
+        root.prepare(step, source)?;
     }
-    rustix::process::fchdir(&root.base).during(|| "enter the new root".into())?;
+    restrict(&root.base, Reach::Below, READ_ONLY | NO_SUID | NO_DEV).during(|| "seal the root".into())?;
+    for (step, source) in &steps {
+        root.complete(step, source, terminal.as_ref())?;
+    }
     mount::pivot_here().during(|| "pivot_root".into())?;
     mount::detach_here().during(|| "detach the host's root".into())?;
     rustix::process::chdir("/").during(|| "enter the new root".into())
 }
 
-/// The mount a step will put somewhere; `None` where it needs none or the host no longer has it.
-fn source(step: &Step) -> Result<Option<OwnedFd>, Fault> {
+/// What a step puts somewhere.
+enum Source {
+    /// Nothing, or the host no longer has it.
+    Nothing,
+    /// Something of the host, where it still stands when it is needed.
+    There,
+    /// A mount of its own.
+    Mount(OwnedFd),
+}
+
+impl From<Option<OwnedFd>> for Source {
+    fn from(mount: Option<OwnedFd>) -> Self {
+        mount.map_or(Source::Nothing, Source::Mount)
+    }
+}
+
+fn source(step: &Step, place: &str) -> Result<Source, Fault> {
+    let quiet = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     match step {
-        Step::Bind { path, access } => {
-            let flags = if *access == Access::ReadOnly { READ_ONLY } else { 0 };
-            copy(path.as_path(), Reach::Below, flags | NO_SUID | NO_DEV).during(|| format!("bind {path}"))
-        }
+        // What lies under the new root's place is out of sight once that is mounted.
+        Step::Bind { path, access: Access::ReadOnly } if !path.as_path().starts_with(place) => Ok(Source::There),
+        Step::Bind { path, access: Access::ReadOnly } => copy(path.as_path(), 0).map(Source::from).during(|| format!("bind {path}")),
+        Step::Bind { path, access: Access::ReadWrite } => copy(path.as_path(), NO_SUID | NO_DEV).map(Source::from).during(|| format!("bind {path}")),
         Step::Private { path, store, beneath: None } => {
-            copy(store.as_path(), Reach::Below, NO_SUID | NO_DEV).during(|| format!("bind {store} for {path}"))
+            copy(store.as_path(), NO_SUID | NO_DEV).map(Source::from).during(|| format!("bind {store} for {path}"))
         }
         Step::Private { path, store, beneath: Some(beneath) } => {
-            overlay(store, beneath).map(Some).during(|| format!("mount an overlay at {path}"))
+            overlay(store, beneath).map(Source::Mount).during(|| format!("mount an overlay at {path}"))
         }
-        Step::Processes => {
-            make("proc", &[], &[], MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC)
-                .map(Some)
-                .during(|| "mount /proc".into())
-        }
-        Step::Scratch { path } => {
-            make("tmpfs", &[("mode", "1777")], &[], MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV)
-                .map(Some)
-                .during(|| format!("mount {path}"))
-        }
+        Step::Processes => make("proc", &[], &[], quiet | MountAttrFlags::MOUNT_ATTR_NOEXEC).map(Source::Mount).during(|| "mount /proc".into()),
+        Step::Scratch { path } => make("tmpfs", &[("mode", "1777")], &[], quiet).map(Source::Mount).during(|| format!("mount {path}")),
         Step::Devices => {
-            make("devpts", &[("ptmxmode", "0666"), ("mode", "0620")], &["newinstance"], MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC)
-                .map(Some)
-                .during(|| "mount /dev/pts".into())
+            let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+            make("devpts", &[("ptmxmode", "0666"), ("mode", "0620")], &["newinstance"], flags).map(Source::Mount).during(|| "mount /dev/pts".into())
         }
-        _ => Ok(None),
+        _ => Ok(Source::Nothing),
     }
 }
 
 /// A detached copy of what is mounted at `path`; `None` if nothing is there any more.
-fn copy(path: &Path, reach: Reach, flags: u64) -> rustix::io::Result<Option<OwnedFd>> {
+fn copy(path: &Path, flags: u64) -> rustix::io::Result<Option<OwnedFd>> {
     let how = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
     let tree = match open_tree(CWD, path, how) {
         Err(Errno::NOENT) => return Ok(None),
         other => other?,
     };
-    restrict(&tree, reach, flags)?;
+    if flags != 0 {
+        restrict(&tree, Reach::Below, flags)?;
+    }
     Ok(Some(tree))
 }
 
@@ -120,17 +137,20 @@ fn overlay(store: &AbsPath, beneath: &AbsPath) -> rustix::io::Result<OwnedFd> {
 fn terminal() -> Option<OwnedFd> {
     [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()].into_iter().find_map(|stream| {
         let name = rustix::termios::ttyname(stream, Vec::new()).ok()?;
-        copy(Path::new(OsStr::from_bytes(name.to_bytes())), Reach::One, NO_SUID | NO_EXEC).ok()?
+        copy(Path::new(OsStr::from_bytes(name.to_bytes())), NO_SUID | NO_EXEC).ok()?
     })
 }
 
-/// An empty root, put over a directory that every host has.
-fn base() -> Result<OwnedFd, Fault> {
-    let root = make("tmpfs", &[("mode", "0755"), ("size", "64m")], &[], MountAttrFlags::empty()).during(|| "mount the new root".into())?;
-    let place = ["/tmp", "/var", "/run", "/mnt", "/usr"]
+/// A directory that every host has, to put the new root over until it is the root.
+fn place() -> Result<&'static str, Fault> {
+    ["/tmp", "/var", "/run", "/mnt", "/usr"]
         .into_iter()
         .find(|place| Path::new(place).is_dir())
-        .ok_or_else(|| Fault { what: "find a place for the new root".into(), errno: libc::ENOENT })?;
+        .ok_or_else(|| Fault { what: "find a place for the new root".into(), errno: libc::ENOENT })
+}
+
+fn base(place: &str) -> Result<OwnedFd, Fault> {
+    let root = make("tmpfs", &[("mode", "0755"), ("size", "64m")], &[], MountAttrFlags::empty()).during(|| "mount the new root".into())?;
     move_mount(&root, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).during(|| format!("mount the new root at {place}"))?;
     Ok(root)
 }
@@ -141,49 +161,111 @@ struct Root {
     made: BTreeSet<AbsPath>,
     /// Trees of the host: nothing is ever made in them.
     bound: BTreeSet<AbsPath>,
+    /// Places that are writable, and may be made in after the root is sealed.
+    writable: BTreeSet<AbsPath>,
     mask: Option<OwnedFd>,
 }
 
 impl Root {
-    fn step(&mut self, step: &Step, source: Option<OwnedFd>, terminal: Option<&OwnedFd>) -> Result<(), Fault> {
+    /// Everything that is read-only, and something to stand on for what is not.
+    fn prepare(&mut self, step: &Step, source: &Source) -> Result<(), Fault> {
         match step {
             Step::Symlink { path, target } => self.symlink(target, path),
             Step::File { path, content } => self.file(path, content),
             Step::Directory { path } => self.directory(path),
-            Step::Bind { path, .. } => match source {
-                Some(source) => {
-                    self.attach(&source, path)?;
-                    self.bound.insert(path.clone());
-                    Ok(())
-                }
-                None => Ok(()),
-            },
-            Step::Private { path, .. } | Step::Scratch { path } => match source {
-                Some(source) => self.attach(&source, path),
-                None => Ok(()),
-            },
-            Step::Processes => match source {
-                Some(source) => self.attach(&source, &here("/proc")),
-                None => Ok(()),
-            },
-            Step::Devices => self.devices(source, terminal),
-            Step::Cover { path, cover: Cover::Deny(kind) } => self.deny(path, *kind),
-            Step::Cover { path, cover: Cover::ReadOnly } => self.protect(path),
             Step::Denied { path, kind: Kind::Directory } => self.directory(path).and_then(|()| self.mode(path, 0)),
-            Step::Denied { path, kind: Kind::File } => self.file(path, "").and_then(|()| self.mode(path, 0)),
+            Step::Denied { path, kind: Kind::File } => self.node(path).and_then(|()| self.mode(path, 0)),
             Step::Passage { path } => self.directory(path).and_then(|()| self.mode(path, 0o111)),
-            Step::Seal => restrict(&self.base, Reach::One, READ_ONLY | NO_SUID | NO_DEV).during(|| "seal the root".into()),
-            Step::Namespaces { .. } | Step::Identity(_) | Step::Lock | Step::Landlock { .. } | Step::Guards(_) | Step::Seccomp => Ok(()),
+            Step::Processes => self.directory(&here("/proc")),
+            Step::Devices => self.device_nodes(),
+            Step::Scratch { path } => {
+                self.writable.insert(path.clone());
+                self.directory(path)
+            }
+            Step::Bind { path, access: Access::ReadOnly } if !self.is_late(path) => self.bind(path, source),
+            Step::Bind { path, .. } => {
+                self.bound.insert(path.clone());
+                if self.is_late(path) { Ok(()) } else { self.stand_for(path, path) }
+            }
+            Step::Private { path, .. } if !self.is_late(path) => self.directory(path),
+            Step::Cover { .. } => self.directory(&here(MASKS)),
+            _ => Ok(()),
         }
     }
 
+    /// Whether a path lies in something that is mounted after the root is sealed.
+    fn is_late(&self, path: &AbsPath) -> bool {
+        self.writable.iter().any(|above| path.is_within(above)) || self.bound.iter().any(|above| path != above && path.is_within(above))
+    }
+
+    /// What is writable, and covers.
+    fn complete(&mut self, step: &Step, source: &Source, terminal: Option<&OwnedFd>) -> Result<(), Fault> {
+        match (step, source) {
+            (Step::Devices, Source::Mount(terminals)) => self.devices(terminals, terminal),
+            (Step::Processes, Source::Mount(mount)) => self.attach(mount, &here("/proc")),
+            (Step::Scratch { path } | Step::Private { path, .. } | Step::Bind { path, access: Access::ReadWrite }, Source::Mount(mount)) => self.attach(mount, path),
+            (Step::Bind { path, access: Access::ReadOnly }, _) if self.is_late(path) => self.bind_late(path, source),
+            (Step::Cover { path, cover: Cover::Deny(kind) }, _) => self.deny(path, *kind),
+            (Step::Cover { path, cover: Cover::ReadOnly }, _) => self.protect(path),
+            _ => Ok(()),
+        }
+    }
+
+    /// A read-only tree in our own root; the seal restricts it.
+    fn bind(&mut self, path: &AbsPath, source: &Source) -> Result<(), Fault> {
+        match source {
+            Source::Nothing => return Ok(()),
+            Source::Mount(mount) => {
+                self.stand_for(path, path)?;
+                self.attach(mount, path)?;
+            }
+            Source::There => {
+                match self.stand_for(path, path) {
+                    Err(fault) if fault.errno == libc::ENOENT => return Ok(()),
+                    other => other?,
+                }
+                rustix::mount::mount_bind_recursive(path.as_path(), relative(path).as_c_str()).during(|| format!("bind {path}"))?;
+            }
+        }
+        self.bound.insert(path.clone());
+        Ok(())
+    }
+
+    /// A read-only tree within a writable one.
+    fn bind_late(&mut self, path: &AbsPath, source: &Source) -> Result<(), Fault> {
+        let copied;
+        let mount = match source {
+            Source::Nothing => return Ok(()),
+            Source::Mount(mount) => mount,
+            Source::There => match copy(path.as_path(), 0).during(|| format!("bind {path}"))? {
+                Some(mount) => {
+                    copied = mount;
+                    &copied
+                }
+                None => return Ok(()),
+            },
+        };
+        restrict(mount, Reach::Below, READ_ONLY | NO_SUID | NO_DEV).during(|| format!("bind {path}"))?;
+        self.attach(mount, path)
+    }
+
+    /// A directory or an empty file at `path`, whichever `like` is on the host.
+    fn stand_for(&mut self, path: &AbsPath, like: &AbsPath) -> Result<(), Fault> {
+        let kind = rustix::fs::stat(like.as_path()).during(|| format!("look at {like}"))?;
+        if rustix::fs::FileType::from_raw_mode(kind.st_mode).is_dir() { self.directory(path) } else { self.node(path) }
+    }
+
     fn is_bound(&self, path: &AbsPath) -> bool {
-        path.ancestors().any(|above| self.bound.contains(&above))
+        self.bound.iter().any(|above| path.is_within(above))
+    }
+
+    fn is_below_bound(&self, path: &AbsPath) -> bool {
+        self.bound.iter().any(|above| path != above && path.is_within(above))
     }
 
     /// Makes a directory and those above it, in our own root only.
     fn directory(&mut self, path: &AbsPath) -> Result<(), Fault> {
-        if self.made.contains(path) || self.is_bound(path) {
+        if self.made.contains(path) || self.is_below_bound(path) {
             return Ok(());
         }
         if let Some(above) = path.parent() {
@@ -219,6 +301,15 @@ impl Root {
         rustix::io::write(&file, content.as_bytes()).during(|| format!("write {path}")).map(drop)
     }
 
+    /// An empty file.
+    fn node(&mut self, path: &AbsPath) -> Result<(), Fault> {
+        self.above(path)?;
+        match rustix::fs::mknodat(&self.base, relative(path), rustix::fs::FileType::RegularFile, Mode::from_raw_mode(0o644), 0) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(error) => Err(error).during(|| format!("make {path}")),
+        }
+    }
+
     fn mode(&self, path: &AbsPath, mode: u32) -> Result<(), Fault> {
         rustix::fs::chmodat(&self.base, relative(path), Mode::from_raw_mode(mode), AtFlags::empty()).during(|| format!("deny {path}"))
     }
@@ -234,16 +325,15 @@ impl Root {
     }
 
     fn attach(&mut self, source: &OwnedFd, path: &AbsPath) -> Result<(), Fault> {
-        let status = rustix::fs::fstat(source).during(|| format!("look at {path}"))?;
-        let is_directory = rustix::fs::FileType::from_raw_mode(status.st_mode).is_dir();
-        if !self.is_bound(path) {
-            if is_directory { self.directory(path)? } else { self.file(path, "")? }
+        if self.writable.iter().any(|above| path != above && path.is_within(above)) && !self.is_below_bound(path) {
+            let status = rustix::fs::fstat(source).during(|| format!("look at {path}"))?;
+            if rustix::fs::FileType::from_raw_mode(status.st_mode).is_dir() { self.directory(path)? } else { self.node(path)? }
         }
         // Where the tree around it belongs to the host, what is not there stays away.
-        if let Some(target) = self.find(path).during(|| format!("find {path}"))? {
-            put(source, &target).during(|| format!("mount {path}"))?;
+        match self.find(path).during(|| format!("find {path}"))? {
+            Some(target) => put(source, &target).during(|| format!("mount {path}")),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// A file or directory of ours that nobody can open, over the one that is denied.
@@ -259,7 +349,7 @@ impl Root {
     }
 
     fn masks(&mut self) -> Result<OwnedFd, Fault> {
-        let at = here("/run/ringfence");
+        let at = here(MASKS);
         let made = || -> rustix::io::Result<OwnedFd> {
             let none = Mode::empty();
             let mask = make("tmpfs", &[("mode", "0"), ("size", "4k")], &[], MountAttrFlags::empty())?;
@@ -288,26 +378,37 @@ impl Root {
             .during(|| format!("protect {path}"))
     }
 
-    fn devices(&mut self, terminals: Option<OwnedFd>, terminal: Option<&OwnedFd>) -> Result<(), Fault> {
-        self.directory(&here("/dev"))?;
-        for name in ["null", "zero", "full", "random", "urandom", "tty"] {
-            let at = here("/dev").join(name);
-            if let Some(device) = copy(at.as_path(), Reach::One, NO_SUID | NO_EXEC).during(|| format!("bind {at}"))? {
-                self.attach(&device, &at)?;
-            }
-        }
-        if let Some(terminal) = terminal {
-            self.attach(terminal, &here("/dev/console"))?;
-        }
-        if let Some(terminals) = terminals {
-            self.attach(&terminals, &here("/dev/pts"))?;
+    fn device_nodes(&mut self) -> Result<(), Fault> {
+        self.directory(&here("/dev/pts"))?;
+        for name in DEVICES.iter().chain(&["console"]) {
+            self.node(&here("/dev").join(name))?;
         }
         for (name, target) in [("ptmx", "pts/ptmx"), ("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"), ("stderr", "/proc/self/fd/2")] {
             self.symlink(Path::new(target), &here("/dev").join(name))?;
         }
         Ok(())
     }
+
+    fn devices(&mut self, terminals: &OwnedFd, terminal: Option<&OwnedFd>) -> Result<(), Fault> {
+        for name in DEVICES {
+            let at = here("/dev").join(name);
+            match rustix::mount::mount_bind(at.as_path(), relative(&at).as_c_str()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(error) => return Err(error).during(|| format!("bind {at}")),
+            }
+        }
+        if let Some(terminal) = terminal {
+            self.attach(terminal, &here("/dev/console"))?;
+        }
+        self.attach(terminals, &here("/dev/pts"))
+    }
 }
+
+/// Devices that programs expect.
+const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
+
+/// Where the masks stand: a directory that nobody inside can open.
+const MASKS: &str = "/run/ringfence";
 
 fn put(source: &OwnedFd, target: &OwnedFd) -> rustix::io::Result<()> {
     move_mount(source, "", target, "", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH)

@@ -2,15 +2,16 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Read;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ringfence_sys::process::{self, Fork};
 use ringfence_sys::signal::{self, Set};
 use ringfence_sys::{namespace, net, privilege};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
+use rustix::net::{AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair};
 
 use super::{CONTROL_FD, During, Fault, HELPER, LAUNCH_FD, Launch, Report, init, usher};
 use crate::plan::{Network, Step};
@@ -41,6 +42,17 @@ fn main() -> i32 {
 pub(super) fn tell(control: impl AsFd, report: &Report) {
     if let Ok(bytes) = postcard::to_stdvec(report) {
         let _ = rustix::net::send(control, &bytes, SendFlags::NOSIGNAL);
+    }
+}
+
+/// The same with a descriptor.
+pub(super) fn tell_with(control: impl AsFd, report: &Report, descriptor: BorrowedFd<'_>) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [descriptor];
+    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    if let Ok(bytes) = postcard::to_stdvec(report) {
+        let _ = sendmsg(control, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL);
     }
 }
 
@@ -78,7 +90,7 @@ fn run(launch: OwnedFd, control: &OwnedFd) -> Result<(), Fault> {
         }
         Fork::Parent(pid) => {
             drop(theirs);
-            usher::serve(launch.grants, &launch.plan, &ours, host_proc, control);
+            usher::serve(&launch, &ours, host_proc, control);
             while let Ok(Some((_, change, _))) = process::wait(pid, process::Wait::Block) {
                 if matches!(change, process::Change::Exited(_) | process::Change::Killed(_)) {
                     break;

@@ -184,6 +184,8 @@ fn attend(command: i32, control: &OwnedFd, ended: &OwnedFd) -> Result<(), Fault>
                 }
                 Change::Continued => continue,
             };
+            // Told when nothing else is left, so that the caller need not wait for us to go.
+            end_all();
             tell(control, &report);
             return Ok(());
         }
@@ -197,11 +199,26 @@ fn attend(command: i32, control: &OwnedFd, ended: &OwnedFd) -> Result<(), Fault>
         match order {
             // The command may have ended meanwhile, and it may be another user's program.
             Some(Order::Signal(signal)) => drop(signal::kill(command, signal)),
-            Some(Order::End) => return Ok(()),
+            Some(Order::End) => {
+                end_all();
+                tell(control, &Report::Killed(libc::SIGKILL, Usage::default()));
+                return Ok(());
+            }
             None if gone => return Ok(()),
             None => {}
         }
         while let Ok(Some(_)) = signal::next(ended.as_fd()) {}
+    }
+}
+
+/// Ends and reaps every other process of the sandbox: orphans become ours.
+fn end_all() {
+    while signal::kill(-1, libc::SIGKILL).is_ok() {
+        while let Ok(Some((_, change, _))) = process::wait(-1, Wait::Block) {
+            if matches!(change, Change::Exited(_) | Change::Killed(_)) {
+                break;
+            }
+        }
     }
 }
 

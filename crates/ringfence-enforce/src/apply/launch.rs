@@ -1,15 +1,15 @@
 //! The caller's side: starting the helper and hearing from it.
 
 use std::ffi::CString;
-use std::io::{self, Write};
+use std::io::{self, IoSliceMut, Write};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ringfence_api::{Denial, Status, Usage};
-use ringfence_policy::AbsPath;
 use ringfence_sys::process::{self, Wait};
 use ringfence_sys::signal::Set;
 use rustix::fs::MemfdFlags;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
+use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketFlags, SocketType, recvmsg, socketpair};
 
 use super::{CONTROL_FD, HELPER, LAUNCH_FD, Launch, Order, Report};
 
@@ -71,8 +71,8 @@ pub enum Event {
     Ended(Status, Usage),
     /// Something was refused.
     Denied(Denial),
-    /// It made a git directory.
-    Made(AbsPath),
+    /// It made a git directory in this directory, wherever that is by now.
+    Made(OwnedFd),
     /// Nothing more will come: the sandbox is gone.
     Closed,
 }
@@ -120,13 +120,19 @@ impl Running {
     /// The next event; blocks.
     pub fn next(&self) -> Result<Event, LaunchError> {
         let mut buffer = vec![0; 64 * 1024];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let length = loop {
-            match rustix::net::recv(&self.control, &mut buffer, RecvFlags::empty()) {
-                Ok((length, _)) => break length,
+            match recvmsg(&self.control, &mut [IoSliceMut::new(&mut buffer)], &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+                Ok(received) => break received.bytes,
                 Err(rustix::io::Errno::INTR) => {}
                 Err(_) => break 0,
             }
         };
+        let descriptor = ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+            _ => None,
+        });
         if length == 0 {
             return Ok(Event::Closed);
         }
@@ -141,7 +147,10 @@ impl Running {
             Report::Exited(status, usage) => Event::Ended(Status::Exited(status), usage),
             Report::Killed(signal, usage) => Event::Ended(Status::Killed(signal), usage),
             Report::Denied(denial) => Event::Denied(*denial),
-            Report::Made(path) => Event::Made(path),
+            Report::Made => match descriptor {
+                Some(directory) => Event::Made(directory),
+                None => Event::Started,
+            },
         })
     }
 
@@ -159,6 +168,12 @@ impl Running {
         if let Ok(bytes) = postcard::to_stdvec(&order) {
             let _ = rustix::net::send(&self.control, &bytes, SendFlags::NOSIGNAL);
         }
+    }
+
+    /// Lets the sandbox go by itself: everything in it has ended, and taking its mounts
+    /// down takes the kernel longer than the command took. For callers about to end.
+    pub fn leave(&mut self) {
+        self.pid = None;
     }
 
     /// Waits until nothing of the sandbox is left.

@@ -17,13 +17,12 @@ use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
-use ringfence_policy::Grants;
 use ringfence_sys::seccomp::{self, Notification};
 use ringfence_sys::{namespace, privilege, process};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
-use crate::plan::{Plan, Step};
+use super::Launch;
 use crate::seccomp::calls::{Arch, Call};
 use caller::Caller;
 use judge::Judge;
@@ -49,15 +48,12 @@ impl<T: Into<rustix::io::Errno>> From<T> for Reply {
 }
 
 /// Serves until the sandbox has ended.
-pub(super) fn serve(grants: Grants, plan: &Plan, socket: &OwnedFd, host_proc: OwnedFd, control: &OwnedFd) {
+pub(super) fn serve(launch: &Launch, socket: &OwnedFd, host_proc: OwnedFd, control: &OwnedFd) {
     let Some([listener, user, mount]) = handed_over(socket) else { return };
-    let guards = plan.steps.iter().find_map(|step| match step {
-        Step::Guards(guards) => Some(guards.as_slice()),
-        _ => None,
-    });
     let in_place = seccomp::wake_in_place(listener.as_fd()).is_ok();
     let mut usher = Usher {
-        judge: Judge::new(grants, guards.unwrap_or_default()),
+        launch,
+        judge: None,
         masks: caller::Masks::default(),
         host_proc,
         listener,
@@ -79,7 +75,6 @@ pub(super) fn serve(grants: Grants, plan: &Plan, socket: &OwnedFd, host_proc: Ow
             Err(_) => break,
         }
     }
-    usher.judge.tell_made(usher.host_proc.as_fd(), control);
 }
 
 /// The listener and the sandbox's user and mount namespaces.
@@ -95,7 +90,9 @@ fn handed_over(socket: &OwnedFd) -> Option<[OwnedFd; 3]> {
 }
 
 struct Usher<'a> {
-    judge: Judge,
+    launch: &'a Launch,
+    /// Made at the first call, since many commands make none.
+    judge: Option<Judge>,
     masks: caller::Masks,
     host_proc: OwnedFd,
     listener: OwnedFd,
@@ -149,7 +146,9 @@ impl Usher<'_> {
         // Kept for callers that hide their memory, and taken up only to read it.
         privilege::set_capabilities(0, 1 << privilege::CAP_SYS_PTRACE)?;
         privilege::no_new_privileges()?;
-        privilege::not_dumpable()
+        privilege::not_dumpable()?;
+        self.judge = Judge::new(self.launch);
+        if self.judge.is_some() { Ok(()) } else { Err(std::io::ErrorKind::InvalidData.into()) }
     }
 
     fn answer(&mut self, notification: &Notification) -> Reply {
@@ -160,10 +159,9 @@ impl Usher<'_> {
             return Reply::Through;
         }
         let caller = Caller { notification, host_proc: self.host_proc.as_fd(), listener: self.listener.as_fd() };
-        let acted = act::act(call, &caller, &mut self.masks, &mut self.judge);
-        for denial in self.judge.take_denials() {
-            super::helper::tell(self.control, &super::Report::Denied(Box::new(denial)));
-        }
+        let Some(judge) = &mut self.judge else { return Reply::Error(libc::EPERM) };
+        let acted = act::act(call, &caller, &mut self.masks, judge);
+        judge.report(self.control);
         acted.unwrap_or_else(Reply::from)
     }
 }

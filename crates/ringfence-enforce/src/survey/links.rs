@@ -1,6 +1,6 @@
 //! Following symbolic links one by one, so that each can be made again inside.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -12,7 +12,16 @@ use super::{Found, kind_of};
 /// What stands at paths that were looked at before: rules share their upper directories.
 #[derive(Default)]
 pub(super) struct Links {
-    seen: BTreeMap<AbsPath, Option<Node>>,
+    seen: HashMap<AbsPath, Option<Node>>,
+    plain: HashMap<AbsPath, Above>,
+}
+
+/// What is known of the directory above a path.
+#[derive(Clone, Copy)]
+enum Above {
+    Missing,
+    Linked,
+    Plain,
 }
 
 #[derive(Clone)]
@@ -24,6 +33,32 @@ enum Node {
 impl Links {
     /// Where `path` leads; `None` if it leads nowhere.
     pub(super) fn follow(&mut self, path: &AbsPath) -> Option<Found> {
+        // Most rules stand in a handful of directories, which are looked at once.
+        let above = path.parent()?;
+        let plain = match self.plain.get(&above) {
+            Some(plain) => *plain,
+            None => {
+                let found = self.walk(&above);
+                let plain = match &found {
+                    None => Above::Missing,
+                    Some(found) if found.links.is_empty() => Above::Plain,
+                    Some(_) => Above::Linked,
+                };
+                self.plain.insert(above, plain);
+                plain
+            }
+        };
+        match plain {
+            Above::Missing => None,
+            Above::Linked => self.walk(path),
+            Above::Plain => match self.look(path)? {
+                Node::Other(file_type) => Some(Found { links: Vec::new(), real: path.clone(), kind: kind_of(file_type) }),
+                Node::Link(_) => self.walk(path),
+            },
+        }
+    }
+
+    fn walk(&mut self, path: &AbsPath) -> Option<Found> {
         const ENOUGH: usize = 40;
         let mut links = Vec::new();
         let mut real = AbsPath::root();

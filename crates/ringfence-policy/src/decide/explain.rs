@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{Access, Because, Decision, Verdict};
-use crate::grants::{Origin, Source};
+use crate::grants::Source;
 
 /// One line of an explanation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -80,31 +80,5 @@ fn rule_text(because: &Because) -> String {
     match because {
         Because::Rule(rule) => format!("{} {}", rule.effect.word(), origin.text),
         Because::Pattern(pattern) => format!("{} {}", pattern.effect.word(), origin.text),
-    }
-}
-
-impl Origin {
-    /// The reason given in the file, or the one behind what is built in.
-    pub fn why(&self) -> Option<&str> {
-        let built_in = || (self.source == Source::BuiltIn).then(|| crate::builtin::reason(&self.text)).flatten();
-        self.reason.as_deref().or_else(built_in)
-    }
-
-    /// The file and line, or the name of the layer where there is no file.
-    pub fn place(&self) -> String {
-        match (&self.file, self.line) {
-            (Some(file), Some(line)) => format!("{file}:{line}"),
-            (Some(file), None) => file.to_string(),
-            (None, _) => self.source.to_string(),
-        }
-    }
-}
-
-impl std::fmt::Display for Origin {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.file {
-            Some(_) => write!(f, "{} ({})", self.place(), self.source),
-            None => self.source.fmt(f),
-        }
     }
 }

@@ -61,6 +61,14 @@ fn no_name_that_matches_is_ever_missed() {
 }
 
 #[test]
+fn long_names_are_found_too() {
+    let long = "x".repeat(80);
+    check(&grants(&format!("user deny {long}")), &long, true);
+    check(&grants(&format!("user deny {long}")), &"x".repeat(81), false);
+    check(&grants("user deny *secret"), &format!("{}secret", "x".repeat(300)), true);
+}
+
+#[test]
 fn a_pattern_on_everything_makes_everything_interesting() {
     check(&grants("user deny **/private/**"), "x", true);
     check(&grants("user deny *"), "x", true);

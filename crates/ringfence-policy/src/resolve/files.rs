@@ -5,7 +5,7 @@ use crate::error::{Place, PolicyError};
 use crate::expand::{Entry, Target, exact_glob};
 use crate::facts::{Facts, Flags};
 use crate::glob::{Case, Glob};
-use crate::grants::{Effect, Exception, Origin, Pattern, PatternEffect, Rule, Source};
+use crate::grants::{Effect, Exception, Grants, Origin, Pattern, PatternEffect, Rule, Source};
 use crate::layer::Layer;
 use crate::path::AbsPath;
 
@@ -176,4 +176,20 @@ pub(super) fn without_effect(rules: &[Rule], patterns: &[Pattern], exceptions: &
         }
     }
     warnings
+}
+
+/// Warnings about grants of files whose own path a deny pattern catches: only a person's
+/// word counts against a pattern.
+pub(super) fn caught_by_patterns(grants: &Grants) -> Vec<String> {
+    let by_file = |rule: &&Rule| rule.opens() && matches!(rule.origin.source, Source::Project | Source::Managed);
+    let warn = |rule: &Rule| {
+        let pattern = grants.pattern_for(&rule.root).filter(|pattern| pattern.effect == PatternEffect::Deny)?;
+        Some(format!(
+            "{}: `{}` has no effect: `{}` denies it, and only a person's own rule opens it",
+            rule.origin.place(),
+            rule.origin.text,
+            pattern.origin.text
+        ))
+    };
+    grants.rules.iter().filter(by_file).filter_map(warn).collect()
 }

@@ -183,6 +183,7 @@ fn the_user_may_widen_and_flags_beat_files() {
 fn a_rule_under_a_built_in_deny_is_warned_about() {
     let grants = check_warns(&[("managed", "[filesystem]\nread = [\"~/.ssh/config\"]")], "has no effect: `~/.ssh` is denied");
     check(&grants, "read /home/me/.ssh/config", Verdict::Denied);
+    check_warns(&[("project", "[filesystem]\nread = [\"./.env\"]")], "`./.env` has no effect: `**/.env` denies it");
     let user = super::tests::grants(&[("user", "[filesystem]\nread = [\"~/.ssh/config\"]")]);
     assert!(user.warnings.is_empty());
     check(&user, "read /home/me/.ssh/config", Verdict::Allowed);

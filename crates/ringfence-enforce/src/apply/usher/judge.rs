@@ -1,6 +1,6 @@
 //! May this name be made here?
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -14,9 +14,8 @@ use rustix::io::Errno;
 
 use super::caller::Caller;
 use super::place::Place;
-use crate::apply::Report;
-use crate::apply::helper::tell;
-use crate::plan::Guard;
+use crate::apply::helper::{tell, tell_with};
+use crate::apply::{Launch, Report};
 
 /// What the usher knows of the policy, and what it has seen made.
 pub(super) struct Judge {
@@ -24,15 +23,19 @@ pub(super) struct Judge {
     index: NameIndex,
     guards: HashMap<(u64, u64), AbsPath>,
     denials: Vec<Denial>,
-    /// Git directories the command made, open so that they are found wherever they move.
-    made: HashMap<(u64, u64), OwnedFd>,
+    /// Directories in which the command made git directories, and which the caller of the
+    /// sandbox has yet to be told of: open, so that they are found wherever they move.
+    made: Vec<OwnedFd>,
+    known: HashSet<(u64, u64)>,
 }
 
 impl Judge {
-    pub(super) fn new(grants: Grants, guards: &[Guard]) -> Self {
+    /// `None` if what was handed over cannot be read.
+    pub(super) fn new(launch: &Launch) -> Option<Self> {
+        let grants: Grants = postcard::from_bytes(&launch.grants).ok()?;
         let index = NameIndex::new(&grants);
-        let guards = guards.iter().map(|guard| ((guard.device, guard.inode), guard.path.clone())).collect();
-        Self { grants, index, guards, denials: Vec::new(), made: HashMap::new() }
+        let guards = launch.plan.guards().iter().map(|guard| ((guard.device, guard.inode), guard.path.clone())).collect();
+        Some(Self { grants, index, guards, denials: Vec::new(), made: Vec::new(), known: HashSet::new() })
     }
 
     /// Whether the name alone could matter: most do not, and cost nothing more.
@@ -124,12 +127,11 @@ impl Judge {
     }
 
     fn remember(&mut self, place: &Place) {
-        const MANY: usize = 512;
         let Ok(status) = rustix::fs::fstat(&place.directory) else { return };
-        if self.made.len() < MANY
+        if self.known.insert((status.st_dev, status.st_ino))
             && let Ok(copy) = rustix::io::fcntl_dupfd_cloexec(&place.directory, 3)
         {
-            self.made.insert((status.st_dev, status.st_ino), copy);
+            self.made.push(copy);
         }
     }
 
@@ -153,16 +155,13 @@ impl Judge {
         });
     }
 
-    pub(super) fn take_denials(&mut self) -> Vec<Denial> {
-        std::mem::take(&mut self.denials)
-    }
-
-    /// Tells where the directories are now in which git directories were made.
-    pub(super) fn tell_made(&self, host_proc: BorrowedFd<'_>, control: impl AsFd) {
-        for directory in self.made.values() {
-            if let Ok(path) = path_of_directory(host_proc, directory.as_fd()) {
-                tell(&control, &Report::Made(path));
-            }
+    /// Tells the caller of the sandbox what there is to tell.
+    pub(super) fn report(&mut self, control: impl AsFd) {
+        for denial in self.denials.drain(..) {
+            tell(&control, &Report::Denied(Box::new(denial)));
+        }
+        for directory in self.made.drain(..) {
+            tell_with(&control, &Report::Made, directory.as_fd());
         }
     }
 }

@@ -1,0 +1,69 @@
+//! The words for rules and origins, in policies and messages.
+
+use std::fmt;
+
+use crate::grants::{Effect, Origin, PatternEffect, Source};
+
+impl Effect {
+    /// The word for it in policies and messages.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Effect::Read => "read",
+            Effect::Write => "write",
+            Effect::Protect => "protect",
+            Effect::Deny => "deny",
+            Effect::Private { .. } => "private",
+        }
+    }
+}
+
+impl PatternEffect {
+    /// The word for it in policies and messages.
+    pub fn word(self) -> &'static str {
+        match self {
+            PatternEffect::Deny => "deny",
+            PatternEffect::Protect => "protect",
+        }
+    }
+}
+
+impl Origin {
+    /// The reason given in the file, or the one behind what is built in.
+    pub fn why(&self) -> Option<&str> {
+        let built_in = || (self.source == Source::BuiltIn).then(|| crate::builtin::reason(&self.text)).flatten();
+        self.reason.as_deref().or_else(built_in)
+    }
+
+    /// The file and line, or the name of the layer where there is no file.
+    pub fn place(&self) -> String {
+        match (&self.file, self.line) {
+            (Some(file), Some(line)) => format!("{file}:{line}"),
+            (Some(file), None) => file.to_string(),
+            (None, _) => self.source.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.file {
+            Some(_) => write!(f, "{} ({})", self.place(), self.source),
+            None => self.source.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::BuiltIn => f.write_str("built in"),
+            Source::Mode => f.write_str("the mode"),
+            Source::Preset(name) => write!(f, "preset {name}"),
+            Source::Managed => f.write_str("managed policy"),
+            Source::User => f.write_str("user policy"),
+            Source::Project => f.write_str("project policy"),
+            Source::Flag => f.write_str("a flag"),
+            Source::Session => f.write_str("an answer in this session"),
+        }
+    }
+}
