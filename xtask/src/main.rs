@@ -1,7 +1,48 @@
-//! Chores of this workspace.
-use std::process::{Command, ExitCode};
+//! Chores of this workspace: `cargo xtask tidy`, `gen`, `ci` and `bench`.
+//!
+//! One file per chore. Nothing here ships, and nothing that ships depends on it.
+
+mod bench;
+mod ci;
+mod generate;
+mod probe;
+mod tidy;
+mod workspace;
+
+use std::error::Error;
+use std::process::ExitCode;
+
+/// What a chore comes to: done, or one message that says why not.
+type Done = Result<(), Box<dyn Error>>;
+
+const USAGE: &str = "\
+usage: cargo xtask CHORE
+
+  tidy                                        check the rules that no compiler knows
+  gen [--check]                               write the generated documents, or fail where they differ
+  ci                                          everything a change must pass
+  bench [--quick] [--only ROW] [--enforce]    measure against bare and bwrap";
 
 fn main() -> ExitCode {
-    let status = Command::new("cargo").args(["nextest", "run", "--workspace"]).status();
-    if status.is_ok_and(|status| status.success()) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match chore(&words.iter().map(String::as_str).collect::<Vec<_>>()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn chore(words: &[&str]) -> Done {
+    match words {
+        ["tidy"] => tidy::run(),
+        ["gen"] => generate::run(generate::Purpose::Write),
+        ["gen", "--check"] => generate::run(generate::Purpose::Check),
+        ["ci"] => ci::run(),
+        ["bench", flags @ ..] => bench::run(&bench::Asked::parse(flags)?),
+        // Started by the bench, inside the sandboxes it measures.
+        ["probe", task @ ..] => probe::run(task),
+        _ => Err(USAGE.into()),
+    }
 }

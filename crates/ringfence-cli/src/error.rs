@@ -1,6 +1,12 @@
 //! What can go wrong at this door.
 
+use std::error::Error;
+use std::io;
+
 use ringfence_engine::EngineError;
+use ringfence_policy::PolicyError;
+use ringfence_policy::import::ImportError;
+use serde_json::{Value, json};
 
 /// Why nothing was run.
 #[derive(Debug, thiserror::Error)]
@@ -24,23 +30,65 @@ pub(crate) enum CliError {
         /// On what.
         path: String,
         /// Why it failed.
-        source: std::io::Error,
+        source: io::Error,
+    },
+    /// Another tool's file could not be read.
+    #[error("{path}:{source}")]
+    Import {
+        /// The file.
+        path: String,
+        /// What is wrong in it.
+        #[source]
+        source: ImportError,
     },
 }
 
+impl From<PolicyError> for CliError {
+    fn from(error: PolicyError) -> Self {
+        CliError::Engine(EngineError::Policy(error))
+    }
+}
+
 impl CliError {
+    /// A stable word for it.
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            CliError::Engine(error) => error.code(),
+            CliError::Words { .. } => "usage",
+            CliError::File { .. } => "file",
+            CliError::Import { source, .. } => source.code(),
+        }
+    }
+
+    /// What to type next.
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             CliError::Engine(error) => error.hint(),
             CliError::Words { hint, .. } => Some(hint.clone()),
             CliError::File { .. } => None,
+            CliError::Import { source, .. } => Some(source.hint()),
         }
     }
 
     pub(crate) fn status(&self) -> u8 {
         match self {
             CliError::Engine(error) => error.status() as u8,
-            CliError::Words { .. } | CliError::File { .. } => 125,
+            CliError::Words { .. } | CliError::File { .. } | CliError::Import { .. } => 125,
         }
+    }
+
+    /// What lies behind it, nearest first.
+    pub(crate) fn causes(&self) -> Vec<String> {
+        let first = match self {
+            // Its own message is the cause's.
+            CliError::Import { .. } => None,
+            _ => self.source(),
+        };
+        std::iter::successors(first, |error| error.source()).map(ToString::to_string).collect()
+    }
+
+    /// For programs.
+    pub(crate) fn json(&self) -> Value {
+        json!({ "code": self.code(), "message": self.to_string(), "causes": self.causes(), "hint": self.hint() })
     }
 }

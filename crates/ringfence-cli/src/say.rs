@@ -1,7 +1,5 @@
 //! Talk, to standard error.
 
-use std::error::Error;
-
 use ringfence_engine::EngineError;
 
 use crate::error::CliError;
@@ -14,10 +12,8 @@ pub(crate) fn error(error: &CliError) {
             eprintln!("  gap: {}: {}\n       {}", gap.what, gap.why, gap.hint);
         }
     }
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        eprintln!("  caused by: {error}");
-        cause = error.source();
+    for cause in error.causes() {
+        eprintln!("  caused by: {cause}");
     }
     if let Some(hint) = error.hint() {
         eprintln!("hint: {hint}");
@@ -27,4 +23,9 @@ pub(crate) fn error(error: &CliError) {
 /// Something worth knowing that stops nobody.
 pub(crate) fn warning(text: &str) {
     eprintln!("ringfence: warning: {text}");
+}
+
+/// Something to read before going on.
+pub(crate) fn note(text: &str) {
+    eprintln!("ringfence: note: {text}");
 }

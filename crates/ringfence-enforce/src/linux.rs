@@ -89,7 +89,7 @@ impl Draft<'_> {
             .filter_map(|rule| self.survey.found.get(&rule.root))
             .map(|found| found.real.clone())
             .collect();
-        opened.sort_by_key(|path| (path.depth(), path.clone()));
+        opened.sort_by(|a, b| a.depth().cmp(&b.depth()).then_with(|| a.cmp(b)));
         opened.dedup();
         for real in opened {
             let access = match self.grants.verdict(&real, Wanted::Write) {
@@ -129,7 +129,7 @@ impl Draft<'_> {
     /// Caches that tools must write.
     fn private(&mut self) {
         let mut rules: Vec<_> = self.grants.rules.iter().filter(|rule| matches!(rule.effect, Effect::Private { .. })).collect();
-        rules.sort_by_key(|rule| (rule.root.depth(), rule.root.clone()));
+        rules.sort_by(|a, b| a.root.depth().cmp(&b.root.depth()).then_with(|| a.root.cmp(&b.root)));
         for rule in rules {
             let Effect::Private { store, host_beneath } = &rule.effect else { continue };
             let found = self.survey.found.get(&rule.root);

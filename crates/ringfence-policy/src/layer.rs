@@ -55,7 +55,7 @@ impl Layer {
     }
 
     /// The origin of a rule that stands at `key`.
-    pub(crate) fn origin(&self, key: &str, text: &str) -> Origin {
+    pub fn origin(&self, key: &str, text: &str) -> Origin {
         let line = self.place(key).line;
         Origin { file: Some(self.file.clone()), line, ..Origin::new(self.source.clone(), text) }
     }

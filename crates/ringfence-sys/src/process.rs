@@ -64,14 +64,6 @@ pub fn spawn(
     }
 }
 
-/// `execve(2)`; answers only if it failed.
-pub fn execute(program: &CStr, arguments: &[CString], variables: &[CString]) -> io::Error {
-    let (argv, envp) = (pointers(arguments), pointers(variables));
-    // SAFETY: both arrays end with a null pointer and point into live strings.
-    unsafe { libc::execve(program.as_ptr(), argv.as_ptr().cast(), envp.as_ptr().cast()) };
-    io::Error::last_os_error()
-}
-
 /// Ends this process at once, without running anything of ours.
 pub fn exit_now(status: i32) -> ! {
     // SAFETY: takes no pointer and does not return.
@@ -85,11 +77,21 @@ pub fn close_from(first: RawFd) -> io::Result<()> {
     super::check_long(unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) }).map(drop)
 }
 
-/// Marks every descriptor from `first` on to be closed when a program is executed.
-pub fn close_from_at_execute(first: RawFd) -> io::Result<()> {
-    const AT_EXECUTE: libc::c_uint = 1 << 2;
-    // SAFETY: takes no pointer and closes nothing now.
-    super::check_long(unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, AT_EXECUTE) }).map(drop)
+/// Puts `kept` at descriptor 3, to be closed when a program is executed, and closes every
+/// other one behind the standard streams.
+///
+/// For a new process that inherited more than it needs; whatever else owned a descriptor
+/// in it must not be used or dropped again.
+pub fn keep_only(kept: OwnedFd) -> io::Result<OwnedFd> {
+    const PLACE: RawFd = 3;
+    if kept.as_raw_fd() != PLACE {
+        // SAFETY: takes no pointer; what was at the place is not to be used again.
+        super::check(unsafe { libc::dup3(kept.as_raw_fd(), PLACE, libc::O_CLOEXEC) })?;
+    }
+    std::mem::forget(kept);
+    close_from(PLACE + 1)?;
+    // SAFETY: it was put there just now, and its former owner was forgotten.
+    Ok(unsafe { OwnedFd::from_raw_fd(PLACE) })
 }
 
 /// Takes over a descriptor this process was started with.

@@ -1,1 +1,24 @@
 //! What the tests of ringfence stand on.
+//!
+//! A [`Project`] is a fresh directory in a fresh home, with secrets in it and beside it. A
+//! test is a body that [`each_user`] tries as every user the runner can be. Probes run both
+//! inside the sandbox and bare: one that cannot succeed bare would prove nothing.
+
+#![forbid(unsafe_code)]
+
+mod census;
+mod gate;
+mod probe;
+mod program;
+mod project;
+mod ran;
+mod terminal;
+mod user;
+
+pub use census::{Census, processes_with};
+pub use gate::{needs, skip};
+pub use probe::Tried;
+pub use program::{compiled, python};
+pub use project::{Entries, Project, SECRET};
+pub use ran::{Ran, finish, signal, soon, wait_at_most};
+pub use user::{As, each_user};

@@ -170,12 +170,9 @@ impl Root {
     /// Everything that is read-only, and something to stand on for what is not.
     fn prepare(&mut self, step: &Step, source: &Source) -> Result<(), Fault> {
         match step {
-            Step::Symlink { path, target } => self.symlink(target, path),
-            Step::File { path, content } => self.file(path, content),
-            Step::Directory { path } => self.directory(path),
-            Step::Denied { path, kind: Kind::Directory } => self.directory(path).and_then(|()| self.mode(path, 0)),
-            Step::Denied { path, kind: Kind::File } => self.node(path).and_then(|()| self.mode(path, 0)),
-            Step::Passage { path } => self.directory(path).and_then(|()| self.mode(path, 0o111)),
+            Step::Symlink { path, .. } | Step::File { path, .. } | Step::Directory { path } | Step::Denied { path, .. } | Step::Passage { path } => {
+                if self.is_late(path) { Ok(()) } else { self.own(step) }
+            }
             Step::Processes => self.directory(&here("/proc")),
             Step::Devices => self.device_nodes(),
             Step::Scratch { path } => {
@@ -193,6 +190,19 @@ impl Root {
         }
     }
 
+    /// Something that is ours alone.
+    fn own(&mut self, step: &Step) -> Result<(), Fault> {
+        match step {
+            Step::Symlink { path, target } => self.symlink(target, path),
+            Step::File { path, content } => self.file(path, content),
+            Step::Directory { path } => self.directory(path),
+            Step::Denied { path, kind: Kind::Directory } => self.directory(path).and_then(|()| self.mode(path, 0)),
+            Step::Denied { path, kind: Kind::File } => self.node(path).and_then(|()| self.mode(path, 0)),
+            Step::Passage { path } => self.directory(path).and_then(|()| self.mode(path, 0o111)),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether a path lies in something that is mounted after the root is sealed.
     fn is_late(&self, path: &AbsPath) -> bool {
         self.writable.iter().any(|above| path.is_within(above)) || self.bound.iter().any(|above| path != above && path.is_within(above))
@@ -201,6 +211,9 @@ impl Root {
     /// What is writable, and covers.
     fn complete(&mut self, step: &Step, source: &Source, terminal: Option<&OwnedFd>) -> Result<(), Fault> {
         match (step, source) {
+            (Step::Symlink { path, .. } | Step::File { path, .. } | Step::Directory { path } | Step::Denied { path, .. } | Step::Passage { path }, _) => {
+                if self.is_late(path) { self.own(step) } else { Ok(()) }
+            }
             (Step::Devices, Source::Mount(terminals)) => self.devices(terminals, terminal),
             (Step::Processes, Source::Mount(mount)) => self.attach(mount, &here("/proc")),
             (Step::Scratch { path } | Step::Private { path, .. } | Step::Bind { path, access: Access::ReadWrite }, Source::Mount(mount)) => self.attach(mount, path),

@@ -1,4 +1,5 @@
-//! The helper: our own binary, started anew, single-threaded.
+//! The helper: single-threaded, a copy of a single-threaded caller or our own binary
+//! started anew.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -29,7 +30,25 @@ fn main() -> i32 {
     let (Ok(launch), Ok(control)) = (process::inherited(LAUNCH_FD), process::inherited(CONTROL_FD)) else {
         return 125;
     };
-    match run(launch, &control) {
+    let mask = signal::block(&Set::of(&[])).expect("asking for the mask changes nothing");
+    let read = || -> Result<Launch, Fault> {
+        let mut bytes = Vec::new();
+        fs::File::from(launch).read_to_end(&mut bytes).during(|| "read the plan".into())?;
+        postcard::from_bytes(&bytes).map_err(|_| Fault { what: "read the plan".into(), errno: libc::EBADMSG })
+    };
+    match read() {
+        Ok(launch) => become_warden(&launch, control, &mask),
+        Err(fault) => {
+            tell(&control, &Report::Failed(fault.what, fault.errno));
+            125
+        }
+    }
+}
+
+/// What the helper does, in whichever way it was started; answers its exit status.
+pub(super) fn become_warden(launch: &Launch, control: OwnedFd, mask: &Set) -> i32 {
+    let Ok(control) = process::keep_only(control) else { return 125 };
+    match run(launch, &control, mask) {
         Ok(()) => 0,
         Err(fault) => {
             tell(&control, &Report::Failed(fault.what, fault.errno));
@@ -67,30 +86,24 @@ pub(super) fn is_gone(socket: impl AsFd) -> bool {
 const NOT_FOR_US: &[i32] =
     &[libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU, libc::SIGPIPE, libc::SIGUSR1, libc::SIGUSR2, libc::SIGALRM];
 
-fn run(launch: OwnedFd, control: &OwnedFd) -> Result<(), Fault> {
+fn run(launch: &Launch, control: &OwnedFd, mask: &Set) -> Result<(), Fault> {
     privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
     if is_gone(control) {
         process::exit_now(125);
     }
-    process::close_from(CONTROL_FD + 1).during(|| "close_range".into())?;
-    let mask = signal::block(&Set::of(NOT_FOR_US)).during(|| "pthread_sigmask".into())?;
-    let mut bytes = Vec::new();
-    fs::File::from(launch).read_to_end(&mut bytes).during(|| "read the plan".into())?;
-    let launch: Launch =
-        postcard::from_bytes(&bytes).map_err(|_| Fault { what: "read the plan".into(), errno: libc::EBADMSG })?;
-
-    namespaces(&launch)?;
+    signal::block(&Set::of(NOT_FOR_US)).during(|| "pthread_sigmask".into())?;
+    namespaces(launch)?;
     let host_proc = rustix::fs::open("/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).during(|| "open /proc".into())?;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .during(|| "socketpair".into())?;
     match process::fork().during(|| "fork".into())? {
         Fork::Child => {
             drop((ours, host_proc));
-            init::main(&launch, control, &theirs, &mask)
+            init::main(launch, control, &theirs, mask)
         }
         Fork::Parent(pid) => {
             drop(theirs);
-            usher::serve(&launch, &ours, host_proc, control);
+            usher::serve(launch, &ours, host_proc, control);
             while let Ok(Some((_, change, _))) = process::wait(pid, process::Wait::Block) {
                 if matches!(change, process::Change::Exited(_) | process::Change::Killed(_)) {
                     break;

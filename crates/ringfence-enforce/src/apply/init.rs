@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ringfence_api::Usage;
-use ringfence_sys::process::{self, Change, Fork, Wait};
+use ringfence_sys::process::{self, Change, Wait};
 use ringfence_sys::signal::{self, Set};
 use ringfence_sys::{landlock, namespace, privilege, seccomp};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -43,8 +43,10 @@ fn run(launch: &Launch, control: &OwnedFd, warden: &OwnedFd, mask: &Set) -> Resu
     let children = Set::of(&[libc::SIGCHLD]);
     signal::block(&children).during(|| "pthread_sigmask".into())?;
     let ended = signal::descriptor(&children).during(|| "signalfd".into())?;
-    let command = start(launch, control, mask)?;
-    attend(command, control, &ended)
+    match start(launch, control, mask)? {
+        Some(command) => attend(command, control, &ended),
+        None => Ok(()),
+    }
 }
 
 /// A user namespace below the warden's: the mounts copied into it are locked together, and
@@ -118,37 +120,36 @@ fn hand_over(warden: &OwnedFd, descriptors: [BorrowedFd<'_>; 3]) -> rustix::io::
     sendmsg(warden, &[io::IoSlice::new(b"l")], &mut ancillary, SendFlags::NOSIGNAL).map(drop)
 }
 
-/// Starts the command; answers its process id.
-fn start(launch: &Launch, control: &OwnedFd, mask: &Set) -> Result<i32, Fault> {
+/// Starts the command; answers its process id, or `None` if it could not be executed.
+fn start(launch: &Launch, control: &OwnedFd, mask: &Set) -> Result<Option<i32>, Fault> {
     let text = |bytes: &Vec<u8>| CString::new(bytes.as_slice()).map_err(|_| Fault { what: "read the command".into(), errno: libc::EINVAL });
     let arguments = launch.command.iter().map(text).collect::<Result<Vec<_>, _>>()?;
     let variables = launch.variables.iter().map(text).collect::<Result<Vec<_>, _>>()?;
     rustix::process::chdir(launch.cwd.as_path()).during(|| format!("enter {}", launch.cwd))?;
     tell(control, &Report::Started);
-    match process::fork().during(|| "fork".into())? {
-        Fork::Parent(pid) => Ok(pid),
-        Fork::Child => {
-            let _ = signal::set_mask(mask);
-            let _ = process::close_from_at_execute(3);
-            let error = execute(&arguments, &variables);
-            tell(control, &Report::NotExecuted(error));
-            process::exit_now(127)
+    match execute(&arguments, &variables, mask) {
+        Ok(pid) => Ok(Some(pid)),
+        Err(errno) => {
+            tell(control, &Report::NotExecuted(errno));
+            Ok(None)
         }
     }
 }
 
-/// Executes the program, searching `PATH` as a shell does; answers the error number.
-fn execute(arguments: &[CString], variables: &[CString]) -> i32 {
-    let Some(program) = arguments.first() else { return libc::EINVAL };
-    let try_one = |path: CString| {
-        let error = process::execute(&path, arguments, variables).raw_os_error().unwrap_or(libc::EIO);
-        if error != libc::ENOEXEC {
-            return error;
+/// Executes the program, searching `PATH` as a shell does.
+fn execute(arguments: &[CString], variables: &[CString], mask: &Set) -> Result<i32, i32> {
+    let Some(program) = arguments.first() else { return Err(libc::EINVAL) };
+    let spawn = |path: &CString, arguments: &[CString]| {
+        process::spawn(path, arguments, variables, &[], mask).map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
+    };
+    let try_one = |path: CString| match spawn(&path, arguments) {
+        Err(libc::ENOEXEC) => {
+            // A script without an interpreter line is the shell's.
+            let mut script = vec![c"sh".to_owned(), path];
+            script.extend_from_slice(&arguments[1..]);
+            spawn(&c"/bin/sh".to_owned(), &script)
         }
-        // A script without an interpreter line is the shell's.
-        let mut script = vec![c"sh".to_owned(), path];
-        script.extend_from_slice(&arguments[1..]);
-        process::execute(c"/bin/sh", &script, variables).raw_os_error().unwrap_or(libc::EIO)
+        other => other,
     };
     if program.as_bytes().contains(&b'/') {
         return try_one(program.clone());
@@ -159,12 +160,13 @@ fn execute(arguments: &[CString], variables: &[CString]) -> i32 {
         let directory: &[u8] = if directory.is_empty() { b"." } else { directory };
         if let Ok(path) = CString::new([directory, b"/", program.as_bytes()].concat()) {
             match try_one(path) {
-                libc::ENOENT | libc::ENOTDIR => {}
-                error => worst = error,
+                Err(libc::ENOENT | libc::ENOTDIR) => {}
+                Err(error) => worst = error,
+                started => return started,
             }
         }
     }
-    worst
+    Err(worst)
 }
 
 /// Reaps whatever ends and passes orders on, until the command has ended.

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ringfence_api::{Denial, Status, Usage};
-use ringfence_sys::process::{self, Wait};
+use ringfence_sys::process::{self, Fork, Wait};
 use ringfence_sys::signal::Set;
 use rustix::fs::MemfdFlags;
 use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketFlags, SocketType, recvmsg, socketpair};
@@ -86,29 +86,56 @@ pub struct Running {
 
 /// Starts the helper with `launch`; standard streams are those given.
 ///
-/// `mask` is the signal mask the command starts with.
+/// `mask` is the signal mask the command starts with. A caller of one thread is copied,
+/// which is the fastest; one of several cannot be, and our binary is started anew.
 pub fn launch(launch: &Launch, streams: [BorrowedFd<'_>; 3], mask: &Set) -> Result<Running, LaunchError> {
-    let helper = |what: &'static str| move |error: rustix::io::Errno| LaunchError::Helper { what, source: error.into() };
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(helper("socketpair"))?;
-    let plan = rustix::fs::memfd_create("ringfence-plan", MemfdFlags::CLOEXEC).map_err(helper("memfd_create"))?;
-    let bytes = postcard::to_stdvec(launch).map_err(|_| LaunchError::Helper { what: "write the plan", source: io::ErrorKind::InvalidData.into() })?;
-    let mut file = std::fs::File::from(plan);
-    file.write_all(&bytes).and_then(|()| io::Seek::rewind(&mut file)).map_err(|source| LaunchError::Helper { what: "write the plan", source })?;
-    // Numbers that a later copy in the same list could overwrite are moved out of the way.
+    // Numbers that a later copy could overwrite are moved out of the way.
     let high = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 10).map_err(helper("fcntl"));
-    let (plan, theirs) = (high(file.as_fd())?, high(theirs.as_fd())?);
+    let theirs = high(theirs.as_fd())?;
     let streams = [high(streams[0])?, high(streams[1])?, high(streams[2])?];
+    let pid = if has_one_thread() { copy_self(launch, theirs, &streams, mask)? } else { start_anew(launch, &theirs, &streams, mask)? };
+    Ok(Running { control: ours, pid: Some(pid) })
+}
+
+fn helper(what: &'static str) -> impl Fn(rustix::io::Errno) -> LaunchError {
+    move |error| LaunchError::Helper { what, source: error.into() }
+}
+
+/// A directory has a link for each directory in it, and two of its own.
+fn has_one_thread() -> bool {
+    std::fs::metadata("/proc/self/task").is_ok_and(|tasks| std::os::unix::fs::MetadataExt::nlink(&tasks) == 3)
+}
+
+fn copy_self(launch: &Launch, control: OwnedFd, streams: &[OwnedFd; 3], mask: &Set) -> Result<i32, LaunchError> {
+    match process::fork().map_err(|source| LaunchError::Helper { what: "fork", source })? {
+        Fork::Parent(pid) => Ok(pid),
+        Fork::Child => {
+            let placed = rustix::stdio::dup2_stdin(&streams[0])
+                .and_then(|()| rustix::stdio::dup2_stdout(&streams[1]))
+                .and_then(|()| rustix::stdio::dup2_stderr(&streams[2]));
+            let status = if placed.is_ok() { super::helper::become_warden(launch, control, mask) } else { 125 };
+            process::exit_now(status)
+        }
+    }
+}
+
+fn start_anew(launch: &Launch, control: &OwnedFd, streams: &[OwnedFd; 3], mask: &Set) -> Result<i32, LaunchError> {
+    let failed = |what: &'static str| move |source: io::Error| LaunchError::Helper { what, source };
+    let plan = rustix::fs::memfd_create("ringfence-plan", MemfdFlags::CLOEXEC).map_err(helper("memfd_create"))?;
+    let bytes = postcard::to_stdvec(launch).map_err(|_| failed("write the plan")(io::ErrorKind::InvalidData.into()))?;
+    let mut file = std::fs::File::from(plan);
+    file.write_all(&bytes).and_then(|()| io::Seek::rewind(&mut file)).map_err(failed("write the plan"))?;
+    let plan = rustix::io::fcntl_dupfd_cloexec(&file, 10).map_err(helper("fcntl"))?;
     let descriptors = [
         (streams[0].as_fd(), 0),
         (streams[1].as_fd(), 1),
         (streams[2].as_fd(), 2),
         (plan.as_fd(), LAUNCH_FD),
-        (theirs.as_fd(), CONTROL_FD),
+        (control.as_fd(), CONTROL_FD),
     ];
     let name = CString::new(HELPER).expect("a literal without NUL");
-    let pid = process::spawn(c"/proc/self/exe", &[name], &[], &descriptors, mask)
-        .map_err(|source| LaunchError::Helper { what: "spawn /proc/self/exe", source })?;
-    Ok(Running { control: ours, pid: Some(pid) })
+    process::spawn(c"/proc/self/exe", &[name], &[], &descriptors, mask).map_err(failed("spawn /proc/self/exe"))
 }
 
 impl Running {

@@ -1,4 +1,7 @@
 //! A small assembler for classic BPF over `seccomp_data`.
+//!
+//! Every call of every program passes through the filter, and the kernel compiles it at
+//! every start: it is kept short. Calls are found by binary search and share their returns.
 
 use super::calls::Arch;
 use super::table::{Entry, When};
@@ -17,7 +20,8 @@ pub enum Action {
 }
 
 impl Action {
-    fn code(self) -> u32 {
+    /// The kernel's word for it.
+    pub fn code(self) -> u32 {
         match self {
             Action::Allow => 0x7fff_0000,
             Action::Errno(number) => 0x0005_0000 | u32::from(number),
@@ -28,6 +32,7 @@ impl Action {
 
 const LOAD: u16 = 0x20;
 const AND: u16 = 0x54;
+const JUMP: u16 = 0x05;
 const JUMP_EQUAL: u16 = 0x15;
 const JUMP_SET: u16 = 0x45;
 const JUMP_GREATER_EQUAL: u16 = 0x35;
@@ -35,10 +40,33 @@ const RETURN: u16 = 0x06;
 
 const CALL: u32 = 0;
 const ARCH: u32 = 4;
+const NO_SUCH_CALL: Action = Action::Errno(libc::ENOSYS as u16);
+/// Numbers of the x32 ABI have this bit: an ABI nobody uses and filters forget.
+const X32: u32 = 0x4000_0000;
+
 /// Low half of an argument on a little-endian machine: flags and numbers the kernel
 /// takes as 32 bits must be compared in 32 bits, or high garbage would slip them past.
 fn argument(number: u8) -> u32 {
     16 + 8 * u32::from(number)
+}
+
+/// Where a comparison leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum To {
+    /// The next line.
+    Next,
+    /// A label.
+    Label(usize),
+    /// A return, shared by all who want it.
+    Return(Action),
+}
+
+/// An instruction whose jumps are not known yet.
+#[derive(Debug, Clone, Copy)]
+enum Line {
+    Plain(u16, u32),
+    Compare(u16, u32, To, To),
+    Label(usize),
 }
 
 /// Builds the filter architecture by architecture.
@@ -47,103 +75,164 @@ pub(super) struct Assembler {
     code: Vec<Instruction>,
 }
 
-fn op(code: u16, k: u32) -> Instruction {
-    Instruction { code, jt: 0, jf: 0, k }
-}
-
-fn jump(code: u16, k: u32, jt: usize, jf: usize) -> Instruction {
-    Instruction { code, jt: distance(jt), jf: distance(jf), k }
-}
-
-fn distance(instructions: usize) -> u8 {
-    u8::try_from(instructions).expect("jumps of the table stay within one entry")
-}
-
 impl Assembler {
-    /// Adds the part for one architecture. Calls are sorted and found by a binary search:
-    /// every call of every program passes through here.
+    /// Adds the part for one architecture.
     pub(super) fn architecture(&mut self, arch: Arch, entries: &[Entry]) {
-        let mut block = vec![op(LOAD, CALL)];
-        if arch == Arch::X86_64 {
-            // x32 numbers have this bit: an ABI nobody uses and filters forget.
-            block.push(jump(JUMP_GREATER_EQUAL, 0x4000_0000, 0, 1));
-            block.push(op(RETURN, Action::Errno(libc::ENOSYS as u16).code()));
-        }
-        let mut calls: Vec<(u32, Vec<Instruction>)> = Vec::new();
-        for entry in entries {
-            let body = body(entry);
-            match calls.iter_mut().find(|(number, _)| *number == entry.call) {
-                Some((_, code)) => code.extend(body),
-                None => calls.push((entry.call, body)),
-            }
-        }
-        calls.sort_by_key(|(number, _)| *number);
-        block.extend(search(&calls));
-        self.code.push(op(LOAD, ARCH));
-        if block.len() <= 255 {
-            self.code.push(jump(JUMP_EQUAL, arch.audit(), 0, block.len()));
-        } else {
-            // Conditional jumps reach 255 instructions; the unconditional one reaches all.
-            self.code.push(jump(JUMP_EQUAL, arch.audit(), 1, 0));
-            self.code.push(op(0x05, block.len() as u32));
-        }
-        self.code.append(&mut block);
+        let block = Block::new(arch, entries).finish();
+        self.code.push(Instruction { code: LOAD, jt: 0, jf: 0, k: ARCH });
+        // Conditional jumps reach 255 instructions; the unconditional one reaches all.
+        self.code.push(Instruction { code: JUMP_EQUAL, jt: 1, jf: 0, k: arch.audit() });
+        self.code.push(Instruction { code: JUMP, jt: 0, jf: 0, k: block.len() as u32 });
+        self.code.extend(block);
     }
 
     /// Calls of any other architecture do not exist.
     pub(super) fn finish(mut self) -> Vec<Instruction> {
-        self.code.push(op(RETURN, Action::Errno(libc::ENOSYS as u16).code()));
+        self.code.push(Instruction { code: RETURN, jt: 0, jf: 0, k: NO_SUCH_CALL.code() });
         self.code
     }
 }
 
-/// A decision tree over sorted call numbers; each leaf is a call's code, which falls
-/// through to allowing it.
-fn search(calls: &[(u32, Vec<Instruction>)]) -> Vec<Instruction> {
-    const FEW: usize = 4;
-    if calls.len() <= FEW {
-        let mut code = Vec::new();
-        for (number, body) in calls {
-            code.push(jump(JUMP_EQUAL, *number, 0, body.len() + 1));
-            code.extend(body);
-            code.push(op(RETURN, Action::Allow.code()));
-        }
-        code.push(op(RETURN, Action::Allow.code()));
-        return code;
-    }
-    let (low, high) = calls.split_at(calls.len() / 2);
-    let (low_code, high_code) = (search(low), search(high));
-    let mut code = vec![jump(JUMP_GREATER_EQUAL, high[0].0, 0, 1), op(0x05, low_code.len() as u32)];
-    code.extend(low_code);
-    code.extend(high_code);
-    code
+/// The code of one architecture.
+#[derive(Default)]
+struct Block {
+    lines: Vec<Line>,
+    labels: usize,
+    bodies: Vec<(usize, Vec<When>, Vec<Action>)>,
 }
 
-/// The code of one entry: returns its action if its condition holds, else goes on behind.
-fn body(entry: &Entry) -> Vec<Instruction> {
-    let action = op(RETURN, entry.action.code());
-    match entry.when {
-        When::Always => vec![action],
-        When::Equals(number, value) => vec![op(LOAD, argument(number)), jump(JUMP_EQUAL, value, 0, 1), action],
-        When::AnyBit(number, bits) => vec![op(LOAD, argument(number)), jump(JUMP_SET, bits, 0, 1), action],
-        When::MaskedEquals(number, mask, value) => {
-            vec![op(LOAD, argument(number)), op(AND, mask), jump(JUMP_EQUAL, value, 0, 1), action]
+impl Block {
+    fn new(arch: Arch, entries: &[Entry]) -> Self {
+        let mut block = Self::default();
+        block.lines.push(Line::Plain(LOAD, CALL));
+        if arch == Arch::X86_64 {
+            block.lines.push(Line::Compare(JUMP_GREATER_EQUAL, X32, To::Return(NO_SUCH_CALL), To::Next));
         }
-        When::NoneOf(number, values) => {
-            let mut code = vec![op(LOAD, argument(number))];
-            for (i, value) in values.iter().enumerate() {
-                code.push(jump(JUMP_EQUAL, *value, values.len() - i, 0));
+        let mut calls: Vec<(u32, To)> = Vec::new();
+        for entry in entries {
+            if calls.iter().any(|(number, _)| *number == entry.call) {
+                continue;
             }
-            code.push(action);
-            code
+            let same: Vec<&Entry> = entries.iter().filter(|other| other.call == entry.call).collect();
+            let to = match same.as_slice() {
+                [only] if only.when == When::Always => To::Return(only.action),
+                _ => {
+                    let label = block.label();
+                    block.bodies.push((label, same.iter().map(|e| e.when).collect(), same.iter().map(|e| e.action).collect()));
+                    To::Label(label)
+                }
+            };
+            calls.push((entry.call, to));
         }
-        When::Both((first, value), (second, not)) => vec![
-            op(LOAD, argument(first)),
-            jump(JUMP_EQUAL, value, 0, 3),
-            op(LOAD, argument(second)),
-            jump(JUMP_EQUAL, not, 1, 0),
-            action,
-        ],
+        calls.sort_by_key(|(number, _)| *number);
+        block.search(&calls);
+        block
+    }
+
+    fn label(&mut self) -> usize {
+        self.labels += 1;
+        self.labels
+    }
+
+    /// A decision tree over sorted call numbers.
+    fn search(&mut self, calls: &[(u32, To)]) {
+        const FEW: usize = 6;
+        if calls.len() <= FEW {
+            for (i, (number, to)) in calls.iter().enumerate() {
+                let last = i + 1 == calls.len();
+                self.lines.push(Line::Compare(JUMP_EQUAL, *number, *to, if last { To::Return(Action::Allow) } else { To::Next }));
+            }
+            return;
+        }
+        let (low, high) = calls.split_at(calls.len() / 2);
+        let label = self.label();
+        self.lines.push(Line::Compare(JUMP_GREATER_EQUAL, high[0].0, To::Label(label), To::Next));
+        self.search(low);
+        self.lines.push(Line::Label(label));
+        self.search(high);
+    }
+
+    /// Conditions of one call: each either returns its action or goes on to the next.
+    fn body(&mut self, when: When, action: Action, otherwise: To) {
+        let (yes, no) = (To::Return(action), otherwise);
+        match when {
+            When::Always => self.lines.push(Line::Plain(RETURN, action.code())),
+            When::Equals(number, value) => {
+                self.lines.extend([Line::Plain(LOAD, argument(number)), Line::Compare(JUMP_EQUAL, value, yes, no)]);
+            }
+            When::AnyBit(number, bits) => {
+                self.lines.extend([Line::Plain(LOAD, argument(number)), Line::Compare(JUMP_SET, bits, yes, no)]);
+            }
+            When::MaskedEquals(number, mask, value) => self.lines.extend([
+                Line::Plain(LOAD, argument(number)),
+                Line::Plain(AND, mask),
+                Line::Compare(JUMP_EQUAL, value, yes, no),
+            ]),
+            When::NoneOf(number, values) => {
+                self.lines.push(Line::Plain(LOAD, argument(number)));
+                for (i, value) in values.iter().enumerate() {
+                    let last = i + 1 == values.len();
+                    self.lines.push(Line::Compare(JUMP_EQUAL, *value, no, if last { yes } else { To::Next }));
+                }
+            }
+            When::Both((first, value), (second, not)) => self.lines.extend([
+                Line::Plain(LOAD, argument(first)),
+                Line::Compare(JUMP_EQUAL, value, To::Next, no),
+                Line::Plain(LOAD, argument(second)),
+                Line::Compare(JUMP_EQUAL, not, no, yes),
+            ]),
+        }
+    }
+
+    /// Puts the bodies and the shared returns behind, and the distances in.
+    fn finish(mut self) -> Vec<Instruction> {
+        for (label, whens, actions) in std::mem::take(&mut self.bodies) {
+            self.lines.push(Line::Label(label));
+            for (i, (when, action)) in whens.iter().zip(&actions).enumerate() {
+                if i + 1 == whens.len() {
+                    self.body(*when, *action, To::Return(Action::Allow));
+                } else {
+                    let next = self.label();
+                    self.body(*when, *action, To::Label(next));
+                    self.lines.push(Line::Label(next));
+                }
+            }
+        }
+        let mut returns: Vec<Action> = Vec::new();
+        for line in &self.lines {
+            if let Line::Compare(_, _, yes, no) = line {
+                for to in [yes, no] {
+                    if let To::Return(action) = to
+                        && !returns.contains(action)
+                    {
+                        returns.push(*action);
+                    }
+                }
+            }
+        }
+        let length = self.lines.iter().filter(|line| !matches!(line, Line::Label(_))).count();
+        let mut at = vec![0; self.labels + 1];
+        let mut position = 0;
+        for line in &self.lines {
+            if let Line::Label(label) = line { at[*label] = position } else { position += 1 }
+        }
+        let target = |to: To, next: usize| match to {
+            To::Next => next,
+            To::Label(label) => at[label],
+            To::Return(action) => length + returns.iter().position(|known| *known == action).expect("collected above"),
+        };
+        let mut code = Vec::with_capacity(length + returns.len());
+        for line in &self.lines {
+            let next = code.len() + 1;
+            let distance = |to: To| u8::try_from(target(to, next) - next).expect("a block is shorter than a jump is long");
+            match *line {
+                Line::Plain(code_, k) => code.push(Instruction { code: code_, jt: 0, jf: 0, k }),
+                Line::Compare(code_, k, yes, no) => code.push(Instruction { code: code_, jt: distance(yes), jf: distance(no), k }),
+                Line::Label(_) => {}
+            }
+        }
+        code.extend(returns.iter().map(|action| Instruction { code: RETURN, jt: 0, jf: 0, k: action.code() }));
+        code
     }
 }
 

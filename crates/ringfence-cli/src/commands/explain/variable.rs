@@ -1,0 +1,53 @@
+//! Variables.
+
+use ringfence_policy::builtin::ENV_DENY;
+use ringfence_policy::{EnvDecision, EnvReason, Grants, Origin, Source};
+
+use super::{Answer, Fate};
+use crate::origins::Origins;
+
+pub(super) fn explain(name: &str, grants: &Grants, origins: &Origins<'_>) -> Answer {
+    if !grants.is_confined() {
+        return Answer::new(name, "passes", Fate::Allowed).line("why", "nothing is confined");
+    }
+    let rules = &grants.environment;
+    match rules.decide(name) {
+        EnvDecision::Passes { because } => passes(name, &because, origins),
+        EnvDecision::Filtered { because } => filtered(name, &because, origins),
+    }
+}
+
+fn passes(name: &str, because: &EnvReason, origins: &Origins<'_>) -> Answer {
+    let answer = Answer::new(name, "passes", Fate::Allowed);
+    match because {
+        EnvReason::Set => answer.line("rule", format!("set {name}")).line("from", origins.variable(name).to_string()),
+        EnvReason::Named => answer.line("rule", format!("allow {name}")).line("from", origins.variable(name).to_string()).line("why", "asked for by name"),
+        EnvReason::Allowed(glob) => {
+            let origin = origins.entry("environment.allow", |policy| &policy.environment.allow, glob);
+            answer.line("rule", format!("allow {glob}")).line("from", origin.to_string())
+        }
+        EnvReason::Clean | EnvReason::Denied(_) | EnvReason::Unlisted => answer.line("why", "one of the six variables of the clean profile"),
+    }
+}
+
+fn filtered(name: &str, because: &EnvReason, origins: &Origins<'_>) -> Answer {
+    let answer = Answer::new(name, "filtered", Fate::Refused);
+    let answer = match because {
+        EnvReason::Denied(glob) => {
+            let origin = origins.entry("environment.deny", |policy| &policy.environment.deny, glob);
+            let why = reason(&origin);
+            answer.line("rule", format!("deny {glob}")).line("from", origin.to_string()).maybe("why", why)
+        }
+        EnvReason::Clean => {
+            let origin = origins.setting("environment.profile", None, |policy| policy.environment.profile.is_some());
+            answer.line("rule", "profile = clean").line("from", origin.to_string()).line("why", "six variables pass and no others")
+        }
+        EnvReason::Unlisted | EnvReason::Set | EnvReason::Named | EnvReason::Allowed(_) => answer.line("why", "no list has it, and only what is listed passes"),
+    };
+    answer.line("change", format!("ringfence run --env {name}, or add it to `allow` under [environment] in ~/.config/ringfence/policy.toml"))
+}
+
+fn reason(origin: &Origin) -> Option<String> {
+    let entry = ENV_DENY.iter().find(|entry| entry.text == origin.text);
+    entry.filter(|_| origin.source == Source::BuiltIn).map(|entry| entry.reason.to_owned())
+}

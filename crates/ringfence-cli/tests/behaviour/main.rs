@@ -1,0 +1,25 @@
+//! What ringfence promises of a command that runs inside: one file per promise, the probe
+//! running within the sandbox, as the superuser and as an ordinary user.
+
+mod absent_host;
+mod environment;
+mod git;
+mod json;
+mod kill;
+mod many;
+mod names;
+mod outside;
+mod processes;
+mod protect;
+mod secrets;
+mod status;
+mod terminal;
+mod tools;
+mod work;
+
+use ringfence_testkit::{As, Project};
+
+/// A fresh project in which the binary under test is at hand.
+fn project(user: As) -> Project {
+    Project::new(user, env!("CARGO_BIN_EXE_ringfence"))
+}

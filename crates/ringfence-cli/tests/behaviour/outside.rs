@@ -1,0 +1,87 @@
+//! What no rule opens is not there, and cannot be written.
+
+use ringfence_testkit::each_user;
+
+use crate::project;
+
+#[test]
+fn another_project_is_not_there() {
+    each_user(|user| {
+        let project = project(user);
+        for path in ["HOME/work/other/main.rs", "HOME/notes.txt", "../other/main.rs"] {
+            project.tries(&format!("read('{path}')")).inside(&["ENOENT"]).bare_ok();
+        }
+        project.tries("os.listdir('HOME/work/other')").inside(&["ENOENT"]).bare_ok();
+        for path in ["/root/.bashrc", "/home", "/opt", "/boot", "/lost+found", "/etc/machine-id", "/var/log", "/sys/kernel", "/sys/fs/cgroup"] {
+            project.tries(&format!("os.stat('{path}')")).inside(&["ENOENT", "EACCES"]);
+        }
+    });
+}
+
+#[test]
+fn a_write_outside_is_refused_and_never_lost_in_silence() {
+    each_user(|user| {
+        let project = project(user);
+        for path in ["HOME/new.txt", "HOME/.bashrc", "HOME/work/new.txt", "../new.txt", "HOME/.config/new"] {
+            project.tries(&format!("create('{path}')")).inside(&["EACCES", "EROFS", "ENOENT"]).bare_ok();
+        }
+        for path in ["/etc/new.conf", "/usr/bin/new", "/new", "/run/new", "/dev/new", "/var/new", "/proc/new", "/etc/passwd"] {
+            project.tries(&format!("create('{path}')")).inside(&["EACCES", "EROFS", "ENOENT"]);
+        }
+        project.tries("os.mkdir('HOME/work/third')").inside(&["EACCES", "EROFS"]).bare_ok();
+        project.tries("os.rename('README', 'HOME/README')").inside(&["EACCES", "EROFS", "EXDEV"]);
+        project.tries("os.link('README', 'HOME/README')").inside(&["EACCES", "EROFS", "EXDEV"]);
+        assert_eq!(project.read("README").as_deref(), Some("hello\n"));
+    });
+}
+
+#[test]
+fn programs_of_the_system_cannot_be_changed() {
+    each_user(|user| {
+        let project = project(user);
+        for code in ["os.open('/usr/bin/env', os.O_WRONLY)", "os.unlink('/usr/bin/env')", "os.chmod('/usr/bin/env', 0o777)", "os.utime('/usr/bin/env')", "os.truncate('/usr/bin/env', 0)"] {
+            project.tries(code).inside(&["EACCES", "EROFS", "EPERM", "ETXTBSY"]);
+        }
+    });
+}
+
+#[test]
+fn flags_open_more_for_reading_or_writing() {
+    each_user(|user| {
+        let project = project(user);
+        project.write_at(&project.home().join("data/set.csv"), "1,2\n");
+        let data = project.home().join("data").to_string_lossy().into_owned();
+        project.tries("read('HOME/data/set.csv')").inside(&["ENOENT"]);
+        project.tries("read('HOME/data/set.csv')").with(&["--read", &data]).inside(&["ok"]);
+        project.tries("create('HOME/data/new')").with(&["--read", &data]).inside(&["EACCES", "EROFS"]);
+        project.tries("create('HOME/data/new')").with(&["--write", &data]).inside(&["ok"]);
+        assert!(project.home().join("data/new").exists());
+        // A path that is not there yet is no error.
+        project.tries("read('README')").with(&["--read", "HOME/absent", "--deny", "absent-too"]).inside(&["ok"]);
+    });
+}
+
+#[test]
+fn the_machine_is_not_told_about() {
+    each_user(|user| {
+        let project = project(user);
+        let said = project.sh("hostname 2>/dev/null || cat /proc/sys/kernel/hostname; cat /etc/hostname; cat /etc/passwd").ok();
+        assert!(said.starts_with("ringfence\nringfence\n"), "{said}");
+        assert!(said.lines().count() <= 5, "the host's accounts are told: {said}");
+        let processes = project.sh("ls -d /proc/[0-9]* | wc -l").ok();
+        assert!(processes.trim().parse::<u32>().is_ok_and(|count| count < 6), "{processes}");
+    });
+}
+
+#[test]
+fn the_network_is_shut() {
+    each_user(|user| {
+        let project = project(user);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("the host has a loopback");
+        let port = listener.local_addr().expect("it is bound").port();
+        project.tries(&format!("socket.create_connection(('127.0.0.1', {port}), 3)")).inside(&["ECONNREFUSED"]).bare_ok();
+        project.tries("socket.create_connection(('192.0.2.1', 80), 3)").inside(&["ENETUNREACH"]);
+        project.tries("socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('192.0.2.1', 53))").inside(&["ENETUNREACH"]);
+        project.tries(&format!("socket.create_connection(('127.0.0.1', {port}), 3)")).with(&["--net", "full"]).inside(&["ok"]);
+    });
+}

@@ -1,0 +1,133 @@
+//! In the project, a command works as if it ran bare.
+
+use ringfence_testkit::each_user;
+
+use crate::project;
+
+#[test]
+fn the_project_is_readable_and_writable() {
+    each_user(|user| {
+        let project = project(user);
+        let said = project.sh("cat README && echo made > new.txt && mkdir -p a/b && echo deep > a/b/c && rm src/main.rs && pwd").ok();
+        assert_eq!(said, format!("hello\n{}", project.root().display()));
+        assert_eq!(project.read("new.txt").as_deref(), Some("made\n"));
+        assert_eq!(project.read("a/b/c").as_deref(), Some("deep\n"));
+        assert!(!project.has("src/main.rs"));
+    });
+}
+
+#[test]
+fn read_only_mode_writes_nothing_but_tmp() {
+    each_user(|user| {
+        let project = project(user);
+        let before = project.entries();
+        project.run(["--mode", "read-only", "-c", "cat README && echo x > /tmp/x && cat /tmp/x"]).ok();
+        project.tries("create('new.txt')").with(&["--mode", "read-only"]).inside(&["EACCES", "EROFS"]);
+        project.tries("write('README')").with(&["--mode", "read-only"]).inside(&["EACCES", "EROFS"]);
+        assert_eq!(project.entries(), before);
+    });
+}
+
+#[test]
+fn a_command_can_be_a_shell_line_a_name_or_a_relative_path() {
+    each_user(|user| {
+        let project = project(user);
+        project.write("tool", "#!/bin/sh\necho tool $1 in $(basename $PWD)\n");
+        project.write("bare-script", "echo script $1\n");
+        project.executable("tool");
+        project.executable("bare-script");
+        assert_eq!(project.run(["--", "./tool", "one"]).ok(), "tool one in app");
+        assert_eq!(project.run(["--", "./bare-script", "two"]).ok(), "script two");
+        assert_eq!(project.run(["-C", "src", "--", "../tool", "one"]).ok(), "tool one in src");
+        assert_eq!(project.run(["-c", "echo $((6*7)) | cat"]).ok(), "42");
+        assert_eq!(project.run(["--", "printf", "%s,", "a b", "--json", "-c"]).ok(), "a b,--json,-c,");
+    });
+}
+
+#[test]
+fn standard_input_is_a_pipe() {
+    each_user(|user| {
+        let project = project(user);
+        let ran = ringfence_testkit::Ran::of(project.ringfence().args(["run", "--", "sort"]), b"b\na\n");
+        assert_eq!(ran.ok(), "a\nb");
+        let megabytes = vec![b'x'; 3_000_000];
+        let ran = ringfence_testkit::Ran::of(project.ringfence().args(["run", "--", "wc", "-c"]), &megabytes);
+        assert_eq!(ran.ok(), "3000000");
+    });
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_command() {
+    each_user(|user| {
+        let project = project(user);
+        let line = format!("{} run -- yes | head -n 2", project.binary().display());
+        assert_eq!(project.sh_bare(&line).ok(), "y\ny");
+    });
+}
+
+#[test]
+fn the_standard_streams_have_their_names_in_dev() {
+    each_user(|user| {
+        let project = project(user);
+        // The pipe is made by the user: one that the superuser made could not be opened anew.
+        let line = "echo one > /dev/stdout; echo two | tee /dev/stderr; echo three > /dev/fd/1; echo four > /proc/self/fd/2";
+        project.write("streams", line);
+        let outside = format!("{} run -- sh streams 2>&1 | cat", project.binary().display());
+        assert_eq!(project.sh_bare(&outside).ok(), "one\ntwo\ntwo\nthree\nfour");
+        assert_eq!(project.sh("echo x > /dev/null; head -c 3 /dev/zero | wc -c; head -c 3 /dev/urandom | wc -c").ok(), "3\n3");
+        assert_eq!(project.sh("exec 7> out.txt; echo seven > /proc/self/fd/7; cat out.txt").ok(), "seven");
+    });
+}
+
+#[test]
+fn a_temporary_file_can_be_made_and_ends_with_the_command() {
+    each_user(|user| {
+        let project = project(user);
+        let name = project.sh("f=$(mktemp) && echo x > $f && cat $f > /dev/null && d=$(mktemp -d) && touch $d/y && echo $f").ok();
+        assert!(name.starts_with("/tmp/"), "{name}");
+        assert!(!std::path::Path::new(&name).exists());
+        project.sh(&format!("test ! -e {name}")).ok();
+        project.sh("echo x > /var/tmp/x && echo x > /dev/shm/x && cat /var/tmp/x").ok();
+    });
+}
+
+#[test]
+fn the_user_inside_is_the_user_outside() {
+    each_user(|user| {
+        let project = project(user);
+        assert_eq!(project.sh("id -u; id -g").ok(), project.sh_bare("id -u; id -g").ok());
+        project.sh("touch mine && test -O mine && id -un && test -w $HOME/work/app").ok();
+        assert_eq!(project.sh("echo ~").ok(), project.home().to_string_lossy());
+    });
+}
+
+#[test]
+fn nothing_appears_that_the_command_did_not_make() {
+    each_user(|user| {
+        let project = project(user);
+        let (before, home) = (project.entries(), project.home_entries());
+        project.sh("ls -A . .. ~ > /dev/null; cat .env x.pem ~/.ssh/id_rsa; true").ok();
+        project.sh("echo x > .mcp.json; mkdir .claude; touch ../x ~/y; true").ok();
+        assert_eq!(project.entries(), before);
+        assert_eq!(project.home_entries(), home);
+        // Inside, the listing is the host's: no placeholder, nothing hidden.
+        assert_eq!(project.sh("ls -A").ok(), project.sh_bare("ls -A").ok());
+    });
+}
+
+#[test]
+fn a_project_anywhere_can_be_worked_in() {
+    each_user(|user| {
+        let project = project(user);
+        for place in ["/tmp", "/var/tmp"] {
+            let directory = std::path::Path::new(place).join(format!("rf-place-{}-{}", std::process::id(), user.ids().0));
+            std::fs::create_dir(&directory).expect("temporary places are writable");
+            user.own(&directory);
+            let ran = project.run(["-C", &directory.to_string_lossy(), "-c", "echo here > made && cat made"]);
+            let made = std::fs::read_to_string(directory.join("made"));
+            std::fs::remove_dir_all(&directory).expect("it was made above");
+            assert_eq!(ran.ok(), "here", "in {place}");
+            assert_eq!(made.ok().as_deref(), Some("here\n"), "in {place}");
+        }
+    });
+}

@@ -1,0 +1,144 @@
+//! The filter, judged by a machine that runs it instruction by instruction.
+
+use super::{Action, Instruction};
+use crate::seccomp::calls::{Arch, Call};
+use crate::seccomp::{GroupSignals, Guarded, Shape, entries, filter};
+
+const SHAPE: Shape = Shape { guard: Guarded::Yes, group_signals: GroupSignals::Scoped };
+
+/// Runs a filter as the kernel would; answers what it returns.
+fn run(code: &[Instruction], arch: u32, call: u32, arguments: [u64; 6]) -> u32 {
+    let load = |offset: u32| match offset {
+        0 => call,
+        4 => arch,
+        16.. => (arguments[(offset as usize - 16) / 8] >> ((offset % 8) * 8)) as u32,
+        other => panic!("load of {other}"),
+    };
+    let (mut at, mut a) = (0usize, 0u32);
+    loop {
+        let Instruction { code: op, jt, jf, k } = code[at];
+        at += 1;
+        let taken = match op {
+            0x20 => {
+                a = load(k);
+                continue;
+            }
+            0x54 => {
+                a &= k;
+                continue;
+            }
+            0x05 => {
+                at += k as usize;
+                continue;
+            }
+            0x06 => return k,
+            0x15 => a == k,
+            0x35 => a >= k,
+            0x45 => a & k != 0,
+            other => panic!("instruction {other:#x}"),
+        };
+        at += usize::from(if taken { jt } else { jf });
+    }
+}
+
+#[track_caller]
+fn check(arch: Arch, call: Call, arguments: [u64; 6], expect: Action) {
+    check_in(SHAPE, arch, call, arguments, expect);
+}
+
+#[track_caller]
+fn check_in(shape: Shape, arch: Arch, call: Call, arguments: [u64; 6], expect: Action) {
+    let number = call.number(arch).expect("the architecture has the call");
+    assert_eq!(run(&filter(shape), arch.audit(), number, arguments), expect.code(), "{arch:?} {call:?} {arguments:?}");
+}
+
+const PERM: Action = Action::Errno(libc::EPERM as u16);
+const NONE: Action = Action::Errno(libc::ENOSYS as u16);
+const FAMILY: Action = Action::Errno(libc::EAFNOSUPPORT as u16);
+
+#[test]
+fn every_unconditional_line_of_the_table_holds() {
+    for arch in Arch::NATIVE_FIRST {
+        let code = filter(SHAPE);
+        for entry in entries(*arch, SHAPE).iter().filter(|entry| entry.when == crate::seccomp::When::Always) {
+            assert_eq!(run(&code, arch.audit(), entry.call, [0; 6]), entry.action.code(), "{arch:?} {}", entry.reason);
+        }
+    }
+}
+
+#[test]
+fn calls_that_no_line_names_go_through() {
+    let code = filter(SHAPE);
+    for arch in Arch::NATIVE_FIRST {
+        let named: Vec<u32> = entries(*arch, SHAPE).iter().map(|entry| entry.call).collect();
+        for call in (0..600).filter(|call| !named.contains(call)) {
+            assert_eq!(run(&code, arch.audit(), call, [u64::MAX; 6]), Action::Allow.code(), "{arch:?} {call}");
+        }
+    }
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn conditions_look_at_the_right_argument() {
+    for arch in [Arch::X86_64, Arch::X86] {
+        check(arch, Call::Openat, [0, 0, libc::O_WRONLY as u64, 0, 0, 0], Action::Allow);
+        check(arch, Call::Openat, [0, 0, (libc::O_WRONLY | libc::O_CREAT) as u64, 0, 0, 0], Action::Notify);
+        check(arch, Call::Open, [0, libc::O_CREAT as u64, 0, 0, 0, 0], Action::Notify);
+        check(arch, Call::Open, [libc::O_CREAT as u64, 0, 0, 0, 0, 0], Action::Allow);
+        check(arch, Call::Clone, [libc::SIGCHLD as u64, 0, 0, 0, 0, 0], Action::Allow);
+        check(arch, Call::Clone, [libc::CLONE_NEWUSER as u64, 0, 0, 0, 0, 0], PERM);
+        check(arch, Call::Unshare, [libc::CLONE_FILES as u64, 0, 0, 0, 0, 0], Action::Allow);
+        check(arch, Call::Unshare, [libc::CLONE_NEWNET as u64, 0, 0, 0, 0, 0], PERM);
+        check(arch, Call::Unshare, [0x80, 0, 0, 0, 0, 0], PERM);
+        check(arch, Call::Ioctl, [0, 0x5412, 0, 0, 0, 0], PERM);
+        check(arch, Call::Ioctl, [0, 0x541c, 0, 0, 0, 0], PERM);
+        check(arch, Call::Ioctl, [0x5412, 0x5401, 0, 0, 0, 0], Action::Allow);
+        check(arch, Call::Socket, [1, 1, 0, 0, 0, 0], Action::Allow);
+        check(arch, Call::Socket, [2, 1, 0, 0, 0, 0], Action::Allow);
+        check(arch, Call::Socket, [10, 2, 17, 0, 0, 0], Action::Allow);
+        check(arch, Call::Socket, [40, 1, 0, 0, 0, 0], FAMILY);
+        check(arch, Call::Socket, [38, 5, 0, 0, 0, 0], FAMILY);
+        check(arch, Call::Socket, [16, 3, 0, 0, 0, 0], Action::Allow);
+        check(arch, Call::Socket, [16, 3, 15, 0, 0, 0], PERM);
+        check(arch, Call::Socketpair, [1, 1, 0, 0, 0, 0], Action::Allow);
+        check(arch, Call::Socketpair, [30, 1, 0, 0, 0, 0], FAMILY);
+    }
+    check(Arch::X86, Call::Socketcall, [1, 0, 0, 0, 0, 0], Action::Notify);
+    check(Arch::X86, Call::Socketcall, [2, 0, 0, 0, 0, 0], Action::Notify);
+    check(Arch::X86, Call::Socketcall, [3, 0, 0, 0, 0, 0], Action::Allow);
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn garbage_in_the_high_half_changes_nothing() {
+    const HIGH: u64 = 0xdead_beef_0000_0000;
+    check(Arch::X86_64, Call::Ioctl, [0, HIGH | 0x5412, 0, 0, 0, 0], PERM);
+    check(Arch::X86_64, Call::Socket, [HIGH | 40, 1, 0, 0, 0, 0], FAMILY);
+    check(Arch::X86_64, Call::Openat, [0, 0, HIGH | libc::O_CREAT as u64, 0, 0, 0], Action::Notify);
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn other_abis_do_not_exist() {
+    let code = filter(SHAPE);
+    assert_eq!(run(&code, Arch::X86_64.audit(), 0x4000_0000 | 257, [0; 6]), NONE.code());
+    assert_eq!(run(&code, Arch::X86_64.audit(), u32::MAX, [0; 6]), NONE.code());
+    assert_eq!(run(&code, 0xc000_00b7, 56, [0; 6]), NONE.code());
+}
+
+#[test]
+fn without_a_writable_tree_names_are_nobodys_business() {
+    let shape = Shape { guard: Guarded::No, group_signals: GroupSignals::Refused };
+    let arch = Arch::NATIVE_FIRST[0];
+    check_in(shape, arch, Call::Mkdirat, [0; 6], Action::Allow);
+    check_in(shape, arch, Call::Kill, [0, 9, 0, 0, 0, 0], PERM);
+    check_in(shape, arch, Call::Kill, [1, 9, 0, 0, 0, 0], Action::Allow);
+    check(arch, Call::Kill, [0, 9, 0, 0, 0, 0], Action::Allow);
+    check(arch, Call::Mkdirat, [0; 6], Action::Notify);
+}
+
+#[test]
+fn the_filter_is_short() {
+    let length = filter(SHAPE).len();
+    assert!(length <= 280, "{length} instructions");
+}

@@ -1,0 +1,105 @@
+//! `cargo xtask bench`: what ringfence costs, next to nothing at all and to its peers.
+//!
+//! Contenders take turns within a round, so that a load that comes and goes hits
+//! all of them; a ratio is the median of the rounds' own ratios for the same reason.
+
+mod contender;
+mod job;
+mod machine;
+mod measure;
+mod report;
+mod row;
+mod scratch;
+
+use std::path::PathBuf;
+
+use crate::{Done, workspace};
+use measure::measure;
+use report::Report;
+use row::ROWS;
+use scratch::Scratch;
+
+/// The bench as asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Asked<'a> {
+    pace: Pace,
+    only: Vec<&'a str>,
+    failing: Failing,
+}
+
+/// How many rounds.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    #[default]
+    Full,
+    Quick,
+}
+
+/// What a missed bar does to the exit status. Machines are noisy, so by default nothing.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Failing {
+    #[default]
+    Shown,
+    Enforced,
+}
+
+impl<'a> Asked<'a> {
+    pub(crate) fn parse(flags: &[&'a str]) -> Result<Asked<'a>, String> {
+        let mut asked = Asked::default();
+        let mut flags = flags.iter();
+        while let Some(flag) = flags.next() {
+            match *flag {
+                "--quick" => asked.pace = Pace::Quick,
+                "--enforce" => asked.failing = Failing::Enforced,
+                "--only" => asked.only.push(
+                    flags
+                        .next()
+                        .copied()
+                        .filter(|name| row::names().any(|known| known == *name))
+                        .ok_or_else(|| format!("--only takes one of {}", row::names().collect::<Vec<_>>().join(", ")))?,
+                ),
+                flag => return Err(format!("`{flag}` is not a flag of bench; it takes --quick, --only ROW and --enforce")),
+            }
+        }
+        Ok(asked)
+    }
+}
+
+/// Measures, prints the table and writes `bench.json` into the target directory.
+pub(crate) fn run(asked: &Asked<'_>) -> Done {
+    let programs = Programs::build()?;
+    let scratch = Scratch::create()?;
+    let (contenders, notes) = contender::find(&programs, &scratch)?;
+    let mut report = Report::new(machine::facts(), notes);
+    for row in ROWS.iter().filter(|row| asked.only.is_empty() || asked.only.contains(&row.name)) {
+        eprintln!("bench: {}: {}", row.name, row.says);
+        match (row.prepare)(&scratch, &programs) {
+            Ok(job) => report.add(row, measure(row, &job, &contenders, asked.pace)),
+            Err(why) => report.note(format!("{}: skipped: {why}", row.name)),
+        }
+    }
+    print!("{}", report.table());
+    let path = target_directory()?.join("bench.json");
+    std::fs::write(&path, format!("{:#}\n", report.json())).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    eprintln!("bench: wrote {}", path.display());
+    match report.missed() {
+        missed if asked.failing == Failing::Enforced && missed > 0 => Err(format!("{missed} bars missed").into()),
+        _ => Ok(()),
+    }
+}
+
+/// What is measured, and what measures inside.
+struct Programs {
+    ringfence: PathBuf,
+    probe: PathBuf,
+}
+
+impl Programs {
+    fn build() -> Result<Programs, Box<dyn std::error::Error>> {
+        Ok(Programs { ringfence: workspace::build("ringfence-cli", &["--release"])?, probe: workspace::build("xtask", &["--release"])? })
+    }
+}
+
+fn target_directory() -> Result<PathBuf, Box<dyn std::error::Error>> {
+    Ok(workspace::metadata()?["target_directory"].as_str().ok_or("cargo names no target directory")?.into())
+}

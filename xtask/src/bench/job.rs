@@ -1,0 +1,39 @@
+//! One thing to do, the same for every contender.
+
+use std::path::PathBuf;
+
+/// A command and where it runs.
+pub(super) struct Job {
+    /// The directory it may write, and starts in.
+    pub(super) project: PathBuf,
+    /// What it reads outside of the project and the system.
+    pub(super) reads: Vec<PathBuf>,
+    pub(super) command: Vec<String>,
+    pub(super) timing: Timing,
+}
+
+/// How a sample is taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Timing {
+    /// From start to exit status, on the outside.
+    Whole,
+    /// The same, of a command that must be refused.
+    Refused,
+    /// The probe times each turn on the inside and prints it.
+    Inside,
+}
+
+impl Job {
+    /// `command` as it is, in `project`.
+    pub(super) fn whole(project: PathBuf, command: &[&str]) -> Job {
+        let command = command.iter().map(ToString::to_string).collect();
+        Job { project, reads: Vec::new(), command, timing: Timing::Whole }
+    }
+
+    /// A task of the probe, in `project`.
+    pub(super) fn inside(project: PathBuf, probe: PathBuf, task: &[&str]) -> Job {
+        let words = [probe.to_string_lossy().into_owned(), "probe".into()];
+        let command = words.into_iter().chain(task.iter().map(ToString::to_string)).collect();
+        Job { project, reads: vec![probe], command, timing: Timing::Inside }
+    }
+}

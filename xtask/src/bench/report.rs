@@ -1,0 +1,186 @@
+//! The table and the JSON file.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use super::measure::Series;
+use super::row::{Bar, Row};
+
+/// Everything measured so far.
+pub(super) struct Report {
+    machine: Value,
+    notes: Vec<String>,
+    rows: Vec<(&'static Row, Vec<Series>)>,
+}
+
+/// A bar and what became of it.
+struct Verdict {
+    bar: Bar,
+    reached: bool,
+}
+
+impl Report {
+    pub(super) fn new(machine: Value, notes: Vec<String>) -> Report {
+        Report { machine, notes, rows: Vec::new() }
+    }
+
+    pub(super) fn add(&mut self, row: &'static Row, series: Vec<Series>) {
+        for one in &series {
+            if let Err(why) = &one.samples {
+                self.note(format!("{}: {}: {why}", row.name, one.contender));
+            }
+        }
+        self.rows.push((row, series));
+    }
+
+    pub(super) fn note(&mut self, note: String) {
+        self.notes.push(note);
+    }
+
+    /// How many bars ringfence missed.
+    pub(super) fn missed(&self) -> usize {
+        self.rows.iter().flat_map(|(row, series)| verdicts(row, series)).filter(|verdict| !verdict.reached).count()
+    }
+
+    /// For people.
+    pub(super) fn table(&self) -> String {
+        let text = |key: &str| self.machine[key].as_str().unwrap_or("unknown").to_owned();
+        let mut out = format!("kernel {}, {} cores, {}, load {}\n", text("kernel"), self.machine["cores"], text("processor"), text("load"));
+        out.push_str("ratios are medians of the rounds' own ratios; contenders take turns in each round\n\n");
+        put(&mut out, ["row", "contender", "min", "median", "× bare", "× bwrap", "bar"]);
+        for (row, series) in &self.rows {
+            for (index, one) in series.iter().enumerate() {
+                let times = |other: &str| {
+                    one_of(series, other).and_then(|other| one.ratio(other)).map_or("-".into(), |ratio| format!("{ratio:.3}"))
+                };
+                let bars = if one.contender == "ringfence" { bars(row, series) } else { String::new() };
+                let name = if index == 0 { row.name } else { "" };
+                put(&mut out, [name, one.contender, &time(one.min()), &time(one.median()), &times("bare"), &times("bwrap"), &bars]);
+            }
+        }
+        out.push('\n');
+        for (row, _) in &self.rows {
+            writeln!(out, "{:<11} {}", row.name, row.says).expect("a string takes all");
+        }
+        for note in &self.notes {
+            writeln!(out, "note: {note}").expect("a string takes all");
+        }
+        out
+    }
+
+    /// For programs; times in seconds.
+    pub(super) fn json(&self) -> Value {
+        let rows: Vec<Value> = self.rows.iter().flat_map(|(row, series)| series.iter().map(|one| entry(row, series, one))).collect();
+        let bars: Vec<Value> = self
+            .rows
+            .iter()
+            .flat_map(|(row, series)| verdicts(row, series).into_iter().map(|verdict| (row.name, verdict)))
+            .map(|(name, verdict)| json!({ "name": name, "bar": verdict.bar.to_string(), "reached": verdict.reached }))
+            .collect();
+        json!({ "machine": self.machine, "rows": rows, "bars": bars, "notes": self.notes })
+    }
+}
+
+fn entry(row: &Row, series: &[Series], one: &Series) -> Value {
+    let ratio = |other: &str| one_of(series, other).and_then(|other| one.ratio(other));
+    json!({
+        "name": row.name,
+        "contender": one.contender,
+        "rounds": one.samples.as_ref().map_or(0, Vec::len),
+        "min": one.min(),
+        "median": one.median(),
+        "ratioToBare": ratio("bare"),
+        "ratioToBwrap": ratio("bwrap"),
+    })
+}
+
+/// The bars of `row` that can be judged; one about a contender that is not here cannot.
+fn verdicts(row: &Row, series: &[Series]) -> Vec<Verdict> {
+    let Some(ringfence) = one_of(series, "ringfence") else { return Vec::new() };
+    let judge = |bar: &Bar| {
+        let reached = match *bar {
+            // Without a number of our own the bar is missed.
+            _ if ringfence.samples.is_err() => false,
+            Bar::Times(limit, other) => ringfence.ratio(one_of(series, other)?)? <= limit,
+            Bar::Seconds(limit) => ringfence.median()? < limit,
+        };
+        Some(Verdict { bar: *bar, reached })
+    };
+    row.bars.iter().filter_map(judge).collect()
+}
+
+fn bars(row: &Row, series: &[Series]) -> String {
+    let verdicts = verdicts(row, series);
+    let words = verdicts.iter().map(|verdict| format!("{} {}", if verdict.reached { "ok  " } else { "FAIL" }, verdict.bar));
+    words.collect::<Vec<_>>().join(", ")
+}
+
+fn one_of<'a>(series: &'a [Series], name: &str) -> Option<&'a Series> {
+    series.iter().find(|one| one.contender == name)
+}
+
+impl std::fmt::Display for Bar {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Bar::Times(limit, other) => write!(out, "≤ {limit} × {other}"),
+            Bar::Seconds(limit) => write!(out, "< {limit} s"),
+        }
+    }
+}
+
+fn put(out: &mut String, [row, contender, min, median, bare, bwrap, bar]: [&str; 7]) {
+    let line = format!("{row:<11} {contender:<10} {min:>10} {median:>10} {bare:>8} {bwrap:>8}  {bar}");
+    out.push_str(line.trim_end());
+    out.push('\n');
+}
+
+/// With the unit that suits it.
+fn time(seconds: Option<f64>) -> String {
+    match seconds {
+        None => "-".into(),
+        Some(s) if s < 1e-5 => format!("{:.0} ns", s * 1e9),
+        Some(s) if s < 1e-3 => format!("{:.0} µs", s * 1e6),
+        Some(s) if s < 1.0 => format!("{:.2} ms", s * 1e3),
+        Some(s) => format!("{s:.2} s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::row::ROWS;
+    use super::{Series, bars, time, verdicts};
+
+    fn row(name: &str) -> &'static super::Row {
+        ROWS.iter().find(|row| row.name == name).expect("a row")
+    }
+
+    fn series(numbers: &[(&'static str, f64)]) -> Vec<Series> {
+        numbers.iter().map(|(contender, seconds)| Series { contender, samples: Ok(vec![*seconds]) }).collect()
+    }
+
+    #[track_caller]
+    fn check(name: &str, numbers: &[(&'static str, f64)], expect: &str) {
+        assert_eq!(bars(row(name), &series(numbers)), expect);
+    }
+
+    #[test]
+    fn bars_are_judged_where_the_contender_is_here() {
+        check("start", &[("bare", 1.0), ("ringfence", 3.9), ("bwrap", 5.0)], "ok   ≤ 0.8 × bwrap");
+        check("start", &[("ringfence", 4.1), ("bwrap", 5.0), ("srt", 300.0)], "FAIL ≤ 0.8 × bwrap, ok   ≤ 0.02 × srt");
+        check("start", &[("bare", 1.0), ("ringfence", 3.9)], "");
+        check("grep", &[("bare", 1.0), ("ringfence", 1.03)], "FAIL ≤ 1.02 × bare");
+        check("deny-60k", &[("ringfence", 1.9)], "ok   < 2 s");
+    }
+
+    #[test]
+    fn no_number_is_a_missed_bar() {
+        let broken = [Series { contender: "ringfence", samples: Err("NOT REFUSED".into()) }];
+        assert!(verdicts(row("deny-60k"), &broken).iter().all(|verdict| !verdict.reached));
+    }
+
+    #[test]
+    fn times_have_a_unit_that_suits() {
+        assert_eq!([1.5e-6, 5.4e-4, 2.1e-3, 1.25].map(|s| time(Some(s))), ["1500 ns", "540 µs", "2.10 ms", "1.25 s"]);
+    }
+}

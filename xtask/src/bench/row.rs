@@ -1,0 +1,157 @@
+//! What is measured.
+
+use std::error::Error;
+
+use super::contender::on_path;
+use super::job::{Job, Timing};
+use super::scratch::Scratch;
+use super::{Pace, Programs};
+
+/// A row of the table.
+pub(super) struct Row {
+    pub(super) name: &'static str,
+    /// What the number means.
+    pub(super) says: &'static str,
+    pub(super) who: Who,
+    rounds: usize,
+    /// What ringfence must reach.
+    pub(super) bars: &'static [Bar],
+    pub(super) prepare: Prepare,
+}
+
+/// Makes what the row needs, once.
+type Prepare = fn(&Scratch, &Programs) -> Result<Job, Box<dyn Error>>;
+
+/// Who takes part.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Who {
+    All,
+    /// Bare, ringfence and bwrap.
+    Full,
+    Ringfence,
+}
+
+/// A limit for ringfence's number.
+#[derive(Clone, Copy)]
+pub(super) enum Bar {
+    /// At most this many times another contender's.
+    Times(f64, &'static str),
+    /// Less than this many seconds.
+    Seconds(f64),
+}
+
+/// All rows, in the order of the table.
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        name: "start",
+        says: "`true`, from start to exit status",
+        who: Who::All,
+        rounds: 40,
+        bars: &[Bar::Times(0.8, "bwrap"), Bar::Times(0.02, "srt")],
+        prepare: |scratch, _| Ok(Job::whole(scratch.empty()?, &["true"])),
+    },
+    Row {
+        name: "git-status",
+        says: "one `git status` in a repository of 5,000 files, timed inside",
+        who: Who::Full,
+        rounds: 10,
+        bars: &[Bar::Times(1.02, "bare")],
+        prepare: |scratch, programs| {
+            Ok(Job::inside(scratch.repository()?, scratch.probe(programs)?, &["loop", "20", "git", "status", "--short"]))
+        },
+    },
+    Row {
+        name: "grep",
+        says: "one `grep -r` over 5,000 files (50 MB), timed inside",
+        who: Who::Full,
+        rounds: 10,
+        bars: &[Bar::Times(1.02, "bare")],
+        prepare: |scratch, programs| {
+            let task = ["loop", "8", "grep", "-r", "--exclude-dir=.git", "-c", "walrus", "."];
+            Ok(Job::inside(scratch.repository()?, scratch.probe(programs)?, &task))
+        },
+    },
+    Row {
+        name: "compile",
+        says: "one compilation of a file of 4,000 lines, timed inside",
+        who: Who::Full,
+        rounds: 10,
+        bars: &[Bar::Times(1.02, "bare")],
+        prepare: compile,
+    },
+    Row {
+        name: "open",
+        says: "open and close of one file of the project, three directories deep",
+        who: Who::Full,
+        rounds: 10,
+        bars: &[],
+        prepare: |scratch, programs| Ok(Job::inside(scratch.tree()?, scratch.probe(programs)?, &["open", "50000", "src/d7/f707.txt"])),
+    },
+    Row {
+        name: "stat",
+        says: "stat of the same file",
+        who: Who::Full,
+        rounds: 10,
+        bars: &[],
+        prepare: |scratch, programs| Ok(Job::inside(scratch.tree()?, scratch.probe(programs)?, &["stat", "100000", "src/d7/f707.txt"])),
+    },
+    Row {
+        name: "untar",
+        says: "unpacking a .tar.gz of 5,000 files of 0.2 to 40 KB on tmpfs, timed inside",
+        who: Who::Full,
+        rounds: 10,
+        bars: &[Bar::Times(1.15, "bare")],
+        prepare: |scratch, programs| {
+            let task = ["fresh", "1", "out", "tar", "-xzf", "files.tar.gz", "-C", "out"];
+            Ok(Job::inside(scratch.archives()?, scratch.probe(programs)?, &task))
+        },
+    },
+    Row {
+        name: "create",
+        says: "the worst case: 5,000 tiny files from a plain tar on tmpfs, timed inside",
+        who: Who::Full,
+        rounds: 10,
+        bars: &[],
+        prepare: |scratch, programs| {
+            let task = ["fresh", "4", "out", "tar", "-xf", "tiny.tar", "-C", "out"];
+            Ok(Job::inside(scratch.archives()?, scratch.probe(programs)?, &task))
+        },
+    },
+    Row {
+        name: "deny-60k",
+        says: "`cat` of one of 60,000 files that match a denied pattern, from start to refusal",
+        who: Who::Ringfence,
+        rounds: 5,
+        bars: &[Bar::Seconds(2.0)],
+        prepare: |scratch, _| Ok(Job { timing: Timing::Refused, ..Job::whole(scratch.keys()?, &["cat", "d0/f1.pem"]) }),
+    },
+];
+
+impl Row {
+    pub(super) fn rounds(&self, pace: Pace) -> usize {
+        match pace {
+            Pace::Full => self.rounds,
+            Pace::Quick => self.rounds.div_ceil(4),
+        }
+    }
+}
+
+/// What `--only` takes.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    ROWS.iter().map(|row| row.name)
+}
+
+/// With the compiler at hand: C's, else the one that built this.
+fn compile(scratch: &Scratch, programs: &Programs) -> Result<Job, Box<dyn Error>> {
+    let (project, probe) = (scratch.sources()?, scratch.probe(programs)?);
+    if on_path("gcc").is_some() {
+        return Ok(Job::inside(project, probe, &["loop", "2", "gcc", "-O1", "-c", "big.c", "-o", "big.o"]));
+    }
+    let asked = std::process::Command::new("rustc").args(["--print", "sysroot"]).output()?;
+    let toolchain = String::from_utf8(asked.stdout)?.trim().to_owned();
+    let rustc = format!("{toolchain}/bin/rustc");
+    let task = ["loop", "2", &rustc, "--crate-type=lib", "--emit=obj", "big.rs", "-o", "big.o"];
+    let mut job = Job::inside(project, probe, &task);
+    job.reads.push(toolchain.into());
+    Ok(job)
+}

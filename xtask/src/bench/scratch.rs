@@ -1,0 +1,207 @@
+//! The projects that are measured in: made once, the same on every machine, removed at the end.
+
+use std::error::Error;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use super::Programs;
+
+type Made = Result<PathBuf, Box<dyn Error>>;
+
+const FILES: usize = 5_000;
+const KEYS: usize = 60_000;
+/// Longer than the second to which git trusts a time.
+const YOUNG: Duration = Duration::from_millis(1_100);
+/// Create and delete on one ext4 differ tenfold between runs: what creates files does it in memory.
+const MEMORY: &str = "/dev/shm";
+
+/// Directories of this run.
+pub(super) struct Scratch {
+    disk: PathBuf,
+    memory: PathBuf,
+}
+
+impl Scratch {
+    pub(super) fn create() -> Result<Scratch, Box<dyn Error>> {
+        let name = format!("ringfence-bench-{}", std::process::id());
+        let disk = std::env::temp_dir().join(&name);
+        let memory = if Path::new(MEMORY).is_dir() { Path::new(MEMORY).join(&name) } else { disk.join("memory") };
+        for directory in [&disk, &memory] {
+            fs::create_dir_all(directory).map_err(|error| format!("cannot create {}: {error}", directory.display()))?;
+        }
+        Ok(Scratch { disk, memory })
+    }
+
+    /// A project without files.
+    pub(super) fn empty(&self) -> Made {
+        once(self.disk.join("empty"), |_| Ok(()))
+    }
+
+    /// 5,000 files of text in 50 directories.
+    pub(super) fn tree(&self) -> Made {
+        once(self.disk.join("tree"), |project| {
+            let mut dice = Dice::new();
+            files(project, |_| {
+                // The cube of an even distribution: 10 KB on average, many small ones, few large ones.
+                let part = dice.next() as f64 / f64::from(u32::MAX);
+                let size = 200 + (39_800.0 * part.powi(3)) as usize;
+                text(&mut dice, size)
+            })
+        })
+    }
+
+    /// The same files, committed.
+    pub(super) fn repository(&self) -> Made {
+        let project = self.tree()?;
+        if !project.join(".git").exists() {
+            git(&project, &["init", "--quiet"])?;
+            git(&project, &["add", "--all"])?;
+            git(&project, &["-c", "user.name=bench", "-c", "user.email=bench@localhost", "commit", "--quiet", "--message", "files"])?;
+            // Entries as young as the index are read again each time: wait until they are not, then refresh.
+            thread::sleep(YOUNG);
+            fs::File::options().append(true).open(project.join("src/d0/f0.txt"))?.set_modified(SystemTime::now())?;
+            thread::sleep(YOUNG);
+            git(&project, &["status", "--short"])?;
+        }
+        Ok(project)
+    }
+
+    /// One large file for a compiler of either language.
+    pub(super) fn sources(&self) -> Made {
+        once(self.disk.join("sources"), |project| {
+            let mut c = String::from("unsigned f0(unsigned x) { return x; }\n");
+            let mut rust = String::from("pub fn f0(x: u32) -> u32 { x }\n");
+            for n in 1..1_000 {
+                let before = n - 1;
+                writeln!(
+                    c,
+                    "unsigned f{n}(unsigned x) {{\n    for (unsigned i = 0; i < {n}; i++) x = x * {n}u + (x >> 3);\n    return f{before}(x);\n}}"
+                )?;
+                writeln!(
+                    rust,
+                    "pub fn f{n}(mut x: u32) -> u32 {{\n    for _ in 0..{n} {{ x = x.wrapping_mul({n}) + (x >> 3); }}\n    f{before}(x)\n}}"
+                )?;
+            }
+            fs::write(project.join("big.c"), c)?;
+            Ok(fs::write(project.join("big.rs"), rust)?)
+        })
+    }
+
+    /// In memory: archives of 5,000 realistic and of 5,000 tiny files.
+    pub(super) fn archives(&self) -> Made {
+        let tree = self.tree()?;
+        once(self.memory.join("archives"), |project| {
+            let tiny = self.memory.join("tiny");
+            fs::create_dir(&tiny)?;
+            files(&tiny, |index| index.to_string())?;
+            tar(&["-czf"], &project.join("files.tar.gz"), &tree)?;
+            tar(&["-cf"], &project.join("tiny.tar"), &tiny)
+        })
+    }
+
+    /// In memory: 60,000 files whose names a built-in pattern denies.
+    pub(super) fn keys(&self) -> Made {
+        once(self.memory.join("keys"), |project| {
+            for index in 0..KEYS {
+                let directory = project.join(format!("d{}", index / 1_000));
+                if index % 1_000 == 0 {
+                    fs::create_dir(&directory)?;
+                    fs::write(directory.join("readme.txt"), "not a key\n")?;
+                }
+                fs::write(directory.join(format!("f{index}.pem")), "key\n")?;
+            }
+            Ok(())
+        })
+    }
+
+    /// A copy of the probe, away from the build directory and all that lies there.
+    pub(super) fn probe(&self, programs: &Programs) -> Made {
+        let copy = self.disk.join("probe");
+        if !copy.exists() {
+            fs::copy(&programs.probe, &copy)?;
+        }
+        Ok(copy)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        for directory in [&self.memory, &self.disk] {
+            let _ = fs::remove_dir_all(directory);
+        }
+    }
+}
+
+/// Makes `project` unless an earlier row did.
+fn once(project: PathBuf, fill: impl FnOnce(&Path) -> Result<(), Box<dyn Error>>) -> Made {
+    if !project.exists() {
+        fs::create_dir(&project)?;
+        fill(&project)?;
+    }
+    Ok(project)
+}
+
+fn files(project: &Path, mut content: impl FnMut(usize) -> String) -> Result<(), Box<dyn Error>> {
+    for index in 0..FILES {
+        let directory = project.join(format!("src/d{}", index / 100));
+        if index % 100 == 0 {
+            fs::create_dir_all(&directory)?;
+        }
+        fs::write(directory.join(format!("f{index}.txt")), content(index))?;
+    }
+    Ok(())
+}
+
+fn git(project: &Path, words: &[&str]) -> Result<(), Box<dyn Error>> {
+    run(Command::new("git").args(words).current_dir(project))
+}
+
+fn tar(flags: &[&str], archive: &Path, from: &Path) -> Result<(), Box<dyn Error>> {
+    run(Command::new("tar").args(flags).arg(archive).arg("-C").arg(from).arg("src"))
+}
+
+fn run(command: &mut Command) -> Result<(), Box<dyn Error>> {
+    let output = command.stdin(Stdio::null()).output().map_err(|error| format!("cannot start {command:?}: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim()).into())
+}
+
+/// Lines of words, about `size` bytes.
+fn text(dice: &mut Dice, size: usize) -> String {
+    const WORDS: &[&str] = &[
+        "ask", "bind", "call", "deny", "edge", "file", "grant", "host", "init", "jail", "kernel", "line", "mount", "name", "open", "path",
+        "quota", "rule", "scope", "tree", "user", "value", "wall", "yield", "zone", "let", "mut", "pub", "return", "self", "match",
+        "struct",
+    ];
+    let mut text = String::with_capacity(size + 16);
+    while text.len() < size {
+        let roll = dice.next() as usize;
+        text.push_str(WORDS[roll % WORDS.len()]);
+        write!(text, "{}", roll / WORDS.len() % 100).expect("a string takes all");
+        text.push(if roll.is_multiple_of(9) { '\n' } else { ' ' });
+    }
+    text
+}
+
+/// Numbers that look random and are the same everywhere.
+struct Dice(u32);
+
+impl Dice {
+    fn new() -> Dice {
+        Dice(2_463_534_242)
+    }
+
+    /// Marsaglia's xorshift.
+    fn next(&mut self) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 17;
+        self.0 ^= self.0 << 5;
+        self.0
+    }
+}

@@ -1,0 +1,61 @@
+//! What the bench runs inside a sandbox: it does one thing many times and prints the nanoseconds of each.
+//!
+//! Timed in here, a row tells what work costs once the sandbox stands, and not
+//! what it costs to set it up.
+
+use std::error::Error;
+use std::fs::{self, File};
+use std::hint::black_box;
+use std::io;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::Done;
+
+/// `open COUNT PATH`, `stat COUNT PATH`, `loop COUNT COMMAND…` or `fresh COUNT DIRECTORY COMMAND…`.
+pub(crate) fn run(task: &[&str]) -> Done {
+    let [task, count, rest @ ..] = task else { return Err("probe: no task".into()) };
+    let count = count.parse()?;
+    let spent = match (*task, rest) {
+        ("open", [path]) => calls(count, || File::open(path))?,
+        ("stat", [path]) => calls(count, || fs::metadata(path))?,
+        ("loop", command) => commands(count, None, command)?,
+        ("fresh", [directory, command @ ..]) => commands(count, Some(Path::new(directory)), command)?,
+        _ => return Err("probe: no such task".into()),
+    };
+    println!("{}", spent.as_nanos() as f64 / f64::from(count));
+    Ok(())
+}
+
+fn calls<T>(count: u32, mut call: impl FnMut() -> io::Result<T>) -> io::Result<Duration> {
+    call()?;
+    let began = Instant::now();
+    for _ in 0..count {
+        black_box(call()?);
+    }
+    Ok(began.elapsed())
+}
+
+/// Runs `command` once untimed and `count` times timed, each time with an empty `directory` if there is one.
+fn commands(count: u32, directory: Option<&Path>, command: &[&str]) -> Result<Duration, Box<dyn Error>> {
+    let [program, arguments @ ..] = command else { return Err("probe: no command".into()) };
+    let mut spent = Duration::ZERO;
+    for round in 0..=count {
+        if let Some(directory) = directory {
+            if directory.exists() {
+                fs::remove_dir_all(directory)?;
+            }
+            fs::create_dir(directory)?;
+        }
+        let began = Instant::now();
+        let status = Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).status()?;
+        if !status.success() {
+            return Err(format!("probe: {program}: {status}").into());
+        }
+        if round > 0 {
+            spent += began.elapsed();
+        }
+    }
+    Ok(spent)
+}

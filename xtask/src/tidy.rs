@@ -1,0 +1,70 @@
+//! `cargo xtask tidy`: the rules that no compiler knows.
+//!
+//! Each rule is a pure function from the tree to findings, in a file of its own
+//! with its tables. Reading the tree is the only thing that touches the disk.
+
+mod dependencies;
+mod docs;
+mod layers;
+mod platform;
+mod promises;
+mod sizes;
+mod source;
+#[cfg(test)]
+mod testing;
+mod tree;
+mod unsafety;
+mod words;
+
+use std::fmt;
+
+use crate::Done;
+use tree::Tree;
+
+/// A place that breaks a rule.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Finding {
+    path: String,
+    line: usize,
+    what: String,
+}
+
+impl Finding {
+    fn new(path: &str, line: usize, what: impl Into<String>) -> Finding {
+        Finding { path: path.to_owned(), line, what: what.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}:{}: {}", self.path, self.line, self.what)
+    }
+}
+
+type Rule = fn(&Tree) -> Vec<Finding>;
+
+const RULES: &[Rule] = &[
+    layers::findings,
+    unsafety::findings,
+    platform::findings,
+    sizes::findings,
+    words::findings,
+    dependencies::findings,
+    promises::findings,
+    docs::findings,
+];
+
+/// Prints every finding; fails if there is one.
+pub(crate) fn run() -> Done {
+    let tree = Tree::read()?;
+    let mut findings: Vec<Finding> = RULES.iter().flat_map(|rule| rule(&tree)).collect();
+    findings.sort();
+    for finding in &findings {
+        println!("{finding}");
+    }
+    match findings.len() {
+        0 => Ok(()),
+        1 => Err("1 finding".into()),
+        count => Err(format!("{count} findings").into()),
+    }
+}

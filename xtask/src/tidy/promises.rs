@@ -1,0 +1,61 @@
+//! A promise names a test, and the test is there.
+
+use super::Finding;
+use super::tree::Tree;
+
+const DOCUMENT: &str = "PROMISES.md";
+
+pub(super) fn findings(tree: &Tree) -> Vec<Finding> {
+    let Some(promises) = tree.file(DOCUMENT) else { return Vec::new() };
+    let tests: Vec<(&str, &str)> = tree.rust().flat_map(|(path, code)| tests(code).map(move |name| (path, name))).collect();
+    let mut findings = Vec::new();
+    for (index, line) in promises.text.lines().enumerate() {
+        for named in named(line) {
+            let (place, test) = named.rsplit_once("::").expect("chosen for it");
+            if !tests.iter().any(|(path, name)| *name == test && lies_in(path, place)) {
+                findings.push(Finding::new(DOCUMENT, index + 1, format!("no test `{named}`")));
+            }
+        }
+    }
+    findings
+}
+
+/// What stands in backticks on `line` in the form `file::test`.
+fn named(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2).filter(|word| word.contains("::"))
+}
+
+/// The names of the functions under `#[test]`.
+fn tests(code: &str) -> impl Iterator<Item = &str> {
+    code.split("#[test]").skip(1).filter_map(|rest| {
+        let name = rest.split_once("fn ")?.1;
+        name.split(|c: char| !(c.is_alphanumeric() || c == '_')).next()
+    })
+}
+
+/// Whether `place`, a file (`escape/mount.rs`) or modules (`escape::mount`), leads to `path`.
+fn lies_in(path: &str, place: &str) -> bool {
+    let place = place.trim_end_matches(".rs").replace("::", "/");
+    let path = path.trim_end_matches(".rs").trim_end_matches("/mod");
+    path == place || path.ends_with(&format!("/{place}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{check, tree};
+    use super::findings;
+
+    const TESTS: (&str, &str) = ("crates/a/tests/escape/mount.rs", "#[test]\n#[should_panic]\nfn umount_fails() {}\nfn helper() {}\n");
+
+    #[test]
+    fn a_promise_names_a_test() {
+        check(findings, &tree(&[TESTS]), &[]);
+        let kept = "| P1 | it holds | `mount::umount_fails`, `escape/mount.rs::umount_fails`, `escape::mount::umount_fails` |\n`/proc`\n";
+        check(findings, &tree(&[TESTS, ("PROMISES.md", kept)]), &[]);
+        check(
+            findings,
+            &tree(&[TESTS, ("PROMISES.md", "# Promises\n`mount::helper`\n`mount::absent`\n`elsewhere::umount_fails`\n")]),
+            &["PROMISES.md:2: no test `mount::helper`", "PROMISES.md:3: no test", "PROMISES.md:4: no test"],
+        );
+    }
+}

@@ -1,0 +1,141 @@
+//! The workspace as the rules see it: text files and packages.
+
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::source;
+use crate::workspace;
+
+/// What the rules look at.
+pub(super) struct Tree {
+    pub(super) files: Vec<File>,
+    pub(super) packages: Vec<Package>,
+}
+
+/// A text file.
+pub(super) struct File {
+    /// From the top of the workspace, with `/`.
+    pub(super) path: String,
+    pub(super) text: String,
+    /// For Rust: the text with comments and literals blanked, line by line the same.
+    pub(super) code: Option<String>,
+}
+
+/// A package of the workspace.
+pub(super) struct Package {
+    pub(super) name: String,
+    pub(super) manifest: String,
+    /// The files of its library and its programs that cargo starts from.
+    pub(super) roots: Vec<String>,
+    pub(super) needs: Vec<Need>,
+}
+
+/// A dependency as written in a manifest.
+pub(super) struct Need {
+    pub(super) name: String,
+    pub(super) when: When,
+    pub(super) from: From,
+}
+
+/// When a dependency is needed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum When {
+    Always,
+    Build,
+    Test,
+}
+
+/// Whose a dependency is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum From {
+    Workspace,
+    Outside,
+}
+
+impl Tree {
+    /// Reads the workspace.
+    pub(super) fn read() -> Result<Tree, Box<dyn Error>> {
+        let root = workspace::root();
+        let mut files = Vec::new();
+        collect(root, root, &mut files)?;
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        let metadata = workspace::metadata()?;
+        let packages = list(&metadata["packages"]).iter().map(|package| Package::of(package, root)).collect();
+        Ok(Tree { files, packages })
+    }
+
+    /// The file at exactly this path.
+    pub(super) fn file(&self, path: &str) -> Option<&File> {
+        self.files.iter().find(|file| file.path == path)
+    }
+
+    /// Every Rust file, as (path, code).
+    pub(super) fn rust(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.files.iter().filter_map(|file| Some((file.path.as_str(), file.code.as_deref()?)))
+    }
+}
+
+impl File {
+    pub(super) fn new(path: String, text: String) -> File {
+        let code = path.ends_with(".rs").then(|| source::code(&text));
+        File { path, text, code }
+    }
+}
+
+impl Package {
+    fn of(value: &Value, root: &Path) -> Package {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let ships = |target: &&Value| list(&target["kind"]).iter().any(|kind| kind == "lib" || kind == "bin");
+        Package {
+            name: text(&value["name"]),
+            manifest: relative(root, Path::new(&text(&value["manifest_path"]))),
+            roots: list(&value["targets"])
+                .iter()
+                .filter(ships)
+                .map(|target| relative(root, Path::new(&text(&target["src_path"]))))
+                .collect(),
+            needs: list(&value["dependencies"])
+                .iter()
+                .map(|need| Need {
+                    name: text(&need["name"]),
+                    when: match need["kind"].as_str() {
+                        Some("dev") => When::Test,
+                        Some("build") => When::Build,
+                        _ => When::Always,
+                    },
+                    from: if need["path"].is_string() { From::Workspace } else { From::Outside },
+                })
+                .collect(),
+        }
+    }
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn relative(root: &Path, path: &Path) -> String {
+    path.strip_prefix(root).unwrap_or(path).to_string_lossy().replace('\\', "/")
+}
+
+/// Gathers what is text; what git and cargo keep for themselves is left out.
+fn collect(root: &Path, directory: &Path, files: &mut Vec<File>) -> Result<(), Box<dyn Error>> {
+    let fail = |error| format!("cannot read {}: {error}", directory.display());
+    for entry in fs::read_dir(directory).map_err(fail)? {
+        let entry = entry.map_err(fail)?;
+        let path = entry.path();
+        let kind = entry.file_type().map_err(fail)?;
+        let kept_by_tools = matches!(entry.file_name().to_str(), Some(".git" | "target" | "node_modules"));
+        if kind.is_dir() && !kept_by_tools {
+            collect(root, &path, files)?;
+        } else if kind.is_file()
+            && let Ok(text) = String::from_utf8(fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?)
+        {
+            files.push(File::new(relative(root, &path), text));
+        }
+    }
+    Ok(())
+}
