@@ -5,6 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::commands::doctor::Doctor;
+use crate::commands::explain::Explain;
+
 /// Run an agent's commands in the project and nowhere else
 ///
 /// The command works in the project at full speed. Secrets stay unread, other projects are
@@ -20,6 +23,20 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     Run(Run),
     Plan(Plan),
+    Explain(Explain),
+    Doctor(Doctor),
+}
+
+impl Command {
+    /// Whether a program reads the answer.
+    pub(crate) fn wants_json(&self) -> bool {
+        match self {
+            Command::Run(arguments) => arguments.json,
+            Command::Plan(arguments) => arguments.json,
+            Command::Explain(arguments) => arguments.json,
+            Command::Doctor(arguments) => arguments.json,
+        }
+    }
 }
 
 /// Run a command in the sandbox

@@ -1,8 +1,10 @@
 //! One file per subcommand.
 
+pub(crate) mod doctor;
+pub(crate) mod explain;
 mod plan;
 mod run;
-mod words;
+pub(crate) mod words;
 
 use std::process::ExitCode;
 
@@ -13,5 +15,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, CliError> {
     match arguments.command {
         Command::Run(arguments) => run::run(arguments),
         Command::Plan(arguments) => plan::run(arguments),
+        Command::Explain(arguments) => explain::run(arguments),
+        Command::Doctor(arguments) => doctor::run(arguments),
     }
 }

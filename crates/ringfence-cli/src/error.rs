@@ -84,7 +84,7 @@ impl CliError {
             CliError::Import { .. } => None,
             _ => self.source(),
         };
-        std::iter::successors(first, |error| error.source()).map(ToString::to_string).collect()
+        std::iter::successors(first, |error| (*error).source()).map(ToString::to_string).collect()
     }
 
     /// For programs.

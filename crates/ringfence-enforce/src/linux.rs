@@ -10,7 +10,7 @@ use crate::support::Support;
 use crate::survey::Survey;
 
 /// Who the command is and what it should find in the files ringfence writes for it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Person {
     /// Login name.
     pub user: String,
@@ -20,6 +20,8 @@ pub struct Person {
     pub resolver: Option<String>,
     /// What of the person's git settings is safe to show.
     pub git_config: Option<String>,
+    /// Where what had to be moved away is kept.
+    pub quarantine: AbsPath,
 }
 
 /// The plan for `grants` on a host with this `support`, where `survey` found what it found.

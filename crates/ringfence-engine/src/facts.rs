@@ -32,6 +32,7 @@ impl Surroundings {
             shell: self.shell.clone(),
             resolver,
             git_config: gitconfig::shown(&self.facts.home, &self.facts.variables),
+            quarantine: self.facts.store.join("quarantine"),
         }
     }
 }

@@ -38,7 +38,7 @@ impl Provider for Local {
         }
         let found = survey(grants);
         let plan = plan(grants, &found, &apply::support(), person);
-        Ok(Box::new(Confined { plan, grants: grants.clone(), farewell: self.farewell }))
+        Ok(Box::new(Confined { plan, grants: grants.clone(), quarantine: person.quarantine.clone(), farewell: self.farewell }))
     }
 }
 
@@ -54,6 +54,7 @@ pub fn die_of_interrupt() {
 struct Confined {
     plan: Plan,
     grants: Grants,
+    quarantine: AbsPath,
     farewell: Farewell,
 }
 
@@ -75,7 +76,7 @@ impl Session for Confined {
         let attended = attend::run(request, self.farewell, |streams, mask| {
             apply::launch(&launch, streams, mask).map(|running| Box::new(running) as Box<dyn attend::Subject>)
         })?;
-        let quarantined = sweep::sweep(&attended.made, &self.grants);
+        let quarantined = sweep::sweep(&attended.made, &self.grants, &self.quarantine);
         Ok(Outcome {
             enforced: self.plan.steps.iter().map(ToString::to_string).collect(),
             gaps: self.plan.gaps.clone(),

@@ -1,6 +1,7 @@
 //! From words as typed to what they mean.
 
 use std::env;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
@@ -68,6 +69,14 @@ pub(crate) fn absolute(path: &Path) -> Result<AbsPath, CliError> {
     AbsPath::new(here.join(path)).ok_or_else(|| fail(std::io::ErrorKind::InvalidInput.into()))
 }
 
+/// A path to ask about: from `cwd`, and from `home` behind a `~` that no shell has replaced.
+pub(crate) fn below_home(path: &OsStr, cwd: &AbsPath, home: &AbsPath) -> AbsPath {
+    match Path::new(path).strip_prefix("~") {
+        Ok(below) => home.join(below),
+        Err(_) => cwd.join(path),
+    }
+}
+
 fn variable(word: &str) -> Result<(String, Option<String>), CliError> {
     let (name, value) = match word.split_once('=') {
         Some((name, value)) => (name, Some(value.to_owned())),
@@ -97,6 +106,8 @@ fn duration(word: &str) -> Result<u64, CliError> {
 
 #[cfg(test)]
 mod tests {
+    use ringfence_policy::AbsPath;
+
     #[track_caller]
     fn check(word: &str, expect: Option<u64>) {
         assert_eq!(super::duration(word).ok(), expect, "{word}");
@@ -116,5 +127,13 @@ mod tests {
         check("-1s", None);
         check("99999999999999999999", None);
         check("18446744073709551615h", None);
+    }
+
+    #[test]
+    fn a_tilde_is_home_and_the_rest_is_from_here() {
+        let path = |text: &str| AbsPath::new(text).unwrap();
+        for (text, expect) in [("~/x", "/h/x"), ("~", "/h"), ("x/../y", "/c/y"), ("/x", "/x"), ("~x", "/c/~x"), (".", "/c")] {
+            assert_eq!(super::below_home(text.as_ref(), &path("/c"), &path("/h")), path(expect), "{text}");
+        }
     }
 }

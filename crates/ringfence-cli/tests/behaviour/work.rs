@@ -36,6 +36,8 @@ fn a_command_can_be_a_shell_line_a_name_or_a_relative_path() {
         project.write("bare-script", "echo script $1\n");
         project.executable("tool");
         project.executable("bare-script");
+        // What the project is, from within `src`, is said by this directory.
+        project.make_directories(&project.at(".ringfence"));
         assert_eq!(project.run(["--", "./tool", "one"]).ok(), "tool one in app");
         assert_eq!(project.run(["--", "./bare-script", "two"]).ok(), "script two");
         assert_eq!(project.run(["-C", "src", "--", "../tool", "one"]).ok(), "tool one in src");

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ringfence_engine::plan;
 use ringfence_local::Local;
-use ringfence_policy::{AbsPath, NetworkMode, NetworkRules};
+use ringfence_policy::{AbsPath, Access, Grants, NetworkMode, Verdict};
 
 use super::{Answer, Fate};
 use crate::commands::words::{Meant, below_home};
@@ -18,7 +18,7 @@ pub(super) fn explain(target: &str, meant: &Meant, origins: &Origins<'_>) -> Res
         return Ok(Answer::new(target, "allowed", Fate::Allowed).line("why", "nothing is confined"));
     }
     if target.contains('/') {
-        return Ok(socket(&below_home(Path::new(target).as_os_str(), &meant.cwd, &grants.home), &grants.network, origins));
+        return Ok(socket(&below_home(Path::new(target).as_os_str(), &meant.cwd, &grants.home), grants, origins));
     }
     let gap = plan(&Local::default(), &meant.resolved)?.gaps.into_iter().find(|gap| gap.what.starts_with("network."));
     let from = origins.network(grants.network.mode).to_string();
@@ -41,16 +41,21 @@ pub(super) fn explain(target: &str, meant: &Meant, origins: &Origins<'_>) -> Res
     })
 }
 
-/// A socket of the host by its path.
-fn socket(path: &AbsPath, network: &NetworkRules, origins: &Origins<'_>) -> Answer {
+/// A socket of the host by its path: it has to be listed, and what it stands in has to be open.
+fn socket(path: &AbsPath, grants: &Grants, origins: &Origins<'_>) -> Answer {
     let target = path.to_string();
-    if network.unix_sockets.contains(path) {
-        let origin = origins.setting("network.unix-sockets", None, |policy| !policy.network.unix_sockets.is_empty());
-        return Answer::new(&target, "allowed", Fate::Allowed).line("rule", format!("unix-sockets {target}")).line("from", origin.to_string());
+    let refused = Answer::new(&target, "denied", Fate::Refused);
+    if !grants.network.unix_sockets.contains(path) {
+        return refused
+            .line("why", "sockets of the host are shut unless they are listed")
+            .line("change", "add it to `unix-sockets` under [network] in ~/.config/ringfence/policy.toml");
     }
-    Answer::new(&target, "denied", Fate::Refused)
-        .line("why", "sockets of the host are shut unless they are listed")
-        .line("change", "add it to `unix-sockets` under [network] in ~/.config/ringfence/policy.toml")
+    let origin = origins.setting("network.unix-sockets", None, |policy| !policy.network.unix_sockets.is_empty());
+    let ruled = |answer: Answer| answer.line("rule", format!("unix-sockets {path}")).line("from", origin.to_string());
+    if grants.verdict(path, Access::Read) != Verdict::Allowed {
+        return ruled(refused).line("why", "it is listed, but no rule opens what it stands in").line("change", format!("ringfence run --read {path}"));
+    }
+    ruled(Answer::new(&target, "allowed", Fate::Allowed))
 }
 
 /// Without the port: `host`, `host:port`, `[v6]:port`, and a bare v6 address.

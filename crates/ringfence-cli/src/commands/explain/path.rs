@@ -24,13 +24,13 @@ pub(super) fn explain(wish: Wish, target: &OsStr, meant: &Meant) -> Result<Vec<A
         Wish::Exec => Access::Execute,
         Wish::Read | Wish::Connect | Wish::Env => Access::Read,
     };
-    let plan = plan(&Local::default(), &meant.resolved)?;
     let real = real(&asked);
-    let mut answers = vec![answer(grants, &plan, &asked, access)];
-    if real != asked {
-        answers.push(answer(grants, &plan, &real, access));
-    }
-    Ok(answers)
+    let mut paths = vec![asked];
+    paths.extend((real != paths[0]).then_some(real));
+    // A plan looks through the whole project, so it is made only where the rules are silent.
+    let is_silent = paths.iter().any(|path| grants.verdict(path, access) == Verdict::Absent);
+    let plan = if is_silent { plan(&Local::default(), &meant.resolved)? } else { Plan { steps: Vec::new(), gaps: Vec::new() } };
+    Ok(paths.iter().map(|path| answer(grants, &plan, path, access)).collect())
 }
 
 /// A program by its path, or the one that `PATH` finds.

@@ -1,0 +1,155 @@
+//! `ringfence doctor`
+
+mod findings;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use ringfence_api::Stdio;
+use ringfence_enforce::apply::{Obstacle, probe, support};
+use ringfence_engine::{Asked, Files, Resolved, gather, run as run_engine};
+use ringfence_local::Local;
+use ringfence_policy::{AbsPath, Flags, Mode, resolve};
+use serde_json::{Value, json};
+
+use crate::error::CliError;
+use crate::show::{self, Paint};
+use findings::{Finding, Host, State};
+
+/// Show what this host can do, and what fixes what it cannot
+///
+/// Tries what a sandbox needs and then makes one. Each line is `ok`, `limited` or `missing`, with
+/// one command that helps where something does.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ringfence doctor
+  ringfence doctor --json
+
+Exit status: 0 commands can be confined here, 1 they cannot.")]
+pub(crate) struct Doctor {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What was found out.
+struct Diagnosis {
+    host: Host,
+    obstacle: Option<Obstacle>,
+    findings: Vec<Finding>,
+}
+
+pub(crate) fn run(arguments: Doctor) -> Result<ExitCode, CliError> {
+    let host = Host::look(support());
+    let tried = match probe() {
+        Some(obstacle) => Err(obstacle),
+        None => trial().map_err(|error| untold(&error, &host)),
+    };
+    let mut findings = vec![Finding::sandbox(tried.as_ref().ok())];
+    findings.extend(host.findings());
+    let diagnosis = Diagnosis { host, obstacle: tried.err(), findings };
+    if arguments.json {
+        show::json(&diagnosis.json())?;
+    } else {
+        show::text(&diagnosis.text(Paint::for_stdout()))?;
+    }
+    Ok(ExitCode::from(u8::from(diagnosis.obstacle.is_some())))
+}
+
+/// Makes a sandbox over nobody's project, with nobody's policy, and ends it.
+///
+/// The namespaces alone do not tell: AppArmor on Ubuntu grants them and then refuses the mounts.
+fn trial() -> Result<Duration, CliError> {
+    let cwd = AbsPath::root().join("usr");
+    let flags = Flags { mode: Some(Mode::ReadOnly), ..Flags::none(cwd.clone()) };
+    let surroundings = gather(&cwd)?;
+    let grants = resolve(&[], &flags, &surroundings.facts)?;
+    let command = ["/bin/sh", "-c", ":"].map(Into::into).to_vec();
+    let asked = Asked { command, cwd, flags, files: Files::default(), stdio: Stdio::Capture { limit: 4096 } };
+    let begun = Instant::now();
+    run_engine(&Local::default(), &asked, &Resolved { grants, surroundings })?;
+    Ok(begun.elapsed())
+}
+
+/// An obstacle that showed only when a sandbox was made.
+fn untold(error: &CliError, host: &Host) -> Obstacle {
+    let causes = error.causes();
+    let symptom = if causes.is_empty() { error.to_string() } else { causes.join(": ") };
+    let (cause, fix) = if host.apparmor_restricts {
+        (
+            "AppArmor takes the capabilities in user namespaces from programs without a profile (Ubuntu 23.10 and later)",
+            "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
+        )
+    } else if host.container.is_some() {
+        ("the container around ringfence forbids it", "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined …")
+    } else {
+        ("something around this process forbids it", "run ringfence outside of the sandbox or service that started it")
+    };
+    Obstacle { symptom, cause: cause.into(), fix: fix.into() }
+}
+
+impl Diagnosis {
+    fn text(&self, paint: Paint) -> String {
+        let mut text = format!("{}\n\n", paint.strong(&self.host.headline()));
+        for finding in &self.findings {
+            let state = match finding.state {
+                State::Ok => paint.good("ok     "),
+                State::Limited => paint.weak("limited"),
+                State::Missing => paint.bad("missing"),
+            };
+            text.push_str(&format!("  {state}  {:<16} {}\n", finding.name, finding.what));
+            if let Some(fix) = &finding.fix {
+                text.push_str(&format!("{:28}{} {fix}\n", "", paint.faint("fix:")));
+            }
+        }
+        text.push('\n');
+        match &self.obstacle {
+            None => text.push_str(&paint.good("commands can be confined here\n")),
+            Some(Obstacle { symptom, cause, fix }) => {
+                text.push_str(&format!("{}\n", paint.bad("commands cannot be confined here, and `run` will refuse")));
+                text.push_str(&format!("  cause    {cause}\n  symptom  {symptom}\n  fix      {}\n", paint.strong(fix)));
+            }
+        }
+        text
+    }
+
+    fn json(&self) -> Value {
+        let finding = |finding: &Finding| json!({ "name": finding.name, "state": finding.state.word(), "what": finding.what, "fix": finding.fix });
+        json!({
+            "works": self.obstacle.is_none(),
+            "obstacle": self.obstacle.as_ref().map(|found| json!({ "symptom": found.symptom, "cause": found.cause, "fix": found.fix })),
+            "version": env!("CARGO_PKG_VERSION"),
+            "kernel": self.host.kernel,
+            "architecture": std::env::consts::ARCH,
+            "uid": self.host.support.uid,
+            "container": self.host.container,
+            "landlock": self.host.support.landlock,
+            "findings": self.findings.iter().map(finding).collect::<Vec<_>>(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cause_and_the_fix_stand_at_the_end() {
+        let obstacle = Obstacle { symptom: "unshare failed".into(), cause: "switched off".into(), fix: "sudo sysctl -w x=1".into() };
+        let host = Host::example();
+        let diagnosis = Diagnosis { findings: vec![Finding::sandbox(None)], host, obstacle: Some(obstacle) };
+        let text = diagnosis.text(Paint::Plain);
+        assert!(text.ends_with("  cause    switched off\n  symptom  unshare failed\n  fix      sudo sysctl -w x=1\n"), "{text}");
+        assert!(text.contains("  missing  sandbox "), "{text}");
+        assert_eq!(diagnosis.json()["works"], false);
+    }
+
+    #[test]
+    fn apparmor_is_named_when_only_the_mounts_fail() {
+        let error = CliError::Words { what: "mount failed".into(), hint: String::new() };
+        let host = Host { apparmor_restricts: true, ..Host::example() };
+        assert!(untold(&error, &host).fix.contains("apparmor_restrict_unprivileged_userns=0"));
+        assert_eq!(untold(&error, &Host::example()).symptom, "mount failed");
+    }
+}

@@ -1,0 +1,256 @@
+//! What the host shows of itself, and what follows from it.
+
+use std::env;
+use std::fs::{self, OpenOptions};
+use std::path::Path;
+use std::time::Duration;
+
+use ringfence_enforce::Support;
+
+/// How something stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Ok,
+    Limited,
+    Missing,
+}
+
+impl State {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            State::Ok => "ok",
+            State::Limited => "limited",
+            State::Missing => "missing",
+        }
+    }
+}
+
+/// One line of the diagnosis.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub(super) name: &'static str,
+    pub(super) state: State,
+    /// What it is good for, or what follows from its absence.
+    pub(super) what: String,
+    pub(super) fix: Option<&'static str>,
+}
+
+impl Finding {
+    fn new(name: &'static str, state: State, what: impl Into<String>) -> Self {
+        Self { name, state, what: what.into(), fix: None }
+    }
+
+    fn fix(self, fix: &'static str) -> Self {
+        Self { fix: Some(fix), ..self }
+    }
+
+    /// Whether a sandbox was made; how long it took.
+    pub(super) fn sandbox(took: Option<&Duration>) -> Self {
+        match took {
+            Some(took) => Self::new("sandbox", State::Ok, format!("made and ended one in {:.1} ms", took.as_secs_f64() * 1000.0)),
+            None => Self::new("sandbox", State::Missing, "cannot be made: see below"),
+        }
+    }
+}
+
+/// The host as far as it shows itself in files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Host {
+    pub(super) kernel: String,
+    pub(super) support: Support,
+    /// What ringfence itself runs in.
+    pub(super) container: Option<&'static str>,
+    pub(super) apparmor_restricts: bool,
+    overlay: bool,
+    /// `None` where the kernel does not tell.
+    notify: Option<bool>,
+    fuse: Fuse,
+    cgroup: Cgroup,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fuse {
+    Opens,
+    Shut,
+    Absent,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cgroup {
+    Delegated,
+    NotOurs,
+    Absent,
+}
+
+impl Host {
+    pub(super) fn look(support: Support) -> Self {
+        let has_word = |path: &str, word: &str| read(path).map(|text| text.split_whitespace().any(|found| found == word));
+        Self {
+            kernel: read("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".into()),
+            support,
+            container: container(),
+            apparmor_restricts: read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").as_deref() == Some("1"),
+            overlay: has_word("/proc/filesystems", "overlay") == Some(true),
+            notify: has_word("/proc/sys/kernel/seccomp/actions_avail", "user_notif"),
+            fuse: fuse(),
+            cgroup: cgroup(),
+        }
+    }
+
+    pub(super) fn headline(&self) -> String {
+        let inside = self.container.map_or_else(String::new, |container| format!(", inside {container}"));
+        format!("ringfence {} on Linux {} ({}), uid {}{inside}", env!("CARGO_PKG_VERSION"), self.kernel, env::consts::ARCH, self.support.uid)
+    }
+
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        vec![self.landlock(), self.notify(), self.overlay(), self.fuse(), self.cgroup()]
+    }
+
+    fn landlock(&self) -> Finding {
+        const NAME: &str = "Landlock";
+        match self.support.landlock {
+            0 => Finding::new(NAME, State::Limited, "none: the mounts hold alone, and `--net full` is refused")
+                .fix("boot with `landlock` in the kernel's lsm= list"),
+            abi @ 1..6 => Finding::new(NAME, State::Limited, format!("ABI {abi}, no scopes: `--net full` would open abstract sockets and is refused"))
+                .fix("use a kernel from 6.12 on"),
+            abi => Finding::new(NAME, State::Ok, format!("ABI {abi}: a second wall for writes, signals, sockets")),
+        }
+    }
+
+    fn notify(&self) -> Finding {
+        const NAME: &str = "seccomp notify";
+        match self.notify {
+            Some(true) => Finding::new(NAME, State::Ok, "denied names cannot appear later either"),
+            Some(false) => Finding::new(NAME, State::Missing, "denied names could appear later: `run` will refuse").fix("use a kernel from 5.9 on"),
+            None => Finding::new(NAME, State::Limited, "the kernel does not say whether it has it"),
+        }
+    }
+
+    fn overlay(&self) -> Finding {
+        const NAME: &str = "overlay";
+        if self.overlay {
+            return Finding::new(NAME, State::Ok, "listed by the kernel, not tried: caches over the host's");
+        }
+        Finding::new(NAME, State::Limited, "not listed: caches over the host's may not be had").fix("sudo modprobe overlay")
+    }
+
+    fn fuse(&self) -> Finding {
+        const NAME: &str = "/dev/fuse";
+        match self.fuse {
+            Fuse::Opens => Finding::new(NAME, State::Ok, "can be opened: exact denials for reads will need it"),
+            Fuse::Shut => Finding::new(NAME, State::Limited, "cannot be opened: exact denials for reads will need it").fix("sudo chmod 666 /dev/fuse"),
+            Fuse::Absent => Finding::new(NAME, State::Limited, "not there: exact denials for reads will need it").fix(if self.container.is_some() {
+                "docker run --device /dev/fuse …"
+            } else {
+                "sudo modprobe fuse"
+            }),
+        }
+    }
+
+    fn cgroup(&self) -> Finding {
+        const NAME: &str = "cgroup v2";
+        match self.cgroup {
+            Cgroup::Delegated => Finding::new(NAME, State::Ok, "ours to divide: limits on memory and processes will need it"),
+            Cgroup::NotOurs => Finding::new(NAME, State::Limited, "not ours to divide: limits on memory will need it")
+                .fix("systemd-run --user --scope -p Delegate=yes ringfence …"),
+            Cgroup::Absent => Finding::new(NAME, State::Limited, "not mounted: limits on memory will need it")
+                .fix("boot with systemd.unified_cgroup_hierarchy=1"),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn example() -> Self {
+        Self {
+            kernel: "6.12.0".into(),
+            support: Support { uid: 1000, gid: 1000, landlock: 6 },
+            container: None,
+            apparmor_restricts: false,
+            overlay: true,
+            notify: Some(true),
+            fuse: Fuse::Opens,
+            cgroup: Cgroup::Delegated,
+        }
+    }
+}
+
+fn read(path: &str) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+fn container() -> Option<&'static str> {
+    if env::var_os("RINGFENCE").is_some() {
+        return Some("a ringfence sandbox");
+    }
+    let marks = [("/.dockerenv", "a Docker container"), ("/run/.containerenv", "a Podman container"), ("/run/systemd/container", "a container")];
+    let mark = marks.into_iter().find(|(path, _)| Path::new(path).exists());
+    let is_pod = env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+    mark.map(|(_, name)| name).or(is_pod.then_some("a Kubernetes pod"))
+}
+
+fn fuse() -> Fuse {
+    let device = Path::new("/dev/fuse");
+    if !device.exists() {
+        return Fuse::Absent;
+    }
+    let opened = OpenOptions::new().read(true).write(true).open(device);
+    if opened.is_ok() { Fuse::Opens } else { Fuse::Shut }
+}
+
+/// Whoever may write these two files may make groups below and move processes there.
+fn cgroup() -> Cgroup {
+    let root = Path::new("/sys/fs/cgroup");
+    if !root.join("cgroup.controllers").exists() {
+        return Cgroup::Absent;
+    }
+    let Some(own) = read("/proc/self/cgroup").as_deref().and_then(own_group).map(str::to_owned) else { return Cgroup::Absent };
+    let group = root.join(own.trim_start_matches('/'));
+    let is_ours = |file: &str| OpenOptions::new().write(true).open(group.join(file)).is_ok();
+    if is_ours("cgroup.subtree_control") && is_ours("cgroup.procs") { Cgroup::Delegated } else { Cgroup::NotOurs }
+}
+
+/// Our group in the second hierarchy, out of `/proc/self/cgroup`.
+fn own_group(text: &str) -> Option<&str> {
+    text.lines().find_map(|line| line.strip_prefix("0::"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(host: &Host, name: &str, state: State, says: &str) {
+        let finding = host.findings().into_iter().find(|finding| finding.name == name).unwrap();
+        assert_eq!(finding.state, state, "{finding:?}");
+        assert!(finding.what.contains(says), "{finding:?}");
+        assert_eq!(finding.fix.is_none(), state == State::Ok, "{finding:?}");
+    }
+
+    #[test]
+    fn each_lack_is_told_with_what_follows_and_a_fix() {
+        let good = Host::example();
+        let landlock = |landlock| Host { support: Support { landlock, ..good.support.clone() }, ..good.clone() };
+        check(&good, "Landlock", State::Ok, "ABI 6");
+        check(&landlock(0), "Landlock", State::Limited, "mounts hold alone");
+        check(&landlock(3), "Landlock", State::Limited, "`--net full`");
+        check(&good, "seccomp notify", State::Ok, "");
+        check(&Host { notify: Some(false), ..good.clone() }, "seccomp notify", State::Missing, "refuse");
+        check(&Host { overlay: false, ..good.clone() }, "overlay", State::Limited, "not listed");
+        check(&Host { fuse: Fuse::Absent, ..good.clone() }, "/dev/fuse", State::Limited, "not there");
+        check(&Host { cgroup: Cgroup::NotOurs, ..good.clone() }, "cgroup v2", State::Limited, "not ours");
+    }
+
+    #[test]
+    fn no_line_is_wider_than_a_terminal() {
+        let good = Host::example();
+        let poor = Host { support: Support { landlock: 3, ..good.support.clone() }, overlay: false, fuse: Fuse::Absent, cgroup: Cgroup::NotOurs, ..good.clone() };
+        for finding in good.findings().into_iter().chain(poor.findings()) {
+            assert!(28 + finding.what.chars().count() <= 100, "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn our_group_is_the_one_of_the_second_hierarchy() {
+        assert_eq!(own_group("12:cpu:/x\n0::/user.slice/a\n"), Some("/user.slice/a"));
+        assert_eq!(own_group("12:cpu:/x\n"), None);
+    }
+}
