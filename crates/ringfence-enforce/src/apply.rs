@@ -11,7 +11,7 @@ mod launch;
 mod probe;
 mod usher;
 
-pub use launch::{Event, LaunchError, Running, launch};
+pub use launch::{Event, LaunchError, Made, Running, launch};
 pub use probe::{Obstacle, probe, support};
 
 use ringfence_api::{Denial, Usage};
@@ -64,8 +64,17 @@ enum Report {
     Killed(i32, Usage),
     /// Something was refused.
     Denied(Box<Denial>),
-    /// The command made a git directory in the directory whose descriptor comes along.
-    Made,
+    /// The command made a name of git's in the directory whose descriptor comes along.
+    Made(AbsPath, Planted),
+}
+
+/// Which name of git's was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Planted {
+    /// `.git`: a repository, or a pointer to one.
+    DotGit,
+    /// `HEAD`: perhaps a bare repository.
+    Head,
 }
 
 /// From the caller to the sandbox's first process.

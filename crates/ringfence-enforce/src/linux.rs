@@ -63,8 +63,16 @@ impl Draft<'_> {
         }
         self.writable.extend([path("/dev"), path("/proc")]);
         self.steps.push(Step::Directory { path: path("/run") });
-        self.steps.push(Step::Symlink { path: path("/var/run"), target: "/run".into() });
-        self.steps.push(Step::Symlink { path: path("/var/tmp"), target: "/tmp".into() });
+        for (link, target) in [("/var/run", "/run"), ("/var/tmp", "/tmp")] {
+            // A link cannot be passed by what is mounted below it.
+            let is_needed = self.survey.found.values().any(|found| found.real.is_within(&path(link)));
+            if !is_needed {
+                self.steps.push(Step::Symlink { path: path(link), target: target.into() });
+            } else if link == "/var/tmp" {
+                self.writable.push(path(link));
+                self.steps.push(Step::Scratch { path: path(link) });
+            }
+        }
         self.steps.push(Step::Directory { path: self.grants.home.clone() });
         let Support { uid, gid, .. } = support;
         let (user, home, shell) = (&person.user, &self.grants.home, &person.shell);

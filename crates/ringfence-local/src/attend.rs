@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use ringfence_api::{Denial, Outcome, Output, Request, Status, Stdio, Usage};
-use ringfence_enforce::apply::{Event, LaunchError, Running};
+use ringfence_enforce::apply::{Event, LaunchError, Made, Running};
 use ringfence_provider::ProviderError;
 use ringfence_sys::signal::{self, Sender, Set};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -55,8 +55,8 @@ impl Subject for Running {
 /// What was seen of a command.
 pub(crate) struct Attended {
     pub(crate) outcome: Outcome,
-    /// Directories in which it made git directories.
-    pub(crate) made: Vec<OwnedFd>,
+    /// Names of git's that it made.
+    pub(crate) made: Vec<Made>,
 }
 
 /// Signals a person sends to a command through us.
@@ -91,7 +91,7 @@ struct Attendance<'a> {
     deadline: Option<Instant>,
     timed_out: bool,
     denials: Vec<Denial>,
-    made: Vec<OwnedFd>,
+    made: Vec<Made>,
     ended: Option<(Status, Usage)>,
 }
 
@@ -233,7 +233,7 @@ impl<'a> Attendance<'a> {
             Event::Stopped(_) => {}
             Event::Ended(status, usage) => self.ended = Some((status, usage)),
             Event::Denied(denial) => self.denials.push(denial),
-            Event::Made(directory) => self.made.push(directory),
+            Event::Made(made) => self.made.push(made),
         }
         Ok(())
     }

@@ -14,23 +14,31 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use ringfence_api::Quarantined;
-use ringfence_policy::{AbsPath, Effect, Grants};
+use ringfence_enforce::apply::{Made, Planted};
+use ringfence_policy::{AbsPath, Effect, Grants, Rule};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Looks through the directories in which git directories were made.
-pub(crate) fn sweep(made: &[OwnedFd], grants: &Grants, quarantine: &AbsPath) -> Vec<Quarantined> {
+/// Looks through the directories in which names of git's were made.
+pub(crate) fn sweep(made: &[Made], grants: &Grants, quarantine: &AbsPath) -> Vec<Quarantined> {
     let mut sweep = Sweep { quarantine: quarantine.clone(), moved: Vec::new() };
-    for directory in made {
-        let Some(path) = path_of(directory) else { continue };
-        sweep.dot_git(directory, &path);
+    for Made { directory, path, what } in made {
+        let path = path_of(directory).unwrap_or_else(|| path.clone());
         let is_inside_git = path.as_path().components().any(|part| part.as_os_str() == ".git");
-        if !is_inside_git && looks_like_git(directory) {
-            let is_planted = grants.rules.iter().any(|rule| rule.effect == Effect::Write && rule.root == path);
-            sweep.bare(directory, &path, if is_planted { Bare::Planted } else { Bare::Own });
+        match what {
+            Planted::DotGit => sweep.dot_git(directory, &path),
+            Planted::Head if !is_inside_git && looks_like_git(directory) => {
+                let is_root = |rule: &Rule| rule.effect == Effect::Write && identity(rule.root.as_path()) == rustix::fs::fstat(directory).ok().map(|s| (s.st_dev, s.st_ino));
+                sweep.bare(directory, &path, if grants.rules.iter().any(is_root) { Bare::Planted } else { Bare::Own });
+            }
+            Planted::Head => {}
         }
     }
     sweep.moved
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    rustix::fs::stat(path).ok().map(|status| (status.st_dev, status.st_ino))
 }
 
 /// Whether a bare repository may stay where it is.
@@ -162,10 +170,12 @@ impl Sweep {
     }
 }
 
-/// Where a directory is now.
+/// Where a directory is now. The sandbox's mounts may be gone already, and with them the
+/// upper part of what the kernel says: believed only if it leads back.
 fn path_of(directory: &OwnedFd) -> Option<AbsPath> {
     let path = fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd())).ok()?;
-    AbsPath::new(path).filter(|path| path.as_path().is_dir())
+    let own = rustix::fs::fstat(directory).ok()?;
+    AbsPath::new(path).filter(|path| identity(path.as_path()) == Some((own.st_dev, own.st_ino)))
 }
 
 fn kind(directory: &OwnedFd, name: impl AsRef<Path>) -> Option<FileType> {

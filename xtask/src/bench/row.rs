@@ -67,7 +67,7 @@ pub(super) const ROWS: &[Row] = &[
         rounds: 10,
         bars: &[Bar::Times(1.02, "bare")],
         prepare: |scratch, programs| {
-            let task = ["loop", "8", "grep", "-r", "--exclude-dir=.git", "-c", "walrus", "."];
+            let task = ["loop", "8", "grep", "-r", "--exclude-dir=.git", "-c", "yield7", "."];
             Ok(Job::inside(scratch.repository()?, scratch.probe(programs)?, &task))
         },
     },
@@ -145,7 +145,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 fn compile(scratch: &Scratch, programs: &Programs) -> Result<Job, Box<dyn Error>> {
     let (project, probe) = (scratch.sources()?, scratch.probe(programs)?);
     if on_path("gcc").is_some() {
-        return Ok(Job::inside(project, probe, &["loop", "2", "gcc", "-O1", "-c", "big.c", "-o", "big.o"]));
+        return Ok(Job::inside(project, probe, &["loop", "3", "gcc", "-c", "big.c", "-o", "big.o"]));
     }
     let asked = std::process::Command::new("rustc").args(["--print", "sysroot"]).output()?;
     let toolchain = String::from_utf8(asked.stdout)?.trim().to_owned();

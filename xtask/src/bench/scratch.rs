@@ -18,6 +18,8 @@ const KEYS: usize = 60_000;
 const YOUNG: Duration = Duration::from_millis(1_100);
 /// Create and delete on one ext4 differ tenfold between runs: what creates files does it in memory.
 const MEMORY: &str = "/dev/shm";
+/// Before the number of the process whose directory it is.
+const PREFIX: &str = "ringfence-bench-";
 
 /// Directories of this run.
 pub(super) struct Scratch {
@@ -27,7 +29,10 @@ pub(super) struct Scratch {
 
 impl Scratch {
     pub(super) fn create() -> Result<Scratch, Box<dyn Error>> {
-        let name = format!("ringfence-bench-{}", std::process::id());
+        let name = format!("{PREFIX}{}", std::process::id());
+        for parent in [std::env::temp_dir().as_path(), Path::new(MEMORY)] {
+            remove_abandoned(parent);
+        }
         let disk = std::env::temp_dir().join(&name);
         let memory = if Path::new(MEMORY).is_dir() { Path::new(MEMORY).join(&name) } else { disk.join("memory") };
         for directory in [&disk, &memory] {
@@ -132,6 +137,17 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         for directory in [&self.memory, &self.disk] {
             let _ = fs::remove_dir_all(directory);
+        }
+    }
+}
+
+/// Removes what a run left that was interrupted: a hundred megabytes of memory are worth it.
+fn remove_abandoned(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)).and_then(|owner| owner.parse::<u32>().ok());
+        if owner.is_some_and(|owner| !Path::new(&format!("/proc/{owner}")).exists()) {
+            let _ = fs::remove_dir_all(entry.path());
         }
     }
 }

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use ringfence_api::Stdio;
 use ringfence_enforce::apply::{Obstacle, probe, support};
-use ringfence_engine::{Asked, Files, Resolved, gather, run as run_engine};
+use ringfence_engine::{Asked, EngineError, Files, Resolved, gather, run as run_engine};
 use ringfence_local::Local;
 use ringfence_policy::{AbsPath, Flags, Mode, resolve};
+use ringfence_provider::ProviderError;
 use serde_json::{Value, json};
 
 use crate::error::CliError;
@@ -61,9 +62,11 @@ pub(crate) fn run(arguments: Doctor) -> Result<ExitCode, CliError> {
 ///
 /// The namespaces alone do not tell: AppArmor on Ubuntu grants them and then refuses the mounts.
 fn trial() -> Result<Duration, CliError> {
-    let cwd = AbsPath::root().join("usr");
+    // A project that is not there has nothing in it to be looked through.
+    let nowhere = AbsPath::root().join("nonexistent/ringfence");
+    let cwd = AbsPath::root();
     let flags = Flags { mode: Some(Mode::ReadOnly), ..Flags::none(cwd.clone()) };
-    let surroundings = gather(&cwd)?;
+    let surroundings = gather(&nowhere)?;
     let grants = resolve(&[], &flags, &surroundings.facts)?;
     let command = ["/bin/sh", "-c", ":"].map(Into::into).to_vec();
     let asked = Asked { command, cwd, flags, files: Files::default(), stdio: Stdio::Capture { limit: 4096 } };
@@ -76,6 +79,10 @@ fn trial() -> Result<Duration, CliError> {
 fn untold(error: &CliError, host: &Host) -> Obstacle {
     let causes = error.causes();
     let symptom = if causes.is_empty() { error.to_string() } else { causes.join(": ") };
+    let is_forbidden = matches!(error, CliError::Engine(EngineError::Provider(ProviderError::NotStarted { .. })));
+    if !is_forbidden {
+        return Obstacle { symptom, cause: error.to_string(), fix: error.hint().unwrap_or_default() };
+    }
     let (cause, fix) = if host.apparmor_restricts {
         (
             "AppArmor takes the capabilities in user namespaces from programs without a profile (Ubuntu 23.10 and later)",
@@ -147,9 +154,17 @@ mod tests {
 
     #[test]
     fn apparmor_is_named_when_only_the_mounts_fail() {
-        let error = CliError::Words { what: "mount failed".into(), hint: String::new() };
+        let source = "mount /proc failed".into();
+        let error = CliError::Engine(EngineError::Provider(ProviderError::NotStarted { command: ":".into(), hint: String::new(), source }));
         let host = Host { apparmor_restricts: true, ..Host::example() };
         assert!(untold(&error, &host).fix.contains("apparmor_restrict_unprivileged_userns=0"));
-        assert_eq!(untold(&error, &Host::example()).symptom, "mount failed");
+        assert_eq!(untold(&error, &Host::example()).symptom, "mount /proc failed");
+    }
+
+    #[test]
+    fn what_is_not_the_kernels_fault_is_not_blamed_on_it() {
+        let error = CliError::Words { what: "no home".into(), hint: "export HOME".into() };
+        let found = untold(&error, &Host { apparmor_restricts: true, ..Host::example() });
+        assert_eq!((found.cause.as_str(), found.fix.as_str()), ("no home", "export HOME"));
     }
 }

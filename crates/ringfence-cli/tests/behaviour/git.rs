@@ -1,1 +1,136 @@
-//! To come.
+//! Git works inside, and the host's git sees what it would have seen.
+
+use ringfence_testkit::{Project, each_user, needs};
+
+use crate::project;
+
+/// A project whose secrets git is told to leave alone.
+fn ignoring(user: ringfence_testkit::As) -> Project {
+    let project = project(user);
+    project.write(".gitignore", ".env\n.env.local\n*.pem\nSECRET.txt\n*.KEY\ncredentials.json\n");
+    project
+}
+
+/// The same with a repository made on the host.
+fn committed(user: ringfence_testkit::As) -> Project {
+    let project = ignoring(user);
+    project.sh_bare("git init -q && git add -A && git commit -qm first").ok();
+    project
+}
+
+/// The host's git finds nothing to complain about, and nothing new stands beside it.
+#[track_caller]
+fn clean(project: &Project, names: &[&str]) {
+    assert_eq!(project.sh_bare("git status --short").ok(), "");
+    assert_eq!(project.sh_bare("git fsck --no-dangling 2>&1").ok(), "");
+    let mut expected: Vec<&str> = names.to_vec();
+    expected.extend([".env", ".env.example", ".env.local", ".git", ".gitignore", "README", "SECRET.txt", "id.pub", "secrets.rs", "server.KEY", "src", "sub", "x.pem"]);
+    expected.sort_unstable();
+    let listed = project.sh_bare("ls -A").ok();
+    let mut listed: Vec<&str> = listed.lines().collect();
+    listed.sort_unstable();
+    assert_eq!(listed, expected);
+}
+
+#[test]
+fn init_add_commit_and_an_empty_status() {
+    each_user(|user| {
+        if !needs(&["git"]) {
+            return;
+        }
+        let project = ignoring(user);
+        project.sh("git init -q && git add -A && git commit -qm x && git status --short").ok();
+        assert_eq!(project.sh("git status --short").ok(), "");
+        assert_eq!(project.sh_bare("git log --format='%an %ae %s'").ok(), "A Person person@example.org x");
+        clean(&project, &[]);
+    });
+}
+
+#[test]
+fn commits_branches_merges_and_rebases() {
+    each_user(|user| {
+        let project = committed(user);
+        project.sh("echo a > a && git add a && git commit -qm a && git checkout -qb side && echo b > b && git add b && git commit -qm b && git checkout -q main && git merge -q --no-edit side && git branch -d side && git tag v1 && git gc -q").ok();
+        project.sh("git checkout -qb r HEAD~1 && echo c > c && git add c && git commit -qm c && git rebase -q main && git checkout -q main && git merge -q r && git branch -m r old && git reset -q --hard HEAD~1 && git cherry-pick old >/dev/null").ok();
+        clean(&project, &["a", "b", "c"]);
+    });
+}
+
+#[test]
+fn a_stash_takes_and_gives_back() {
+    each_user(|user| {
+        let project = committed(user);
+        project.sh("echo changed > README && echo new > untracked && git stash -u && test ! -e untracked && git stash pop && cat untracked && rm untracked && git checkout -q README").ok();
+        clean(&project, &[]);
+    });
+}
+
+#[test]
+fn a_worktree_made_inside_can_be_committed_in() {
+    each_user(|user| {
+        let project = committed(user);
+        project.sh("git worktree add -q wt -b other && cd wt && echo x > x && git add x && git commit -qm x && git status --short").ok();
+        assert_eq!(project.sh_bare("git log -1 --format=%s other").ok(), "x");
+        project.sh("git worktree remove wt").ok();
+        clean(&project, &[]);
+    });
+}
+
+#[test]
+fn a_linked_worktree_is_a_workspace() {
+    each_user(|user| {
+        let project = committed(user);
+        project.sh_bare("git worktree add -q ../linked -b linked").ok();
+        project.run(["-C", "../linked", "-c", "git status --short && echo x > x && git add x && git commit -qm inside && git log -1 --format=%s"]).ok();
+        assert_eq!(project.sh_bare("git log -1 --format=%s linked && git -C ../linked status --short").ok(), "inside");
+        // The main tree is another project, and what git obeys stays shut.
+        let flags = ["-C", "../linked"];
+        let common = project.at(".git");
+        project.tries("read('ROOT/README')").with(&flags).inside(&["ENOENT"]);
+        for name in ["config", "hooks/pre-commit", "commondir", "config.worktree", "info/attributes", "worktrees/linked/commondir", "worktrees/linked/gitdir", "worktrees/linked/config.worktree"] {
+            project.tries(&format!("create('{}')", common.join(name).display())).with(&flags).inside(&["EACCES", "EROFS"]);
+        }
+        project.tries("write('.git')").with(&flags).inside(&["EACCES", "EROFS"]);
+        clean(&project, &[]);
+    });
+}
+
+#[test]
+fn a_submodule_can_be_worked_in() {
+    each_user(|user| {
+        let project = committed(user);
+        project.sh_bare("git init -q ../lib && cd ../lib && echo l > l && git add l && git commit -qm lib").ok();
+        project.sh_bare("git -c protocol.file.allow=always submodule --quiet add ../lib lib && git commit -qm sub").ok();
+        project.sh("cd lib && echo m > m && git add m && git commit -qm from-above && cd .. && git status --short && git submodule status && git add lib && git commit -qm bump").ok();
+        project.run(["-C", "lib", "-c", "echo n > n && git add n && git commit -qm from-within && git log -1 --format=%s"]).ok();
+        assert_eq!(project.sh_bare("git -C lib log -2 --format=%s").ok(), "from-within\nfrom-above");
+        for name in ["config", "hooks/pre-commit", "commondir"] {
+            project.tries(&format!("create('.git/modules/lib/{name}')")).inside(&["EACCES", "EROFS"]);
+            project.tries(&format!("create('ROOT/.git/modules/lib/{name}')")).with(&["-C", "lib"]).inside(&["EACCES", "EROFS"]);
+        }
+        project.tries("write('lib/.git')").inside(&["EACCES", "EROFS"]);
+    });
+}
+
+#[test]
+fn a_pointer_that_the_project_forged_opens_nothing() {
+    each_user(|user| {
+        let project = project(user);
+        project.sh_bare("cd ../other && git init -q && git add -A && git commit -qm x").ok();
+        project.write(".git", format!("gitdir: {}\n", project.home().join("work/other/.git").display()));
+        project.tries("read('HOME/work/other/.git/HEAD')").inside(&["ENOENT"]).bare_ok();
+    });
+}
+
+#[test]
+fn reading_git_does_not_rehash_the_tree() {
+    each_user(|user| {
+        let project = committed(user);
+        let index = || std::fs::read(project.at(".git/index")).expect("there is an index");
+        project.sh_bare("sleep 1.1; touch README; git status --short").ok();
+        let before = index();
+        project.sh("git status --short").ok();
+        project.sh_bare("git status --short").ok();
+        assert!(index() == before, "the index was written anew: something about the files looks different inside");
+    });
+}

@@ -1,1 +1,112 @@
-//! To come.
+//! Nothing is left when ringfence is killed, whenever that happens.
+
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+use ringfence_testkit::{Census, Project, each_user, processes_with, soon};
+
+use crate::project;
+
+/// A copy of the binary, so that its processes are told from those of other tests.
+fn copy(project: &Project) -> std::path::PathBuf {
+    let copy = project.home().join(format!("ringfence-{}-{}", std::process::id(), project.user.ids().0));
+    std::fs::copy(project.binary(), &copy).expect("the binary can be copied");
+    project.user.own(&copy);
+    copy
+}
+
+/// Processes that run the file `program`, whatever they call themselves.
+fn running(program: &std::path::Path) -> Vec<String> {
+    let found = |entry: std::fs::DirEntry| {
+        let exe = std::fs::read_link(entry.path().join("exe")).ok()?;
+        (exe == program).then(|| format!("{}: {}", entry.path().display(), std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default()))
+    };
+    std::fs::read_dir("/proc").expect("there is a /proc").flatten().filter_map(found).collect()
+}
+
+#[track_caller]
+fn nothing_is_left(program: &std::path::Path, marker: &str, when: &str) {
+    let begun = Instant::now();
+    let gone = soon(Duration::from_secs(1), || running(program).is_empty() && processes_with(marker).is_empty());
+    assert!(gone, "killed {when}: {:?} {:?} after {:?}", running(program), processes_with(marker), begun.elapsed());
+}
+
+fn start(project: &Project, program: &std::path::Path, line: &str) -> Child {
+    let mut command = project.command(program);
+    command.args(["run", "-c", line]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().expect("ringfence starts")
+}
+
+#[test]
+fn at_fifty_moments() {
+    each_user(|user| {
+        let project = project(user);
+        let program = copy(&project);
+        project.write(".mcp.json", "{}");
+        // The first run makes the stores of caches.
+        start(&project, &program, "true").wait().expect("it ends");
+        let (before, home, census) = (project.entries(), project.home_entries(), Census::take());
+        let seed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64) | 1;
+        eprintln!("seed {seed}");
+        let mut random = seed;
+        for round in 0..50 {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            // Half of them while the sandbox is made, half later.
+            let delay = Duration::from_micros(random % if round % 2 == 0 { 15_000 } else { 80_000 });
+            let marker = format!("98765{round}.{}", std::process::id());
+            let mut child = start(&project, &program, &format!("(setsid sleep {marker} &); sleep {marker} & while :; do mktemp >/dev/null; cat .env; echo > .mcp.json; done 2>/dev/null"));
+            std::thread::sleep(delay);
+            child.kill().expect("it can be killed");
+            child.wait().expect("it ends");
+            nothing_is_left(&program, &marker, &format!("after {delay:?}"));
+        }
+        assert_eq!(project.entries(), before);
+        assert_eq!(project.home_entries(), home);
+        let after = Census::take();
+        let new = |now: &[String], then: &[String]| now.iter().filter(|line| !then.contains(line)).filter(|line| line.contains(&*project.root().to_string_lossy())).cloned().collect::<Vec<_>>();
+        assert_eq!(new(&after.mounts, &census.mounts), Vec::<String>::new());
+        assert_eq!(new(&after.sockets, &census.sockets), Vec::<String>::new());
+        assert_eq!(after.temporary, census.temporary);
+    });
+}
+
+#[test]
+fn with_a_command_that_ignores_every_signal() {
+    each_user(|user| {
+        let project = project(user);
+        let program = copy(&project);
+        let marker = format!("98766.{}", std::process::id());
+        let mut child = start(&project, &program, &format!("trap '' HUP INT TERM QUIT USR1 USR2 PIPE; touch ready; while :; do sleep {marker}; done"));
+        assert!(soon(Duration::from_secs(20), || project.has("ready")));
+        child.kill().expect("it can be killed");
+        child.wait().expect("it ends");
+        nothing_is_left(&program, &marker, "with a deaf command");
+    });
+}
+
+#[test]
+fn of_any_of_its_processes() {
+    each_user(|user| {
+        let project = project(user);
+        let program = copy(&project);
+        for victim in 0..3 {
+            let marker = format!("9876{victim}7.{}", std::process::id());
+            let mut child = start(&project, &program, &format!("touch ready; exec sleep {marker}"));
+            assert!(soon(Duration::from_secs(20), || project.has("ready")));
+            std::fs::remove_file(project.at("ready")).expect("it is there");
+            let all = running(&program);
+            let Some(one) = all.get(victim) else {
+                let _ = child.kill();
+                let _ = child.wait();
+                continue;
+            };
+            let pid: u32 = one.trim_start_matches("/proc/").split(':').next().and_then(|pid| pid.parse().ok()).expect("a process id");
+            ringfence_testkit::signal(pid, 9);
+            let status = ringfence_testkit::wait_at_most(&mut child, Duration::from_secs(5));
+            assert!(status.is_some_and(|status| !status.success()), "{one} was killed: {status:?}");
+            nothing_is_left(&program, &marker, one);
+        }
+    });
+}

@@ -1,1 +1,105 @@
-//! To come.
+//! On a terminal, a person has the command in hand.
+
+use ringfence_testkit::{each_user, needs};
+
+use crate::project;
+
+#[test]
+fn control_c_ends_the_command() {
+    each_user(|user| {
+        let project = project(user);
+        let script = "expect('ready'); time.sleep(0.1); type('\\x03'); s = wait(); print(os.WIFSIGNALED(s) and os.WTERMSIG(s))";
+        assert_eq!(project.run_on_terminal(&["-c", "echo ready; exec sleep 60"], script).ok(), "2");
+        let script = "expect('ready'); time.sleep(0.1); type('\\x1c'); s = wait(); print(os.WEXITSTATUS(s))";
+        assert_eq!(project.run_on_terminal(&["-c", "echo ready; exec sleep 60"], script).ok(), "131");
+    });
+}
+
+#[test]
+fn control_c_can_be_handled_and_comes_once() {
+    each_user(|user| {
+        let project = project(user);
+        let line = "n=0; trap 'n=$((n+1)); echo got $n' INT; echo ready; for i in 1 2 3 4 5 6 7 8; do sleep 0.1; done; echo end $n";
+        let script = "expect('ready'); type('\\x03'); expect('got 1'); expect('end 1'); print(os.WEXITSTATUS(wait()))";
+        assert_eq!(project.run_on_terminal(&["-c", line], script).ok(), "0");
+    });
+}
+
+#[test]
+fn control_z_stops_it_and_fg_continues() {
+    each_user(|user| {
+        if !needs(&["/bin/bash"]) {
+            return;
+        }
+        let project = project(user);
+        let run = format!("{} run -c 'echo rea\"\"dy; sleep 1; echo fin\"\"ished; exit 4'", project.binary().display());
+        let script = format!(
+            "type({run:?} + '\\n'); expect('ready'); time.sleep(0.1); type('\\x1a'); expect('Stopped'); type('jobs | wc -l\\n'); expect('\\n1'); type('fg\\n'); expect('finished'); type('echo status $?\\n'); expect('status 4'); type('exit\\n'); wait(); print('good')"
+        );
+        assert_eq!(project.on_terminal(&["/bin/bash", "--norc", "-i"], &script).ok(), "good");
+    });
+}
+
+#[test]
+fn the_window_has_its_size_and_changes_it() {
+    each_user(|user| {
+        let project = project(user);
+        let line = "trap 'stty size; exit 6' WINCH; stty size; echo ready; while :; do sleep 0.05; done";
+        let script = "expect('24 80'); expect('ready'); resize(30, 100); expect('30 100'); print(os.WEXITSTATUS(wait()))";
+        assert_eq!(project.run_on_terminal(&["-c", line], script).ok(), "6");
+    });
+}
+
+#[test]
+fn it_is_a_terminal_with_a_name() {
+    each_user(|user| {
+        let project = project(user);
+        let line = "test -t 0 -a -t 1 -a -t 2 && tty && echo to-tty > /dev/tty && read answer < /dev/tty && echo got $answer";
+        let script = "expect('/dev/'); expect('to-tty'); type('yes\\n'); expect('got yes'); print(os.WEXITSTATUS(wait()))";
+        assert_eq!(project.run_on_terminal(&["-c", line], script).ok(), "0");
+    });
+}
+
+#[test]
+fn less_pages() {
+    each_user(|user| {
+        if !needs(&["less"]) {
+            return;
+        }
+        let project = project(user);
+        project.write("long", (1..200).map(|line| format!("line {line}\n")).collect::<String>());
+        let script = "expect('line 20'); type('G'); expect('line 199'); type('q'); print(os.WEXITSTATUS(wait()))";
+        assert_eq!(project.run_on_terminal(&["--", "less", "long"], script).ok(), "0");
+    });
+}
+
+#[test]
+fn a_shell_inside_has_job_control() {
+    each_user(|user| {
+        if !needs(&["/bin/bash"]) {
+            return;
+        }
+        let project = project(user);
+        let script = "
+expect('$ ') if os.getuid() else expect('# ')
+assert b'no job control' not in seen
+type('sleep 50\\n'); time.sleep(0.5); type('\\x03'); type('echo st$((1))=$?\\n'); expect('st1=130')
+type('sleep 51\\n'); time.sleep(0.5); type('\\x1a'); expect('Stopped'); type('kill %1; wait %1; echo st$((2))=$?\\n'); expect('st2=143')
+type('exit 5\\n'); print(os.WEXITSTATUS(wait()))";
+        assert_eq!(project.run_on_terminal(&["--", "bash", "--norc", "-i"], script).ok(), "5");
+    });
+}
+
+#[test]
+fn a_program_inside_can_make_terminals() {
+    each_user(|user| {
+        let project = project(user);
+        let code = "
+import pty
+pid, fd = pty.fork()
+if pid == 0: os.execvp('tty', ['tty'])
+print(os.read(fd, 100).decode().strip().startswith('/dev/pts/'))
+";
+        assert_eq!(project.python(code).ok(), "True");
+    });
+}

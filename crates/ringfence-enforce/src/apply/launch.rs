@@ -6,12 +6,13 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ringfence_api::{Denial, Status, Usage};
+use ringfence_policy::AbsPath;
 use ringfence_sys::process::{self, Fork, Wait};
 use ringfence_sys::signal::Set;
 use rustix::fs::MemfdFlags;
 use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketFlags, SocketType, recvmsg, socketpair};
 
-use super::{CONTROL_FD, HELPER, LAUNCH_FD, Launch, Order, Report};
+use super::{CONTROL_FD, HELPER, LAUNCH_FD, Launch, Order, Planted, Report};
 
 /// Why a command could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -71,10 +72,21 @@ pub enum Event {
     Ended(Status, Usage),
     /// Something was refused.
     Denied(Denial),
-    /// It made a git directory in this directory, wherever that is by now.
-    Made(OwnedFd),
+    /// It made a name of git's.
+    Made(Made),
     /// Nothing more will come: the sandbox is gone.
     Closed,
+}
+
+/// A name of git's that the command made.
+#[derive(Debug)]
+pub struct Made {
+    /// The directory it was made in, wherever that is by now.
+    pub directory: OwnedFd,
+    /// Where that was then.
+    pub path: AbsPath,
+    /// Which name.
+    pub what: Planted,
 }
 
 /// A sandbox that runs a command. Dropping it ends everything in it.
@@ -174,8 +186,8 @@ impl Running {
             Report::Exited(status, usage) => Event::Ended(Status::Exited(status), usage),
             Report::Killed(signal, usage) => Event::Ended(Status::Killed(signal), usage),
             Report::Denied(denial) => Event::Denied(*denial),
-            Report::Made => match descriptor {
-                Some(directory) => Event::Made(directory),
+            Report::Made(path, what) => match descriptor {
+                Some(directory) => Event::Made(Made { directory, path, what }),
                 None => Event::Started,
             },
         })

@@ -139,10 +139,9 @@ impl Host {
         match self.fuse {
             Fuse::Opens => Finding::new(NAME, State::Ok, "can be opened: exact denials for reads will need it"),
             Fuse::Shut => Finding::new(NAME, State::Limited, "cannot be opened: exact denials for reads will need it").fix("sudo chmod 666 /dev/fuse"),
-            Fuse::Absent => Finding::new(NAME, State::Limited, "not there: exact denials for reads will need it").fix(if self.container.is_some() {
-                "docker run --device /dev/fuse …"
-            } else {
-                "sudo modprobe fuse"
+            Fuse::Absent => Finding::new(NAME, State::Limited, "not there: exact denials for reads will need it").fix(match self.container {
+                Some(DOCKER) => "docker run --device /dev/fuse …",
+                _ => "sudo modprobe fuse",
             }),
         }
     }
@@ -177,11 +176,13 @@ fn read(path: &str) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
+const DOCKER: &str = "a Docker container";
+
 fn container() -> Option<&'static str> {
     if env::var_os("RINGFENCE").is_some() {
         return Some("a ringfence sandbox");
     }
-    let marks = [("/.dockerenv", "a Docker container"), ("/run/.containerenv", "a Podman container"), ("/run/systemd/container", "a container")];
+    let marks = [("/.dockerenv", DOCKER), ("/run/.containerenv", "a Podman container"), ("/run/systemd/container", "a container")];
     let mark = marks.into_iter().find(|(path, _)| Path::new(path).exists());
     let is_pod = env::var_os("KUBERNETES_SERVICE_HOST").is_some();
     mark.map(|(_, name)| name).or(is_pod.then_some("a Kubernetes pod"))

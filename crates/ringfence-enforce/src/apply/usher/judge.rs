@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use super::caller::Caller;
 use super::place::Place;
 use crate::apply::helper::{tell, tell_with};
-use crate::apply::{Launch, Report};
+use crate::apply::{Launch, Planted, Report};
 
 /// What the usher knows of the policy, and what it has seen made.
 pub(super) struct Judge {
@@ -25,8 +25,8 @@ pub(super) struct Judge {
     denials: Vec<Denial>,
     /// Directories in which the command made git directories, and which the caller of the
     /// sandbox has yet to be told of: open, so that they are found wherever they move.
-    made: Vec<OwnedFd>,
-    known: HashSet<(u64, u64)>,
+    made: Vec<(OwnedFd, AbsPath, Planted)>,
+    known: HashSet<(u64, u64, Planted)>,
 }
 
 impl Judge {
@@ -60,8 +60,10 @@ impl Judge {
             self.refuse(caller, operation, &decision);
             return Err(Errno::ACCESS);
         }
-        if place.name == ".git" || place.name == "HEAD" {
-            self.remember(place);
+        if place.name == ".git" {
+            self.remember(place, &path, Planted::DotGit);
+        } else if place.name == "HEAD" {
+            self.remember(place, &path, Planted::Head);
         }
         Ok(())
     }
@@ -126,12 +128,12 @@ impl Judge {
         Ok(false)
     }
 
-    fn remember(&mut self, place: &Place) {
-        let Ok(status) = rustix::fs::fstat(&place.directory) else { return };
-        if self.known.insert((status.st_dev, status.st_ino))
+    fn remember(&mut self, place: &Place, path: &AbsPath, what: Planted) {
+        let (Ok(status), Some(directory)) = (rustix::fs::fstat(&place.directory), path.parent()) else { return };
+        if self.known.insert((status.st_dev, status.st_ino, what))
             && let Ok(copy) = rustix::io::fcntl_dupfd_cloexec(&place.directory, 3)
         {
-            self.made.push(copy);
+            self.made.push((copy, directory, what));
         }
     }
 
@@ -160,8 +162,8 @@ impl Judge {
         for denial in self.denials.drain(..) {
             tell(&control, &Report::Denied(Box::new(denial)));
         }
-        for directory in self.made.drain(..) {
-            tell_with(&control, &Report::Made, directory.as_fd());
+        for (directory, path, what) in self.made.drain(..) {
+            tell_with(&control, &Report::Made(path, what), directory.as_fd());
         }
     }
 }
