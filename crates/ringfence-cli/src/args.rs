@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::doctor::Doctor;
 use crate::commands::explain::Explain;
+use crate::commands::test::Test;
 
 /// Run an agent's commands in the project and nowhere else
 ///
@@ -25,6 +26,7 @@ pub(crate) enum Command {
     Plan(Plan),
     Explain(Explain),
     Doctor(Doctor),
+    Test(Test),
 }
 
 impl Command {
@@ -35,6 +37,7 @@ impl Command {
             Command::Plan(arguments) => arguments.json,
             Command::Explain(arguments) => arguments.json,
             Command::Doctor(arguments) => arguments.json,
+            Command::Test(arguments) => arguments.json,
         }
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod doctor;
 pub(crate) mod explain;
 mod plan;
 mod run;
+pub(crate) mod test;
 pub(crate) mod words;
 
 use std::process::ExitCode;
@@ -17,5 +18,6 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, CliError> {
         Command::Plan(arguments) => plan::run(arguments),
         Command::Explain(arguments) => explain::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
+        Command::Test(arguments) => test::run(arguments),
     }
 }

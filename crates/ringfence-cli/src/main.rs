@@ -9,6 +9,7 @@ mod json;
 mod origins;
 mod say;
 mod show;
+mod steps;
 
 use std::process::ExitCode;
 

@@ -1,8 +1,8 @@
 //! Carrying a plan out on Linux.
 //!
-//! [`launch`] runs in the caller: it starts our own binary anew and speaks with it.
-//! `helper` is that binary's other life: it makes the namespaces, `build`s the root, starts
-//! `init` as the sandbox's first process and stays as the `usher` of calls that make names.
+//! [`Ahead`] runs in the caller: it starts the helper, before it is known what for, and
+//! speaks with it. `helper` makes the namespaces, starts `init` as the sandbox's first
+//! process, which `build`s the root, and stays as the `usher` of calls that make names.
 
 mod build;
 pub mod helper;
@@ -11,8 +11,10 @@ mod launch;
 mod probe;
 mod usher;
 
-pub use launch::{Event, LaunchError, Made, Running, launch};
+pub use launch::{Ahead, Event, LaunchError, Made, Running};
 pub use probe::{Obstacle, probe, support};
+
+use std::os::fd::OwnedFd;
 
 use ringfence_api::{Denial, Usage};
 use ringfence_policy::{AbsPath, Grants};
@@ -22,10 +24,8 @@ use crate::plan::Plan;
 
 /// The name under which our binary is the helper.
 pub const HELPER: &str = "ringfence-warden";
-/// Where the helper finds what it is to do.
-const LAUNCH_FD: i32 = 3;
-/// Where it speaks with its caller.
-const CONTROL_FD: i32 = 4;
+/// Where the helper speaks with its caller.
+const CONTROL_FD: i32 = 3;
 
 /// What the helper is to do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -40,6 +40,22 @@ pub struct Launch {
     pub variables: Vec<Vec<u8>>,
     /// Where the command starts.
     pub cwd: AbsPath,
+}
+
+impl Launch {
+    /// Out of the file it was written to, wherever its position is.
+    fn read(file: &OwnedFd) -> Option<Self> {
+        let length = rustix::fs::fstat(file).ok()?.st_size as usize;
+        let mut bytes = vec![0; length];
+        let mut filled = 0;
+        while filled < length {
+            match rustix::io::pread(file, &mut bytes[filled..], filled as u64) {
+                Ok(0) | Err(_) => return None,
+                Ok(more) => filled += more,
+            }
+        }
+        postcard::from_bytes(&bytes).ok()
+    }
 }
 
 /// Grants as the helper takes them.

@@ -25,6 +25,12 @@ impl Plan {
         }).unwrap_or_default()
     }
 
+    /// Which network the command is in.
+    pub fn network(&self) -> Network {
+        let is_own = self.steps.contains(&Step::Namespaces { network: Network::Own });
+        if is_own { Network::Own } else { Network::Host }
+    }
+
     /// Who the command is.
     pub fn identity(&self) -> Option<&Identity> {
         self.steps.iter().find_map(|step| match step {

@@ -13,7 +13,7 @@ use crate::capture::Capture;
 
 /// What is done about a sandbox in which everything has ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Farewell {
+pub(crate) enum Farewell {
     /// Wait until the kernel has taken it down.
     #[default]
     Wait,

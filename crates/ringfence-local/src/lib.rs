@@ -7,24 +7,40 @@ mod bare;
 mod capture;
 mod sweep;
 
+use std::cell::RefCell;
 use std::fs;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 
 use ringfence_api::{Outcome, Request};
-use ringfence_enforce::apply::{self, Launch};
-use ringfence_enforce::{Person, Plan, Step, plan, survey};
+use ringfence_enforce::apply::{self, Ahead, Launch};
+use ringfence_enforce::{Network, Person, Plan, Step, plan, survey};
 use ringfence_policy::{AbsPath, Grants};
 use ringfence_provider::{Provider, ProviderError, Session};
+use ringfence_sys::signal::{self, Set};
 
-pub use attend::Farewell;
+use attend::Farewell;
 
 /// This machine's own sandbox.
 #[derive(Debug, Default)]
 pub struct Local {
-    /// What is done about a sandbox in which everything has ended.
-    pub farewell: Farewell,
+    farewell: Farewell,
+    ahead: RefCell<Option<Ahead>>,
+}
+
+impl Local {
+    /// For a program that runs one command and ends with it: what every sandbox needs is
+    /// begun at once, while the policy is still being read, and nobody waits for the
+    /// kernel to take the sandbox down.
+    ///
+    /// To be called before the program starts threads.
+    pub fn for_one_command() -> Self {
+        // The mask of this moment is the one the command is to start with. What fails
+        // here fails again, and is told, when the command is run.
+        let ahead = signal::block(&Set::of(&[])).ok().and_then(|mask| Ahead::start(Network::Own, &mask).ok());
+        Self { farewell: Farewell::Leave, ahead: RefCell::new(ahead) }
+    }
 }
 
 impl Provider for Local {
@@ -38,7 +54,7 @@ impl Provider for Local {
         }
         let found = survey(grants);
         let plan = plan(grants, &found, &apply::support(), person);
-        Ok(Box::new(Confined { plan, grants: grants.clone(), quarantine: person.quarantine.clone(), farewell: self.farewell }))
+        Ok(Box::new(Confined { plan, grants: grants.clone(), quarantine: person.quarantine.clone(), farewell: self.farewell, ahead: self.ahead.take() }))
     }
 }
 
@@ -56,6 +72,7 @@ struct Confined {
     grants: Grants,
     quarantine: AbsPath,
     farewell: Farewell,
+    ahead: Option<Ahead>,
 }
 
 impl Session for Confined {
@@ -73,8 +90,11 @@ impl Session for Confined {
             variables: request.variables.iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat()).collect(),
             cwd: request.cwd.clone(),
         };
+        let network = self.plan.network();
+        let mut ahead = self.ahead.take().filter(|ahead| ahead.network() == network);
         let attended = attend::run(request, self.farewell, |streams, mask| {
-            apply::launch(&launch, streams, mask).map(|running| Box::new(running) as Box<dyn attend::Subject>)
+            let ahead = ahead.take().map_or_else(|| Ahead::start(network, mask), Ok)?;
+            ahead.launch(&launch, streams).map(|running| Box::new(running) as Box<dyn attend::Subject>)
         })?;
         let quarantined = sweep::sweep(&attended.made, &self.grants, &self.quarantine);
         Ok(Outcome {

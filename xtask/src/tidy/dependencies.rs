@@ -9,7 +9,7 @@ const DOCUMENT: &str = "docs/dependencies.md";
 pub(super) fn findings(tree: &Tree) -> Vec<Finding> {
     let lines = |path: &str| tree.file(path).map_or("", |file| &file.text).lines();
     let taken: Vec<(usize, &str)> = taken(lines(MANIFEST)).collect();
-    let explained: Vec<(usize, &str)> = lines(DOCUMENT).enumerate().filter_map(|(index, line)| Some((index + 1, row(line)?))).collect();
+    let explained: Vec<(usize, &str)> = explained(lines(DOCUMENT)).collect();
     let names = |list: &[(usize, &str)], name: &str| list.iter().any(|(_, listed)| *listed == name);
 
     let mut findings = Vec::new();
@@ -36,6 +36,12 @@ fn taken<'a>(lines: impl Iterator<Item = &'a str>) -> impl Iterator<Item = (usiz
     })
 }
 
+/// The crates of the document's first table; the one below its `##` heading tells what was left out.
+fn explained<'a>(lines: impl Iterator<Item = &'a str>) -> impl Iterator<Item = (usize, &'a str)> {
+    let table = lines.enumerate().take_while(|(_, line)| !line.starts_with("## "));
+    table.filter_map(|(index, line)| Some((index + 1, row(line)?)))
+}
+
 /// The crate that a row of the table is about: its first cell, in backticks.
 fn row(line: &str) -> Option<&str> {
     line.strip_prefix("| `")?.split_once("` |").map(|(name, _)| name)
@@ -54,7 +60,14 @@ mod tests {
 
     #[test]
     fn the_document_and_the_manifest_agree() {
-        check(findings, &tree(&[MANIFEST, ("docs/dependencies.md", "| crate | why |\n|---|---|\n| `serde` | x |\n| `libc` | x |\n")]), &[]);
+        check(
+            findings,
+            &tree(&[
+                MANIFEST,
+                ("docs/dependencies.md", "| crate | why |\n|---|---|\n| `serde` | x |\n| `libc` | x |\n## Not\n| `nix` | x |\n"),
+            ]),
+            &[],
+        );
         check(
             findings,
             &tree(&[MANIFEST, ("docs/dependencies.md", "| `serde` | x |\n| `rand` | x |\n")]),

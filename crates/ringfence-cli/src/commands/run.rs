@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use ringfence_api::{Status, Stdio};
 use ringfence_engine::{Asked, run as run_engine};
-use ringfence_local::{Farewell, Local};
+use ringfence_local::Local;
 use ringfence_policy::Mode;
 
 use super::words::meant;
@@ -18,6 +18,7 @@ const KEPT: usize = 16 * 1024 * 1024;
 const INTERRUPT: i32 = 2;
 
 pub(crate) fn run(arguments: Run) -> Result<ExitCode, CliError> {
+    let local = Local::for_one_command();
     let meant = meant(&arguments.policy, arguments.timeout.as_deref())?;
     let grants = &meant.resolved.grants;
     if grants.mode == Mode::FullAccess || !grants.enabled {
@@ -34,7 +35,7 @@ pub(crate) fn run(arguments: Run) -> Result<ExitCode, CliError> {
         files: meant.files,
         stdio: if arguments.json { Stdio::Capture { limit: KEPT } } else { Stdio::Inherit },
     };
-    let outcome = run_engine(&Local { farewell: Farewell::Leave }, &asked, &meant.resolved)?;
+    let outcome = run_engine(&local, &asked, &meant.resolved)?;
     if arguments.json {
         println!("{}", crate::json::outcome(&outcome));
     }

@@ -51,7 +51,7 @@ fn commits_branches_merges_and_rebases() {
     each_user(|user| {
         let project = committed(user);
         project.sh("echo a > a && git add a && git commit -qm a && git checkout -qb side && echo b > b && git add b && git commit -qm b && git checkout -q main && git merge -q --no-edit side && git branch -d side && git tag v1 && git gc -q").ok();
-        project.sh("git checkout -qb r HEAD~1 && echo c > c && git add c && git commit -qm c && git rebase -q main && git checkout -q main && git merge -q r && git branch -m r old && git reset -q --hard HEAD~1 && git cherry-pick old >/dev/null").ok();
+        project.sh("git checkout -qb r HEAD~1 && echo c > c && git add c && git commit -qm c && git rebase -q main && git checkout -q main && git merge -q r && git branch -q old && git reset -q --hard HEAD~1 && git cherry-pick old >/dev/null").ok();
         clean(&project, &["a", "b", "c"]);
     });
 }
@@ -71,7 +71,8 @@ fn a_worktree_made_inside_can_be_committed_in() {
         let project = committed(user);
         project.sh("git worktree add -q wt -b other && cd wt && echo x > x && git add x && git commit -qm x && git status --short").ok();
         assert_eq!(project.sh_bare("git log -1 --format=%s other").ok(), "x");
-        project.sh("git worktree remove wt").ok();
+        project.sh_bare("git worktree remove wt").ok();
+        project.sh("git worktree add -q wt2 && git worktree remove wt2").ok();
         clean(&project, &[]);
     });
 }

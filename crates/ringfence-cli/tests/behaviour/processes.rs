@@ -34,7 +34,7 @@ fn pairs_shared_memory_and_queues_work() {
 import multiprocessing, multiprocessing.shared_memory as shm
 one, two = socket.socketpair(); one.send(b'x'); print(two.recv(1))
 for kind in [socket.SOCK_DGRAM, socket.SOCK_SEQPACKET]: a, b = socket.socketpair(socket.AF_UNIX, kind); a.send(b'y'); print(b.recv(1))
-memory = shm.SharedMemory(create=True, size=10); memory.buf[0] = 7; print(shm.SharedMemory(memory.name).buf[0]); memory.unlink()
+memory = shm.SharedMemory(create=True, size=10); memory.buf[0] = 7; again = shm.SharedMemory(memory.name); print(again.buf[0]); again.close(); memory.unlink(); memory.close()
 with multiprocessing.get_context('fork').Pool(2) as pool: print(pool.map(abs, [-1, -2]))
 lock = multiprocessing.Lock(); lock.acquire(); lock.release(); print('lock')
 print(call('shmget', 0, 4096, 0o1600) >= 0, call('memfd_create', b'x', 0) > 0)
@@ -60,8 +60,8 @@ fn threads_and_pipes_and_signals_work() {
     each_user(|user| {
         let project = project(user);
         project.sh("seq 1 2000 | xargs -P 8 -n 50 echo | wc -w | grep -q 2000").ok();
-        project.sh("sleep 30 & kill %1; wait %1; test $? = 143").ok();
-        project.sh("(trap 'exit 5' USR1; kill -USR1 $(exec sh -c 'echo $PPID'); sleep 1); test $? = 5").ok();
+        project.sh("sleep 30 & kill $!; wait $!; test $? = 143").ok();
+        project.sh("sh -c 'trap \"exit 5\" USR1; kill -USR1 $$; sleep 5'; test $? = 5").ok();
         let code = "
 import threading, signal
 counter = []

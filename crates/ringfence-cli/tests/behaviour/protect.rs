@@ -31,8 +31,10 @@ def ways(T):
         return at(lambda fd: create('/proc/self/fd/%d/%s' % (fd, N)))
     def moved_away_and_back():
         os.rename(D, 'moved')
-        create('moved/' + N)
-        os.rename('moved', D)
+        try:
+            create('moved/' + N)
+        finally:
+            os.rename('moved', D)
     found = [
         ('create', lambda: create(T)),
         ('create exclusively', lambda: create(T, os.O_EXCL)),
@@ -86,8 +88,10 @@ def ways(T):
         os.rename('scratch', T)
     def moved_away_and_back():
         os.rename(D, 'moved')
-        os.rename('moved/' + os.path.basename(T), 'moved/old')
-        os.rename('moved', D)
+        try:
+            os.rename('moved/' + os.path.basename(T), 'moved/old')
+        finally:
+            os.rename('moved', D)
     file = os.path.isfile(T)
     found = [
         ('unlink', lambda: os.unlink(T) if file else os.rmdir(T)),

@@ -34,7 +34,7 @@ fn control_z_stops_it_and_fg_continues() {
         let project = project(user);
         let run = format!("{} run -c 'echo rea\"\"dy; sleep 1; echo fin\"\"ished; exit 4'", project.binary().display());
         let script = format!(
-            "type({run:?} + '\\n'); expect('ready'); time.sleep(0.1); type('\\x1a'); expect('Stopped'); type('jobs | wc -l\\n'); expect('\\n1'); type('fg\\n'); expect('finished'); type('echo status $?\\n'); expect('status 4'); type('exit\\n'); wait(); print('good')"
+            "type({run:?} + '\\n'); expect('ready'); time.sleep(0.1); type('\\x1a'); expect('Stopped'); type('jobs | wc -l\\n'); expect('\\r1'); type('fg\\n'); expect('finished'); type('echo status $?\\n'); expect('status 4'); type('exit\\n'); wait(); print('good')"
         );
         assert_eq!(project.on_terminal(&["/bin/bash", "--norc", "-i"], &script).ok(), "good");
     });

@@ -92,7 +92,7 @@ fn make_runs_jobs_side_by_side() {
             return;
         }
         let project = project(user);
-        project.write("Makefile", "all: a b c d\n%:\n\t@sleep 0.05; echo $@ > $@.out; flock lock echo done >> log\n");
+        project.write("Makefile", ".PHONY: all a b c d\nall: a b c d\na b c d:\n\t@sleep 0.05; echo $@ > $@.out; flock lock echo done >> log\n");
         leaves(&project, "make -s -j2 && sort -u log", &["a.out", "b.out", "c.out", "d.out", "lock", "log"]);
     });
 }

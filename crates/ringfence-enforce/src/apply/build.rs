@@ -25,11 +25,12 @@ use crate::plan::{Access, Cover, Kind, Plan, Step};
 ///
 /// Read-only things come first and are restricted all at once, which seals the root as
 /// well; writable things and devices are put on top of that.
-pub(super) fn build(plan: &Plan) -> Result<(), Fault> {
+pub(super) fn build(plan: &Plan, mut ground: Ground) -> Result<(), Fault> {
     let place = place()?;
-    let steps: Vec<(&Step, Source)> = plan.steps.iter().map(|step| Ok((step, source(step, place)?))).collect::<Result<_, Fault>>()?;
+    let steps: Vec<(&Step, Source)> = plan.steps.iter().map(|step| Ok((step, source(step, place, &mut ground)?))).collect::<Result<_, Fault>>()?;
     let terminal = terminal();
-    let base = base(place)?;
+    let base = ground.root;
+    move_mount(&base, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).during(|| format!("mount the new root at {place}"))?;
     rustix::process::fchdir(&base).during(|| "enter the new root".into())?;
     let mut root = Root { base, made: BTreeSet::from([AbsPath::root()]), bound: BTreeSet::new(), writable: BTreeSet::new(), mask: None };
     for (step, source) in &steps {
@@ -42,6 +43,33 @@ pub(super) fn build(plan: &Plan) -> Result<(), Fault> {
     mount::pivot_here().during(|| "pivot_root".into())?;
     mount::detach_here().during(|| "detach the host's root".into())?;
     rustix::process::chdir("/").during(|| "enter the new root".into())
+}
+
+/// File systems that every sandbox needs, made before it is known what else.
+pub(super) struct Ground {
+    root: OwnedFd,
+    processes: Option<OwnedFd>,
+    terminals: Option<OwnedFd>,
+    scratch: Vec<OwnedFd>,
+}
+
+impl Ground {
+    pub(super) fn lay() -> Result<Self, Fault> {
+        let quiet = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+        let loud = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+        let terminals = [("ptmxmode", "0666"), ("mode", "0620")];
+        Ok(Self {
+            root: make("tmpfs", &[("mode", "0755"), ("size", "64m")], &[], MountAttrFlags::empty()).during(|| "mount the new root".into())?,
+            processes: Some(make("proc", &[], &[], quiet | MountAttrFlags::MOUNT_ATTR_NOEXEC).during(|| "mount /proc".into())?),
+            terminals: Some(make("devpts", &terminals, &["newinstance"], loud).during(|| "mount /dev/pts".into())?),
+            scratch: vec![scratch()?, scratch()?],
+        })
+    }
+}
+
+fn scratch() -> Result<OwnedFd, Fault> {
+    let quiet = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    make("tmpfs", &[("mode", "1777")], &[], quiet).during(|| "mount a place for scratch".into())
 }
 
 /// What a step puts somewhere.
@@ -60,8 +88,7 @@ impl From<Option<OwnedFd>> for Source {
     }
 }
 
-fn source(step: &Step, place: &str) -> Result<Source, Fault> {
-    let quiet = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+fn source(step: &Step, place: &str, ground: &mut Ground) -> Result<Source, Fault> {
     match step {
         // What lies under the new root's place is out of sight once that is mounted.
         Step::Bind { path, access: Access::ReadOnly } if !path.as_path().starts_with(place) => Ok(Source::There),
@@ -73,12 +100,12 @@ fn source(step: &Step, place: &str) -> Result<Source, Fault> {
         Step::Private { path, store, beneath: Some(beneath) } => {
             overlay(store, beneath).map(Source::Mount).during(|| format!("mount an overlay at {path}"))
         }
-        Step::Processes => make("proc", &[], &[], quiet | MountAttrFlags::MOUNT_ATTR_NOEXEC).map(Source::Mount).during(|| "mount /proc".into()),
-        Step::Scratch { path } => make("tmpfs", &[("mode", "1777")], &[], quiet).map(Source::Mount).during(|| format!("mount {path}")),
-        Step::Devices => {
-            let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-            make("devpts", &[("ptmxmode", "0666"), ("mode", "0620")], &["newinstance"], flags).map(Source::Mount).during(|| "mount /dev/pts".into())
-        }
+        Step::Processes => Ok(ground.processes.take().into()),
+        Step::Devices => Ok(ground.terminals.take().into()),
+        Step::Scratch { .. } => match ground.scratch.pop() {
+            Some(mount) => Ok(Source::Mount(mount)),
+            None => scratch().map(Source::Mount),
+        },
         _ => Ok(Source::Nothing),
     }
 }
@@ -147,12 +174,6 @@ fn place() -> Result<&'static str, Fault> {
         .into_iter()
         .find(|place| Path::new(place).is_dir())
         .ok_or_else(|| Fault { what: "find a place for the new root".into(), errno: libc::ENOENT })
-}
-
-fn base(place: &str) -> Result<OwnedFd, Fault> {
-    let root = make("tmpfs", &[("mode", "0755"), ("size", "64m")], &[], MountAttrFlags::empty()).during(|| "mount the new root".into())?;
-    move_mount(&root, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).during(|| format!("mount the new root at {place}"))?;
-    Ok(root)
 }
 
 struct Root {

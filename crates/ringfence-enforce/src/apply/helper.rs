@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{IoSlice, Read};
+use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -14,8 +14,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair};
 
-use super::{CONTROL_FD, During, Fault, HELPER, LAUNCH_FD, Launch, Report, init, usher};
-use crate::plan::{Network, Step};
+use super::{CONTROL_FD, During, Fault, HELPER, Report, init, usher};
+use crate::plan::Network;
 
 /// To be called on the first line of `main`: if this process was started as the helper, it
 /// does the helper's work and does not return.
@@ -27,28 +27,19 @@ pub fn enter_if_helper() {
 }
 
 fn main() -> i32 {
-    let (Ok(launch), Ok(control)) = (process::inherited(LAUNCH_FD), process::inherited(CONTROL_FD)) else {
-        return 125;
-    };
+    let Ok(control) = process::inherited(CONTROL_FD) else { return 125 };
+    let network = if std::env::args_os().nth(1).as_deref() == Some(OsStr::new(HOST_NETWORK)) { Network::Host } else { Network::Own };
     let mask = signal::block(&Set::of(&[])).expect("asking for the mask changes nothing");
-    let read = || -> Result<Launch, Fault> {
-        let mut bytes = Vec::new();
-        fs::File::from(launch).read_to_end(&mut bytes).during(|| "read the plan".into())?;
-        postcard::from_bytes(&bytes).map_err(|_| Fault { what: "read the plan".into(), errno: libc::EBADMSG })
-    };
-    match read() {
-        Ok(launch) => become_warden(&launch, control, &mask),
-        Err(fault) => {
-            tell(&control, &Report::Failed(fault.what, fault.errno));
-            125
-        }
-    }
+    become_warden(network, control, &mask)
 }
 
+/// The argument that keeps the helper in the host's network.
+pub(super) const HOST_NETWORK: &str = "--host-network";
+
 /// What the helper does, in whichever way it was started; answers its exit status.
-pub(super) fn become_warden(launch: &Launch, control: OwnedFd, mask: &Set) -> i32 {
+pub(super) fn become_warden(network: Network, control: OwnedFd, mask: &Set) -> i32 {
     let Ok(control) = process::keep_only(control) else { return 125 };
-    match run(launch, &control, mask) {
+    match run(network, &control, mask) {
         Ok(()) => 0,
         Err(fault) => {
             tell(&control, &Report::Failed(fault.what, fault.errno));
@@ -86,24 +77,26 @@ pub(super) fn is_gone(socket: impl AsFd) -> bool {
 const NOT_FOR_US: &[i32] =
     &[libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU, libc::SIGPIPE, libc::SIGUSR1, libc::SIGUSR2, libc::SIGALRM];
 
-fn run(launch: &Launch, control: &OwnedFd, mask: &Set) -> Result<(), Fault> {
+fn run(network: Network, control: &OwnedFd, mask: &Set) -> Result<(), Fault> {
     privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
     if is_gone(control) {
         process::exit_now(125);
     }
     signal::block(&Set::of(NOT_FOR_US)).during(|| "pthread_sigmask".into())?;
-    namespaces(launch)?;
+    namespaces(network)?;
     let host_proc = rustix::fs::open("/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).during(|| "open /proc".into())?;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .during(|| "socketpair".into())?;
     match process::fork().during(|| "fork".into())? {
         Fork::Child => {
             drop((ours, host_proc));
-            init::main(launch, control, &theirs, mask)
+            init::main(control, &theirs, mask)
         }
         Fork::Parent(pid) => {
             drop(theirs);
-            usher::serve(launch, &ours, host_proc, control);
+            // Those who wait at pipes for the usher are reaped by the kernel.
+            let _ = signal::set_disposition(libc::SIGCHLD, signal::Disposition::Ignore);
+            usher::serve(&ours, host_proc, control);
             while let Ok(Some((_, change, _))) = process::wait(pid, process::Wait::Block) {
                 if matches!(change, process::Change::Exited(_) | process::Change::Killed(_)) {
                     break;
@@ -114,17 +107,16 @@ fn run(launch: &Launch, control: &OwnedFd, mask: &Set) -> Result<(), Fault> {
     }
 }
 
-fn namespaces(launch: &Launch) -> Result<(), Fault> {
+fn namespaces(network: Network) -> Result<(), Fault> {
     let mut flags = namespace::USER | namespace::MOUNT | namespace::PID | namespace::IPC | namespace::UTS | namespace::CGROUP;
-    let own_network = launch.plan.steps.contains(&Step::Namespaces { network: Network::Own });
-    if own_network {
+    if network == Network::Own {
         flags |= namespace::NETWORK;
     }
-    let identity = launch.plan.identity().ok_or_else(|| Fault { what: "find an identity in the plan".into(), errno: libc::EINVAL })?;
+    let (uid, gid) = process::ids();
     namespace::unshare(flags).during(|| "unshare(CLONE_NEWUSER|…)".into())?;
-    map_ids(identity.uid, identity.gid)?;
+    map_ids(uid, gid)?;
     namespace::set_host_name(c"ringfence").during(|| "sethostname".into())?;
-    if own_network {
+    if network == Network::Own {
         net::loopback_up().during(|| "set the loopback up".into())?;
     }
     Ok(())

@@ -12,7 +12,7 @@ use ringfence_sys::signal::{self, Set};
 use ringfence_sys::{landlock, namespace, privilege, seccomp};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recvmsg, sendmsg};
 
 use super::helper::{is_gone, map_ids, tell};
 use super::{During, Fault, Launch, Order, Report, build};
@@ -20,22 +20,26 @@ use crate::plan::Step;
 use crate::seccomp::{GroupSignals, Guarded, Shape, filter};
 
 /// Does not return: the process ends with the command.
-pub(super) fn main(launch: &Launch, control: &OwnedFd, warden: &OwnedFd, mask: &Set) -> ! {
-    if let Err(fault) = run(launch, control, warden, mask) {
+pub(super) fn main(control: &OwnedFd, warden: &OwnedFd, mask: &Set) -> ! {
+    if let Err(fault) = run(control, warden, mask) {
         tell(control, &Report::Failed(fault.what, fault.errno));
     }
     process::exit_now(0)
 }
 
-fn run(launch: &Launch, control: &OwnedFd, warden: &OwnedFd, mask: &Set) -> Result<(), Fault> {
+fn run(control: &OwnedFd, warden: &OwnedFd, mask: &Set) -> Result<(), Fault> {
+    privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
     // Here and not in the warden: /proc can only be mounted from among the processes it shows.
-    build::build(&launch.plan)?;
+    let ground = build::Ground::lay()?;
+    let Some((launch, plan)) = told(control)? else { return Ok(()) };
+    let launch = &launch;
+    build::build(&launch.plan, ground)?;
     let mut inside = None;
     for step in &launch.plan.steps {
         match step {
             Step::Lock => inside = Some(lock(launch, warden)?),
             Step::Landlock { abi, writable } => restrict(*abi, writable)?,
-            Step::Seccomp => refuse_calls(launch, warden, inside.as_ref())?,
+            Step::Seccomp => refuse_calls(launch, warden, inside.as_ref(), &plan)?,
             _ => {}
         }
     }
@@ -47,6 +51,29 @@ fn run(launch: &Launch, control: &OwnedFd, warden: &OwnedFd, mask: &Set) -> Resu
         Some(command) => attend(command, control, &ended),
         None => Ok(()),
     }
+}
+
+/// Waits to be told what to do, and takes over the standard streams; `None` if the caller
+/// has changed its mind. Answers the plan as it came, too, for the usher.
+fn told(control: &OwnedFd) -> Result<Option<(Launch, OwnedFd)>, Fault> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let received = recvmsg(control, &mut [io::IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC).during(|| "receive the plan".into())?;
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    let descriptors: Option<[OwnedFd; 4]> = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => descriptors.collect::<Vec<_>>().try_into().ok(),
+        _ => None,
+    });
+    let [plan, stdin, stdout, stderr] = descriptors.ok_or_else(|| Fault { what: "receive the plan".into(), errno: libc::EBADMSG })?;
+    rustix::stdio::dup2_stdin(stdin)
+        .and_then(|()| rustix::stdio::dup2_stdout(stdout))
+        .and_then(|()| rustix::stdio::dup2_stderr(stderr))
+        .during(|| "take over the standard streams".into())?;
+    let launch = Launch::read(&plan).ok_or_else(|| Fault { what: "read the plan".into(), errno: libc::EBADMSG })?;
+    Ok(Some((launch, plan)))
 }
 
 /// A user namespace below the warden's: the mounts copied into it are locked together, and
@@ -103,18 +130,18 @@ fn restrict(abi: u32, writable: &[ringfence_policy::AbsPath]) -> Result<(), Faul
 
 /// Installs the filter here, so that it holds for everything started later, and hands the
 /// usher its end.
-fn refuse_calls(launch: &Launch, warden: &OwnedFd, inside: Option<&Inside>) -> Result<(), Fault> {
+fn refuse_calls(launch: &Launch, warden: &OwnedFd, inside: Option<&Inside>, plan: &OwnedFd) -> Result<(), Fault> {
     let steps = &launch.plan.steps;
     let guard = if steps.iter().any(|step| matches!(step, Step::Guards(_))) { Guarded::Yes } else { Guarded::No };
     let scoped = steps.iter().any(|step| matches!(step, Step::Landlock { abi, .. } if *abi >= 6));
     let group_signals = if scoped { GroupSignals::Scoped } else { GroupSignals::Refused };
     let listener = seccomp::install(&filter(Shape { guard, group_signals })).during(|| "seccomp(SECCOMP_SET_MODE_FILTER)".into())?;
     let inside = inside.ok_or_else(|| Fault { what: "find the lock in the plan".into(), errno: libc::EINVAL })?;
-    hand_over(warden, [listener.as_fd(), inside.user.as_fd(), inside.mount.as_fd()]).during(|| "hand the listener over".into())
+    hand_over(warden, [listener.as_fd(), inside.user.as_fd(), inside.mount.as_fd(), plan.as_fd()]).during(|| "hand the listener over".into())
 }
 
-fn hand_over(warden: &OwnedFd, descriptors: [BorrowedFd<'_>; 3]) -> rustix::io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+fn hand_over(warden: &OwnedFd, descriptors: [BorrowedFd<'_>; 4]) -> rustix::io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
     sendmsg(warden, &[io::IoSlice::new(b"l")], &mut ancillary, SendFlags::NOSIGNAL).map(drop)

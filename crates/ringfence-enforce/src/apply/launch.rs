@@ -1,7 +1,7 @@
 //! The caller's side: starting the helper and hearing from it.
 
 use std::ffi::CString;
-use std::io::{self, IoSliceMut, Write};
+use std::io::{self, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -10,9 +10,14 @@ use ringfence_policy::AbsPath;
 use ringfence_sys::process::{self, Fork, Wait};
 use ringfence_sys::signal::Set;
 use rustix::fs::MemfdFlags;
-use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketFlags, SocketType, recvmsg, socketpair};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    recvmsg, sendmsg, socketpair,
+};
 
-use super::{CONTROL_FD, HELPER, LAUNCH_FD, Launch, Order, Planted, Report};
+use super::helper::HOST_NETWORK;
+use super::{CONTROL_FD, HELPER, Launch, Order, Planted, Report};
+use crate::plan::Network;
 
 /// Why a command could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -96,18 +101,45 @@ pub struct Running {
     pid: Option<i32>,
 }
 
-/// Starts the helper with `launch`; standard streams are those given.
+/// A helper that was started before it is known what for.
 ///
-/// `mask` is the signal mask the command starts with. A caller of one thread is copied,
-/// which is the fastest; one of several cannot be, and our binary is started anew.
-pub fn launch(launch: &Launch, streams: [BorrowedFd<'_>; 3], mask: &Set) -> Result<Running, LaunchError> {
-    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(helper("socketpair"))?;
-    // Numbers that a later copy could overwrite are moved out of the way.
-    let high = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 10).map_err(helper("fcntl"));
-    let theirs = high(theirs.as_fd())?;
-    let streams = [high(streams[0])?, high(streams[1])?, high(streams[2])?];
-    let pid = if has_one_thread() { copy_self(launch, theirs, &streams, mask)? } else { start_anew(launch, &theirs, &streams, mask)? };
-    Ok(Running { control: ours, pid: Some(pid) })
+/// It makes the namespaces and waits in them, while its caller still reads the policy.
+#[derive(Debug)]
+pub struct Ahead {
+    running: Running,
+    network: Network,
+}
+
+impl Ahead {
+    /// Starts the helper. `mask` is the signal mask the command will start with.
+    ///
+    /// A caller of one thread is copied, which is the fastest; one of several cannot be,
+    /// and our binary is started anew.
+    pub fn start(network: Network, mask: &Set) -> Result<Self, LaunchError> {
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(helper("socketpair"))?;
+        let pid = if has_one_thread() { copy_self(network, theirs, mask)? } else { start_anew(network, &theirs, mask)? };
+        Ok(Self { running: Running { control: ours, pid: Some(pid) }, network })
+    }
+
+    /// Which network the helper is in.
+    pub fn network(&self) -> Network {
+        self.network
+    }
+
+    /// Tells the helper what to do; standard streams are those given.
+    pub fn launch(self, launch: &Launch, streams: [BorrowedFd<'_>; 3]) -> Result<Running, LaunchError> {
+        let failed = |source: io::Error| LaunchError::Helper { what: "write the plan", source };
+        let bytes = postcard::to_stdvec(launch).map_err(|_| failed(io::ErrorKind::InvalidData.into()))?;
+        let mut plan = std::fs::File::from(rustix::fs::memfd_create("ringfence-plan", MemfdFlags::CLOEXEC).map_err(helper("memfd_create"))?);
+        plan.write_all(&bytes).map_err(failed)?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let descriptors = [plan.as_fd(), streams[0], streams[1], streams[2]];
+        ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+        // A helper that failed meanwhile has said so, and will be heard next.
+        let _ = sendmsg(&self.running.control, &[IoSlice::new(b"l")], &mut ancillary, SendFlags::NOSIGNAL);
+        Ok(self.running)
+    }
 }
 
 fn helper(what: &'static str) -> impl Fn(rustix::io::Errno) -> LaunchError {
@@ -119,35 +151,22 @@ fn has_one_thread() -> bool {
     std::fs::metadata("/proc/self/task").is_ok_and(|tasks| std::os::unix::fs::MetadataExt::nlink(&tasks) == 3)
 }
 
-fn copy_self(launch: &Launch, control: OwnedFd, streams: &[OwnedFd; 3], mask: &Set) -> Result<i32, LaunchError> {
+fn copy_self(network: Network, control: OwnedFd, mask: &Set) -> Result<i32, LaunchError> {
     match process::fork().map_err(|source| LaunchError::Helper { what: "fork", source })? {
         Fork::Parent(pid) => Ok(pid),
-        Fork::Child => {
-            let placed = rustix::stdio::dup2_stdin(&streams[0])
-                .and_then(|()| rustix::stdio::dup2_stdout(&streams[1]))
-                .and_then(|()| rustix::stdio::dup2_stderr(&streams[2]));
-            let status = if placed.is_ok() { super::helper::become_warden(launch, control, mask) } else { 125 };
-            process::exit_now(status)
-        }
+        Fork::Child => process::exit_now(super::helper::become_warden(network, control, mask)),
     }
 }
 
-fn start_anew(launch: &Launch, control: &OwnedFd, streams: &[OwnedFd; 3], mask: &Set) -> Result<i32, LaunchError> {
-    let failed = |what: &'static str| move |source: io::Error| LaunchError::Helper { what, source };
-    let plan = rustix::fs::memfd_create("ringfence-plan", MemfdFlags::CLOEXEC).map_err(helper("memfd_create"))?;
-    let bytes = postcard::to_stdvec(launch).map_err(|_| failed("write the plan")(io::ErrorKind::InvalidData.into()))?;
-    let mut file = std::fs::File::from(plan);
-    file.write_all(&bytes).and_then(|()| io::Seek::rewind(&mut file)).map_err(failed("write the plan"))?;
-    let plan = rustix::io::fcntl_dupfd_cloexec(&file, 10).map_err(helper("fcntl"))?;
-    let descriptors = [
-        (streams[0].as_fd(), 0),
-        (streams[1].as_fd(), 1),
-        (streams[2].as_fd(), 2),
-        (plan.as_fd(), LAUNCH_FD),
-        (control.as_fd(), CONTROL_FD),
-    ];
-    let name = CString::new(HELPER).expect("a literal without NUL");
-    process::spawn(c"/proc/self/exe", &[name], &[], &descriptors, mask).map_err(failed("spawn /proc/self/exe"))
+fn start_anew(network: Network, control: &OwnedFd, mask: &Set) -> Result<i32, LaunchError> {
+    // Out of the way of the number it is to have.
+    let control = rustix::io::fcntl_dupfd_cloexec(control, 10).map_err(helper("fcntl"))?;
+    let mut arguments = vec![CString::new(HELPER).expect("a literal without NUL")];
+    if network == Network::Host {
+        arguments.push(CString::new(HOST_NETWORK).expect("a literal without NUL"));
+    }
+    process::spawn(c"/proc/self/exe", &arguments, &[], &[(control.as_fd(), CONTROL_FD)], mask)
+        .map_err(|source| LaunchError::Helper { what: "spawn /proc/self/exe", source })
 }
 
 impl Running {

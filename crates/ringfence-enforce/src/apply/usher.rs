@@ -48,11 +48,11 @@ impl<T: Into<rustix::io::Errno>> From<T> for Reply {
 }
 
 /// Serves until the sandbox has ended.
-pub(super) fn serve(launch: &Launch, socket: &OwnedFd, host_proc: OwnedFd, control: &OwnedFd) {
-    let Some([listener, user, mount]) = handed_over(socket) else { return };
+pub(super) fn serve(socket: &OwnedFd, host_proc: OwnedFd, control: &OwnedFd) {
+    let Some([listener, user, mount, plan]) = handed_over(socket) else { return };
     let in_place = seccomp::wake_in_place(listener.as_fd()).is_ok();
     let mut usher = Usher {
-        launch,
+        plan,
         judge: None,
         masks: caller::Masks::default(),
         host_proc,
@@ -77,9 +77,9 @@ pub(super) fn serve(launch: &Launch, socket: &OwnedFd, host_proc: OwnedFd, contr
     }
 }
 
-/// The listener and the sandbox's user and mount namespaces.
-fn handed_over(socket: &OwnedFd) -> Option<[OwnedFd; 3]> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+/// The listener, the sandbox's user and mount namespaces, and the plan.
+fn handed_over(socket: &OwnedFd) -> Option<[OwnedFd; 4]> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
     recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC).ok()?;
@@ -90,7 +90,7 @@ fn handed_over(socket: &OwnedFd) -> Option<[OwnedFd; 3]> {
 }
 
 struct Usher<'a> {
-    launch: &'a Launch,
+    plan: OwnedFd,
     /// Made at the first call, since many commands make none.
     judge: Option<Judge>,
     masks: caller::Masks,
@@ -147,7 +147,7 @@ impl Usher<'_> {
         privilege::set_capabilities(0, 1 << privilege::CAP_SYS_PTRACE)?;
         privilege::no_new_privileges()?;
         privilege::not_dumpable()?;
-        self.judge = Judge::new(self.launch);
+        self.judge = Launch::read(&self.plan).and_then(|launch| Judge::new(&launch));
         if self.judge.is_some() { Ok(()) } else { Err(std::io::ErrorKind::InvalidData.into()) }
     }
 

@@ -4,7 +4,7 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 
-use ringfence_enforce::{Plan, Step};
+use ringfence_enforce::Plan;
 use ringfence_engine::plan;
 use ringfence_local::Local;
 use ringfence_policy::{AbsPath, Access, Because, Decision, Effect, Grants, Verdict};
@@ -12,6 +12,7 @@ use ringfence_policy::{AbsPath, Access, Because, Decision, Effect, Grants, Verdi
 use super::{Answer, Fate, Wish};
 use crate::commands::words::{Meant, below_home};
 use crate::error::CliError;
+use crate::steps::{Writable, provided};
 
 pub(super) fn explain(wish: Wish, target: &OsStr, meant: &Meant) -> Result<Vec<Answer>, CliError> {
     let grants = &meant.resolved.grants;
@@ -96,87 +97,10 @@ fn kept(decision: &Decision) -> Option<String> {
 
 /// What every sandbox has without any rule: its own files and directories.
 fn made(plan: &Plan, path: &AbsPath, access: Access) -> Option<Answer> {
-    let (what, writable) = plan.steps.iter().find_map(|step| provision(step, path)).or_else(|| {
-        let leads_on = plan.steps.iter().filter_map(place).any(|below| below != path && below.is_within(path));
-        leads_on.then_some(("a directory of the sandbox's own, in which only what is opened shows", Writable::No))
-    })?;
-    let (verdict, fate) = match (access, writable) {
+    let found = provided(plan, path)?;
+    let (verdict, fate) = match (access, found.writable) {
         (Access::Write, Writable::No) => ("read-only", Fate::Refused),
         _ => ("allowed", Fate::Allowed),
     };
-    Some(Answer::new(path.to_string(), verdict, fate).line("rule", what).line("from", "built in"))
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Writable {
-    Yes,
-    No,
-}
-
-/// What `step` puts at `path`.
-fn provision(step: &Step, path: &AbsPath) -> Option<(&'static str, Writable)> {
-    let is_below = |root: &str| AbsPath::new(root).is_some_and(|root| path.is_within(&root));
-    match step {
-        Step::Scratch { path: root } if path.is_within(root) => Some(("private to the sandbox, gone when it ends", Writable::Yes)),
-        Step::Processes if is_below("/proc") => Some(("the sandbox's own processes", Writable::Yes)),
-        Step::Devices if is_below("/dev") && is_device(path) => Some(("a device that programs need", Writable::Yes)),
-        Step::File { path: at, .. } if at == path => Some(("a file that ringfence writes for the sandbox", Writable::No)),
-        Step::Directory { path: at } if at == path => Some(("a directory of the sandbox's own, in which only what is opened shows", Writable::No)),
-        Step::Symlink { path: at, .. } if at == path => Some(("a link that leads to something opened", Writable::No)),
-        _ => None,
-    }
-}
-
-fn is_device(path: &AbsPath) -> bool {
-    const DEVICES: [&str; 12] = ["null", "zero", "full", "random", "urandom", "tty", "pts", "ptmx", "fd", "stdin", "stdout", "stderr"];
-    let below = path.as_path().strip_prefix("/dev").ok().and_then(|below| below.iter().next());
-    below.is_none_or(|name| DEVICES.iter().any(|device| name == *device))
-}
-
-fn place(step: &Step) -> Option<&AbsPath> {
-    match step {
-        Step::Symlink { path, .. }
-        | Step::File { path, .. }
-        | Step::Directory { path }
-        | Step::Bind { path, .. }
-        | Step::Private { path, .. }
-        | Step::Scratch { path }
-        | Step::Denied { path, .. }
-        | Step::Passage { path } => Some(path),
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(path: &str, access: Access, expect: Option<&str>) {
-        let at = |text: &str| AbsPath::new(text).unwrap();
-        let steps = vec![
-            Step::Processes,
-            Step::Devices,
-            Step::Scratch { path: at("/tmp") },
-            Step::File { path: at("/etc/passwd"), content: String::new() },
-            Step::Directory { path: at("/home/me") },
-        ];
-        let plan = Plan { steps, gaps: Vec::new() };
-        assert_eq!(made(&plan, &at(path), access).map(|answer| answer.verdict), expect, "{path}");
-    }
-
-    #[test]
-    fn what_the_sandbox_makes_is_there_without_a_rule() {
-        check("/tmp/x", Access::Write, Some("allowed"));
-        check("/etc/passwd", Access::Read, Some("allowed"));
-        check("/etc/passwd", Access::Write, Some("read-only"));
-        check("/etc/passwd2", Access::Read, None);
-        check("/home", Access::Read, Some("allowed"));
-        check("/home/me/x", Access::Write, None);
-        check("/home/other", Access::Read, None);
-        check("/dev/null", Access::Write, Some("allowed"));
-        check("/dev/sda", Access::Read, None);
-        check("/dev/pts/0", Access::Write, Some("allowed"));
-        check("/proc/self/status", Access::Read, Some("allowed"));
-    }
+    Some(Answer::new(path.to_string(), verdict, fate).line("rule", found.what).line("from", "built in"))
 }

@@ -4,15 +4,15 @@ use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use ringfence_api::Operation;
-use ringfence_sys::net;
-use ringfence_sys::seccomp;
+use ringfence_sys::process::{self, Fork};
+use ringfence_sys::{net, seccomp};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::Reply;
 use super::caller::{Caller, Masks};
 use super::judge::Judge;
-use super::place::{self, Last, Lead, Place};
+use super::place::{self, End, Last, Lead, Place};
 use crate::seccomp::calls::Call;
 
 const HERE: i32 = libc::AT_FDCWD;
@@ -49,9 +49,16 @@ struct Acts<'a, 'b> {
 
 impl Acts<'_, '_> {
     fn open(&mut self, directory: i32, path: usize, flags: i32, mode: u32) -> Result<Reply, Errno> {
+        if flags & libc::O_PATH != 0 {
+            // Makes nothing, whatever else it says, and says so in a register.
+            return Ok(Reply::Through);
+        }
         let path = self.caller.text(path)?;
         let start = place::start(self.caller, directory, &path)?;
         self.caller.still_waits()?;
+        if path.to_bytes().ends_with(b"/") {
+            return Err(Errno::ISDIR);
+        }
         self.masks.put_on(self.caller);
         let wish = Wish::new(flags, mode);
         // No link on the way and a name that matters to nobody: one call, as the caller
@@ -71,7 +78,7 @@ impl Acts<'_, '_> {
                 wish.reply(opened)
             }
             Lead::Place(place) => {
-                let exists = rustix::fs::statat(&place.directory, place.name.as_os_str(), AtFlags::SYMLINK_NOFOLLOW).is_ok();
+                let exists = place.kind().is_some();
                 // What exists is opened, not made: its covers decide about it. Should it
                 // vanish meanwhile, the call fails rather than making it anew unjudged.
                 if !exists {
@@ -105,19 +112,21 @@ impl Acts<'_, '_> {
         }
     }
 
-    /// Opens in a thread of its own, which may wait as long as the caller would have.
+    /// Opens in a process of its own, which may wait as long as the caller would have. (Not
+    /// in a thread: the warden's children are in another process namespace than it is.)
     fn open_later(&self, wish: &Wish, start: &OwnedFd, path: &CStr) -> Result<Reply, Errno> {
-        let (start, listener) = (rustix::io::fcntl_dupfd_cloexec(start, 3)?, rustix::io::fcntl_dupfd_cloexec(self.caller.listener, 3)?);
-        let (wish, path, id) = (wish.without_making(), path.to_owned(), self.caller.notification.id);
-        let opening = move || {
-            let opened = rustix::fs::openat2(&start, path.as_c_str(), wish.flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
-            let _ = match opened {
-                Ok(opened) => seccomp::answer_with(listener.as_fd(), id, opened.as_fd(), wish.target_flags()),
-                Err(error) => seccomp::answer(listener.as_fd(), id, Err(error.raw_os_error())),
-            };
-        };
-        std::thread::Builder::new().stack_size(64 * 1024).spawn(opening).map_err(|_| Errno::AGAIN)?;
-        Ok(Reply::Later)
+        let (wish, id, listener) = (wish.without_making(), self.caller.notification.id, self.caller.listener);
+        match process::fork().map_err(|_| Errno::AGAIN)? {
+            Fork::Parent(_) => Ok(Reply::Later),
+            Fork::Child => {
+                let opened = rustix::fs::openat2(start, path, wish.flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
+                let _ = match opened {
+                    Ok(opened) => seccomp::answer_with(listener, id, opened.as_fd(), wish.target_flags()),
+                    Err(error) => seccomp::answer(listener, id, Err(error.raw_os_error())),
+                };
+                process::exit_now(0)
+            }
+        }
     }
 
     /// The place a name will be made at, judged.
@@ -127,6 +136,16 @@ impl Acts<'_, '_> {
         self.caller.still_waits()?;
         self.judge.make(self.caller, &place, operation)?;
         Ok(place)
+    }
+
+    /// The same for what is not a directory, and so cannot be written with a slash.
+    fn file_place(&mut self, directory: i32, path: usize) -> Result<Place, Errno> {
+        let place = self.place(directory, path, Operation::Create)?;
+        match (place.end, place.kind()) {
+            (End::Slash, None) => Err(Errno::NOENT),
+            (End::Slash, Some(_)) => Err(Errno::EXIST),
+            (End::Plain, _) => Ok(place),
+        }
     }
 
     fn mkdir(&mut self, directory: i32, path: usize, mode: u32) -> Result<Reply, Errno> {
@@ -142,14 +161,14 @@ impl Acts<'_, '_> {
             libc::S_IFSOCK => FileType::Socket,
             _ => return Err(Errno::PERM),
         };
-        let place = self.place(directory, path, Operation::Create)?;
+        let place = self.file_place(directory, path)?;
         self.masks.put_on(self.caller);
         done(rustix::fs::mknodat(&place.directory, place.name.as_os_str(), kind, Mode::from_raw_mode(mode & 0o7777), 0))
     }
 
     fn symlink(&mut self, target: usize, directory: i32, path: usize) -> Result<Reply, Errno> {
         let target = self.caller.text(target)?;
-        let place = self.place(directory, path, Operation::Create)?;
+        let place = self.file_place(directory, path)?;
         done(rustix::fs::symlinkat(target, &place.directory, place.name.as_os_str()))
     }
 
@@ -169,7 +188,7 @@ impl Acts<'_, '_> {
                 }
             }
         };
-        let place = self.place(new.0, new.1, Operation::Create)?;
+        let place = self.file_place(new.0, new.1)?;
         let name = format!("self/fd/{}", source.as_raw_fd());
         done(rustix::fs::linkat(self.caller.host_proc, name, &place.directory, place.name.as_os_str(), AtFlags::SYMLINK_FOLLOW))
     }
@@ -177,9 +196,15 @@ impl Acts<'_, '_> {
     fn rename(&mut self, old: (i32, usize), new: (i32, usize), flags: u32) -> Result<Reply, Errno> {
         let flags = RenameFlags::from_bits(flags).ok_or(Errno::INVAL)?;
         let path = self.caller.text(old.1)?;
-        let source = place::keep(self.caller, old.0, &path)?;
+        // `.` and `..` are somebody's working directory and not to be renamed.
+        let busy = |error| if error == Errno::EXIST { Errno::BUSY } else { error };
+        let source = place::keep(self.caller, old.0, &path).map_err(busy)?;
         self.judge.leave(self.caller, &source)?;
-        let target = self.place(new.0, new.1, Operation::Rename)?;
+        let target = self.place(new.0, new.1, Operation::Rename).map_err(busy)?;
+        let is_slashed = source.end == End::Slash || target.end == End::Slash;
+        if is_slashed && source.kind().is_some_and(|kind| kind != FileType::Directory) {
+            return Err(Errno::NOTDIR);
+        }
         if flags.contains(RenameFlags::EXCHANGE) {
             self.judge.leave(self.caller, &target)?;
             self.judge.make(self.caller, &source, Operation::Rename)?;
@@ -264,13 +289,8 @@ impl Wish {
             | libc::O_DIRECT
             | libc::O_DIRECTORY
             | libc::O_NOFOLLOW
-            | libc::O_NOATIME
-            | libc::O_PATH;
-        let mut known = OFlags::from_bits_retain((flags & KNOWN) as u32) | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::LARGEFILE;
-        if known.contains(OFlags::PATH) {
-            // With O_PATH the kernel forgets all about making.
-            known &= OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        }
+            | libc::O_NOATIME;
+        let known = OFlags::from_bits_retain((flags & KNOWN) as u32) | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::LARGEFILE;
         let mode = if known.contains(OFlags::CREATE) { Mode::from_raw_mode(mode & 0o7777) } else { Mode::empty() };
         Self { flags: known, mode, close_on_execute: flags & libc::O_CLOEXEC != 0 }
     }
@@ -281,8 +301,7 @@ impl Wish {
 
     /// Never waits and follows no link.
     fn open_at(&self, directory: &OwnedFd, path: &CStr) -> Result<OwnedFd, Errno> {
-        let extra = if self.flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NONBLOCK };
-        rustix::fs::openat2(directory, path, self.flags | extra, self.mode, ResolveFlags::NO_SYMLINKS)
+        rustix::fs::openat2(directory, path, self.flags | OFlags::NONBLOCK, self.mode, ResolveFlags::NO_SYMLINKS)
     }
 
     fn target_flags(&self) -> u32 {
@@ -290,7 +309,7 @@ impl Wish {
     }
 
     fn reply(&self, opened: OwnedFd) -> Result<Reply, Errno> {
-        if !self.flags.intersects(OFlags::NONBLOCK | OFlags::PATH) {
+        if !self.flags.contains(OFlags::NONBLOCK) {
             rustix::fs::fcntl_setfl(&opened, self.flags & (OFlags::APPEND | OFlags::DIRECT | OFlags::NOATIME))?;
         }
         Ok(Reply::Descriptor(opened, self.target_flags()))

@@ -5,7 +5,7 @@ use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::caller::Caller;
@@ -14,6 +14,23 @@ use super::caller::Caller;
 pub(super) struct Place {
     pub(super) directory: OwnedFd,
     pub(super) name: OsString,
+    pub(super) end: End,
+}
+
+/// How a path was written at its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Plain,
+    /// With a slash: a directory is meant.
+    Slash,
+}
+
+impl Place {
+    /// What stands there now; `None` if nothing does.
+    pub(super) fn kind(&self) -> Option<FileType> {
+        let status = rustix::fs::statat(&self.directory, self.name.as_os_str(), AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        Some(FileType::from_raw_mode(status.st_mode))
+    }
 }
 
 /// Whether a link at the end of the path is followed.
@@ -58,17 +75,17 @@ pub(super) fn keep(caller: &Caller<'_>, directory: i32, path: &CStr) -> Result<P
     // A slash behind a directory's name says nothing.
     let bytes = path.to_bytes();
     let trimmed = &bytes[..bytes.iter().rposition(|byte| *byte != b'/').map_or(0, |end| end + 1)];
+    let end = if trimmed.len() < bytes.len() { End::Slash } else { End::Plain };
     let trimmed = CString::new(trimmed).map_err(|_| Errno::INVAL)?;
-    let Some(name) = last_name(&trimmed) else {
-        return Err(if trimmed.to_bytes().ends_with(b"..") { Errno::NOTEMPTY } else { Errno::EXIST });
-    };
+    // `.`, `..` and `/` are there already, whatever one wants to make of them.
+    let Some(name) = last_name(&trimmed) else { return Err(Errno::EXIST) };
     let above = &trimmed.to_bytes()[..trimmed.to_bytes().len() - name.len()];
     let above = if above.is_empty() { c".".to_owned() } else { CString::new(above).map_err(|_| Errno::INVAL)? };
     let flags = PASS | OFlags::DIRECTORY;
     match rustix::fs::openat2(&start, above.as_c_str(), flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
-        Ok(directory) => Ok(Place { directory, name: name.to_owned() }),
+        Ok(directory) => Ok(Place { directory, name: name.to_owned(), end }),
         Err(Errno::LOOP) => match walk(caller, start, &trimmed, Last::Keep)? {
-            Lead::Place(place) => Ok(place),
+            Lead::Place(place) => Ok(Place { end, ..place }),
             Lead::Open(_) => Err(Errno::EXIST),
         },
         Err(error) => Err(error),
@@ -90,19 +107,19 @@ pub(super) fn walk(caller: &Caller<'_>, start: OwnedFd, path: &CStr, last: Last)
         }
         let next = match rustix::fs::openat(&here, name.as_os_str(), PASS | OFlags::NOFOLLOW, Mode::empty()) {
             Ok(next) => next,
-            Err(Errno::NOENT) if is_last => return Ok(Lead::Place(Place { directory: here, name })),
+            Err(Errno::NOENT) if is_last => return Ok(Lead::Place(Place { directory: here, name, end: End::Plain })),
             Err(error) => return Err(error),
         };
-        let is_link = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&next)?.st_mode).is_symlink();
+        let is_link = FileType::from_raw_mode(rustix::fs::fstat(&next)?.st_mode).is_symlink();
         if !is_link {
             if is_last {
-                return Ok(Lead::Place(Place { directory: here, name }));
+                return Ok(Lead::Place(Place { directory: here, name, end: End::Plain }));
             }
             here = next;
             continue;
         }
         if is_last && last == Last::Keep {
-            return Ok(Lead::Place(Place { directory: here, name }));
+            return Ok(Lead::Place(Place { directory: here, name, end: End::Plain }));
         }
         links += 1;
         if links > LINKS {

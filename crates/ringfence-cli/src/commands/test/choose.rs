@@ -1,0 +1,226 @@
+//! Which promises a policy makes here, and what would break each.
+//!
+//! Only what the caller could do without a sandbox is tried: a file that nobody may read
+//! proves nothing by being unreadable.
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+
+use ringfence_enforce::{Cover, Plan, Step};
+use ringfence_policy::{AbsPath, Access, Effect, Grants, NetworkMode, Verdict};
+
+use super::probe::{Act, Deed, Probe, Trial};
+use crate::show::short;
+use crate::steps::provided;
+
+/// The variable that must not get in.
+pub(super) const VARIABLE: &str = "FAKE_TOKEN";
+
+/// An address that is always somebody else's.
+const PUBLIC: &str = "1.1.1.1 443";
+
+/// How many files of one kind are tried.
+const ENOUGH: usize = 50;
+
+/// What was made on the host to be out of reach.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Baits {
+    /// A process.
+    pub(super) process: Option<u32>,
+    /// A server on the host's loopback.
+    pub(super) server: Option<SocketAddr>,
+}
+
+pub(super) struct Chooser<'a> {
+    pub(super) grants: &'a Grants,
+    pub(super) plan: &'a Plan,
+    /// A name that nothing else has.
+    pub(super) name: String,
+    pub(super) baits: Baits,
+}
+
+impl Chooser<'_> {
+    pub(super) fn probes(&self) -> Vec<Probe> {
+        let mut probes = vec![self.project()];
+        probes.extend(self.ssh_keys());
+        probes.extend([self.secrets(), self.project_secrets(), self.neighbours(), self.home(), self.protected(), self.scratch()]);
+        probes.extend([self.environment(), self.network(), self.loopback(), self.process(), namespaces()]);
+        probes
+    }
+
+    fn project(&self) -> Probe {
+        let file = self.grants.workspace.join(format!(".{}", self.name));
+        let acts = vec![Act::new(Deed::Make, file.as_path())];
+        match self.grants.verdict(&file, Access::Write) {
+            Verdict::Allowed => probe("work goes on", "make and remove a file here", Trial::Works(acts)),
+            _ => probe("read-only project", "make a file here", Trial::Refused(acts)),
+        }
+    }
+
+    fn ssh_keys(&self) -> Option<Probe> {
+        let act = self.readable(&self.grants.home.join(".ssh")).filter(|_| self.is_denied(&self.grants.home.join(".ssh")))?;
+        let tried = format!("read {}", self.shown(&act));
+        Some(probe("your ssh keys", tried, Trial::Refused(vec![act])))
+    }
+
+    /// What is denied by its path, but the keys and what is in the project.
+    fn secrets(&self) -> Probe {
+        let ssh = self.grants.home.join(".ssh");
+        let denied = self.grants.rules.iter().filter(|rule| rule.effect == Effect::Deny && !rule.root.is_within(&self.grants.workspace));
+        let mut acts: Vec<Act> = Vec::new();
+        for rule in denied.filter(|rule| rule.root != ssh && self.is_denied(&rule.root)) {
+            acts.extend(self.readable(&rule.root).filter(|act| !acts.contains(act)));
+        }
+        acts.truncate(ENOUGH);
+        let tried = if acts.is_empty() { "denied files outside".into() } else { format!("read {}", self.listed(&acts)) };
+        probe("your other secrets", tried, refused_or(acts, "none that you can read"))
+    }
+
+    /// What a pattern caught in the project, and a name it would catch if it came.
+    fn project_secrets(&self) -> Probe {
+        let caught = self.covers(|cover| matches!(cover, Cover::Deny(_)));
+        let mut acts: Vec<Act> = caught.filter_map(|path| self.readable(path)).take(ENOUGH).collect();
+        let mut tried = if acts.is_empty() { String::new() } else { format!("read {}; ", self.listed(&acts)) };
+        let newcomer = self.grants.workspace.join(format!(".env.{}", self.name));
+        if self.grants.verdict(&newcomer, Access::Write) == Verdict::Denied {
+            acts.push(Act::new(Deed::Make, newcomer.as_path()));
+            tried.push_str("make a .env.*");
+        }
+        probe("project's secrets", tried.trim_end_matches("; "), refused_or(acts, "no pattern denies any"))
+    }
+
+    /// A directory that no rule opens.
+    fn neighbours(&self) -> Probe {
+        let beside = self.grants.workspace.parent().into_iter().flat_map(|above| directories(&above));
+        let others = directories(&self.grants.home).into_iter().chain(beside).chain(directories(&AbsPath::root()));
+        let is_absent = |path: &AbsPath| self.grants.verdict(path, Access::Read) == Verdict::Absent && provided(self.plan, path).is_none();
+        let found = others.filter(|path| path.name().is_some_and(|name| !name.as_encoded_bytes().starts_with(b"."))).find(is_absent);
+        let act = found.as_ref().map(|path| Act::new(Deed::List, path.as_path()));
+        let tried = act.as_ref().map_or_else(|| "list another directory".into(), |act| format!("list {}", self.shown(act)));
+        probe("everything else", tried, refused_or(act.into_iter().collect(), "nothing else is there"))
+    }
+
+    fn home(&self) -> Probe {
+        let file = self.grants.home.join(format!(".{}", self.name));
+        let is_open = self.grants.verdict(&file, Access::Write) == Verdict::Allowed;
+        let acts = if is_open { Vec::new() } else { vec![Act::new(Deed::Make, file.as_path())] };
+        probe("your home", "make a file in ~", refused_or(acts, "opened by the policy"))
+    }
+
+    /// What may be read and never written, first of all what makes git run programs.
+    fn protected(&self) -> Probe {
+        let one = |path: &AbsPath| match path.as_path().is_dir() {
+            true => Act::new(Deed::Make, path.join(&self.name).as_path()),
+            false => Act::new(Deed::Append, path.as_path()),
+        };
+        let covered: Vec<&AbsPath> = self.covers(|cover| *cover == Cover::ReadOnly).take(ENOUGH).collect();
+        let first = covered.iter().find(|path| path.name().is_some_and(|name| name == "hooks")).or(covered.first());
+        let tried = match first {
+            Some(first) => format!("write {}{}", self.in_project(first), more(covered.len() - 1)),
+            None => "write a git hook".into(),
+        };
+        let acts = covered.into_iter().map(one).collect();
+        probe("git hooks, settings", tried, refused_or(acts, "none in this project"))
+    }
+
+    fn scratch(&self) -> Probe {
+        let file = AbsPath::root().join("tmp").join(&self.name);
+        let is_shared = self.grants.verdict(&file, Access::Write) == Verdict::Allowed;
+        let acts = if is_shared { Vec::new() } else { vec![Act::new(Deed::Leave, file.as_path())] };
+        probe("a /tmp of its own", "leave a file in /tmp", refused_or(acts, "opened by the policy"))
+    }
+
+    fn environment(&self) -> Probe {
+        let passes = self.grants.environment.decide(VARIABLE).passes();
+        let acts = if passes { Vec::new() } else { vec![Act::new(Deed::Variable, VARIABLE)] };
+        probe("your environment", format!("look for {VARIABLE}"), refused_or(acts, "opened by the policy"))
+    }
+
+    fn network(&self) -> Probe {
+        let is_open = self.grants.network.mode == NetworkMode::Full;
+        let acts = if is_open { Vec::new() } else { vec![Act::new(Deed::Connect, PUBLIC)] };
+        probe("the network", format!("connect to {}", PUBLIC.replace(' ', ":")), refused_or(acts, "opened by the policy"))
+    }
+
+    fn loopback(&self) -> Probe {
+        let is_open = self.grants.network.mode == NetworkMode::Full;
+        let acts = match self.baits.server {
+            Some(server) if !is_open => vec![Act::new(Deed::Connect, format!("{} {}", server.ip(), server.port()))],
+            _ => Vec::new(),
+        };
+        probe("your local servers", "connect to one on localhost", refused_or(acts, if is_open { "opened by the policy" } else { "no server to try" }))
+    }
+
+    fn process(&self) -> Probe {
+        let acts: Vec<Act> = self.baits.process.map(|pid| Act::new(Deed::Signal, pid.to_string())).into_iter().collect();
+        probe("your processes", "kill one of them", refused_or(acts, "no process to try"))
+    }
+
+    fn is_denied(&self, path: &AbsPath) -> bool {
+        self.grants.verdict(path, Access::Read) == Verdict::Denied
+    }
+
+    /// Reading `path`, or a file in it, where the caller itself could.
+    fn readable(&self, path: &AbsPath) -> Option<Act> {
+        let Ok(entries) = fs::read_dir(path.as_path()) else {
+            return File::open(path.as_path()).is_ok().then(|| Act::new(Deed::Look, path.as_path()));
+        };
+        let mut files: Vec<AbsPath> = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file())).map(|entry| path.join(entry.file_name())).collect();
+        files.sort_by_key(|file| (!file.name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"id_")), file.clone()));
+        let file = files.into_iter().find(|file| File::open(file.as_path()).is_ok());
+        Some(file.map_or_else(|| Act::new(Deed::List, path.as_path()), |file| Act::new(Deed::Look, file.as_path())))
+    }
+
+    fn covers(&self, is_wanted: fn(&Cover) -> bool) -> impl Iterator<Item = &AbsPath> {
+        let workspace = &self.grants.workspace;
+        self.plan.steps.iter().filter_map(move |step| match step {
+            Step::Cover { path, cover } if is_wanted(cover) && path.is_within(workspace) => Some(path),
+            _ => None,
+        })
+    }
+
+    fn listed(&self, acts: &[Act]) -> String {
+        format!("{}{}", self.shown(&acts[0]), more(acts.len() - 1))
+    }
+
+    fn shown(&self, act: &Act) -> String {
+        AbsPath::new(&act.target).map_or_else(|| act.target.to_string_lossy().into_owned(), |path| self.in_project(&path))
+    }
+
+    fn in_project(&self, path: &AbsPath) -> String {
+        match path.relative_to(&self.grants.workspace) {
+            Some(below) => below.display().to_string(),
+            None => short(path, &self.grants.home),
+        }
+    }
+}
+
+/// Namespaces of one's own are the way to undo mounts.
+fn namespaces() -> Probe {
+    probe("the walls themselves", "unshare user and mounts", Trial::Refused(vec![Act::new(Deed::Namespaces, "")]))
+}
+
+fn probe(promise: &'static str, tried: impl Into<String>, trial: Trial) -> Probe {
+    Probe { promise, tried: tried.into(), trial }
+}
+
+fn refused_or(acts: Vec<Act>, why_not: &'static str) -> Trial {
+    if acts.is_empty() { Trial::Nothing(why_not) } else { Trial::Refused(acts) }
+}
+
+fn more(count: usize) -> String {
+    if count == 0 { String::new() } else { format!(", {count} more") }
+}
+
+/// Directories in `path` that the caller can list.
+fn directories(path: &AbsPath) -> Vec<AbsPath> {
+    let Ok(entries) = fs::read_dir(path.as_path()) else { return Vec::new() };
+    let mut found: Vec<AbsPath> = entries
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| path.join(entry.file_name()))
+        .filter(|directory| fs::read_dir(directory.as_path()).is_ok())
+        .collect();
+    found.sort();
+    found
+}

@@ -1,0 +1,102 @@
+//! What the steps of a plan put into a sandbox without any rule.
+
+use ringfence_enforce::{Plan, Step};
+use ringfence_policy::AbsPath;
+
+/// Something every sandbox has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Provision {
+    /// In words.
+    pub(crate) what: &'static str,
+    pub(crate) writable: Writable,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Writable {
+    Yes,
+    No,
+}
+
+const fn own(what: &'static str) -> Option<Provision> {
+    Some(Provision { what, writable: Writable::Yes })
+}
+
+const fn fixed(what: &'static str) -> Option<Provision> {
+    Some(Provision { what, writable: Writable::No })
+}
+
+const DIRECTORY: &str = "a directory of the sandbox's own, in which only what is opened shows";
+
+/// What stands at `path` although no rule opens it.
+pub(crate) fn provided(plan: &Plan, path: &AbsPath) -> Option<Provision> {
+    let at = plan.steps.iter().find_map(|step| provision(step, path));
+    let leads_on = || plan.steps.iter().filter_map(place).any(|below| below != path && below.is_within(path));
+    at.or_else(|| if leads_on() { fixed(DIRECTORY) } else { None })
+}
+
+fn provision(step: &Step, path: &AbsPath) -> Option<Provision> {
+    let is_below = |root: &str| path.as_path().starts_with(root);
+    match step {
+        Step::Scratch { path: root } if path.is_within(root) => own("private to the sandbox, gone when it ends"),
+        Step::Processes if is_below("/proc") => own("the sandbox's own processes"),
+        Step::Devices if is_below("/dev") && is_device(path) => own("a device that programs need"),
+        Step::File { path: at, .. } if at == path => fixed("a file that ringfence writes for the sandbox"),
+        Step::Directory { path: at } if at == path => fixed(DIRECTORY),
+        Step::Symlink { path: at, .. } if at == path => fixed("a link that leads to something opened"),
+        _ => None,
+    }
+}
+
+fn is_device(path: &AbsPath) -> bool {
+    const DEVICES: [&str; 13] = ["null", "zero", "full", "random", "urandom", "tty", "console", "pts", "ptmx", "fd", "stdin", "stdout", "stderr"];
+    let below = path.as_path().strip_prefix("/dev").ok().and_then(|below| below.iter().next());
+    below.is_none_or(|name| DEVICES.iter().any(|device| name == *device))
+}
+
+/// Where a step makes something appear.
+fn place(step: &Step) -> Option<&AbsPath> {
+    match step {
+        Step::Symlink { path, .. }
+        | Step::File { path, .. }
+        | Step::Directory { path }
+        | Step::Bind { path, .. }
+        | Step::Private { path, .. }
+        | Step::Scratch { path }
+        | Step::Denied { path, .. }
+        | Step::Passage { path } => Some(path),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(path: &str, expect: Option<Writable>) {
+        let at = |text: &str| AbsPath::new(text).unwrap();
+        let steps = vec![
+            Step::Processes,
+            Step::Devices,
+            Step::Scratch { path: at("/tmp") },
+            Step::File { path: at("/etc/passwd"), content: String::new() },
+            Step::Directory { path: at("/home/me") },
+        ];
+        let plan = Plan { steps, gaps: Vec::new() };
+        assert_eq!(provided(&plan, &at(path)).map(|found| found.writable), expect, "{path}");
+    }
+
+    #[test]
+    fn what_the_sandbox_makes_is_there_without_a_rule() {
+        check("/tmp/x", Some(Writable::Yes));
+        check("/etc/passwd", Some(Writable::No));
+        check("/etc/passwd2", None);
+        check("/home", Some(Writable::No));
+        check("/home/me/x", None);
+        check("/home/other", None);
+        check("/dev/null", Some(Writable::Yes));
+        check("/dev/sda", None);
+        check("/dev/pts/0", Some(Writable::Yes));
+        check("/proc/self/status", Some(Writable::Yes));
+    }
+}
