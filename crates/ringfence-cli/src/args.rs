@@ -7,6 +7,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::doctor::Doctor;
 use crate::commands::explain::Explain;
+use crate::commands::papers::{Completions, Man, Reference};
+use crate::commands::policy::PolicyCommand;
 use crate::commands::test::Test;
 
 /// Run an agent's commands in the project and nowhere else
@@ -27,6 +29,11 @@ pub(crate) enum Command {
     Explain(Explain),
     Doctor(Doctor),
     Test(Test),
+    Policy(PolicyCommand),
+    Completions(Completions),
+    Man(Man),
+    #[command(hide = true)]
+    Reference(Reference),
 }
 
 impl Command {
@@ -38,6 +45,8 @@ impl Command {
             Command::Explain(arguments) => arguments.json,
             Command::Doctor(arguments) => arguments.json,
             Command::Test(arguments) => arguments.json,
+            Command::Policy(arguments) => arguments.wants_json(),
+            Command::Completions(_) | Command::Man(_) | Command::Reference(_) => false,
         }
     }
 }

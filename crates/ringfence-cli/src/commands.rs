@@ -2,7 +2,9 @@
 
 pub(crate) mod doctor;
 pub(crate) mod explain;
+pub(crate) mod papers;
 mod plan;
+pub(crate) mod policy;
 mod run;
 pub(crate) mod test;
 pub(crate) mod words;
@@ -19,5 +21,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, CliError> {
         Command::Explain(arguments) => explain::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Test(arguments) => test::run(arguments),
+        Command::Policy(arguments) => policy::run(arguments),
+        Command::Completions(arguments) => papers::completions(arguments),
+        Command::Man(arguments) => papers::man(arguments),
+        Command::Reference(arguments) => papers::reference(arguments),
     }
 }

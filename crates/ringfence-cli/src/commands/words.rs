@@ -52,7 +52,8 @@ pub(crate) fn meant(arguments: &PolicyArgs, timeout: Option<&str>) -> Result<Mea
     Ok(Meant { cwd, flags, files, resolved })
 }
 
-fn directory(asked: Option<&Path>) -> Result<AbsPath, CliError> {
+/// A directory to stand in, without symbolic links on the way.
+pub(crate) fn directory(asked: Option<&Path>) -> Result<AbsPath, CliError> {
     let path = asked.unwrap_or(Path::new("."));
     let fail = |source| CliError::File { what: "enter", path: path.display().to_string(), source };
     let real = fs::canonicalize(path).map_err(fail)?;

@@ -74,7 +74,7 @@ impl Deed {
             Deed::Look => "it was read",
             Deed::List => "it was listed",
             Deed::Make => "it was made",
-            Deed::Append => "it was opened to write",
+            Deed::Append => "it was opened",
             Deed::Leave => "it is on the host",
             Deed::Variable => "it was passed on",
             Deed::Signal => "it was killed",

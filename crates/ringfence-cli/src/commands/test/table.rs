@@ -69,8 +69,8 @@ impl Table {
     }
 }
 
-const PROMISE: usize = 20;
-const TRIED: usize = 29;
+const PROMISE: usize = 21;
+const TRIED: usize = 28;
 const RESULT: usize = 25;
 
 #[cfg(test)]
@@ -94,8 +94,8 @@ mod tests {
     #[test]
     fn a_broken_promise_is_loud() {
         let text = table().text(Paint::Plain);
-        assert!(text.contains("  ✓ your ssh keys        read ~/.ssh/id_rsa            Permission denied\n"), "{text}");
-        assert!(text.contains("  ✗ the network          connect to 1.1.1.1:443        FAIL it answered\n"), "{text}");
+        assert!(text.contains("  ✓ your ssh keys         read ~/.ssh/id_rsa           Permission denied\n"), "{text}");
+        assert!(text.contains("  ✗ the network           connect to 1.1.1.1:443       FAIL it answered\n"), "{text}");
         assert!(text.ends_with("\n1 promise held, 1 broken; a sandbox starts and ends in 6.9 ms\n"), "{text}");
         assert_eq!(table().json()["broken"], 1);
         assert_eq!(table().json()["notTried"], 1);

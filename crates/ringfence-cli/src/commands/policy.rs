@@ -1,0 +1,65 @@
+//! `ringfence policy`
+
+mod check;
+mod import;
+mod list;
+mod show;
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use crate::error::CliError;
+use crate::show as out;
+
+/// Show, check and import policies
+///
+/// A policy is laid together from what is built in, `/etc/ringfence/policy.toml`,
+/// `~/.config/ringfence/policy.toml`, the project's `.ringfence/policy.toml` and the flags of a run.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ringfence policy show --origin
+  ringfence policy check
+  ringfence policy import ~/.claude/settings.json > .ringfence/policy.toml")]
+pub(crate) struct PolicyCommand {
+    #[command(subcommand)]
+    command: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    Show(show::Show),
+    Check(check::Check),
+    Schema(Schema),
+    Import(import::Import),
+}
+
+/// Print the JSON Schema of policy files
+///
+/// Made from the same types that read the files; editors complete and check with it.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  ringfence policy schema > policy.schema.json")]
+struct Schema {}
+
+impl PolicyCommand {
+    pub(crate) fn wants_json(&self) -> bool {
+        match &self.command {
+            Action::Show(arguments) => arguments.json,
+            Action::Check(arguments) => arguments.json,
+            Action::Import(arguments) => arguments.json,
+            Action::Schema(_) => false,
+        }
+    }
+}
+
+pub(crate) fn run(arguments: PolicyCommand) -> Result<ExitCode, CliError> {
+    match arguments.command {
+        Action::Show(arguments) => show::run(arguments),
+        Action::Check(arguments) => check::run(arguments),
+        Action::Schema(_) => {
+            out::text(&format!("{:#}\n", ringfence_policy::schema()))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Action::Import(arguments) => import::run(arguments),
+    }
+}

@@ -1,0 +1,164 @@
+//! `ringfence policy check`
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use ringfence_engine::{EngineError, Files, layers, resolve_for};
+use ringfence_policy::{AbsPath, Flags, Layer, Source, check_cycle, parse_bytes, resolve};
+use serde_json::{Value, json};
+
+use crate::commands::words::{absolute, directory};
+use crate::error::CliError;
+use crate::say;
+use crate::show;
+
+/// Check policy files
+///
+/// Without a file, those that count here are checked: the managed, the user's and the project's.
+/// Files that a file extends are checked with it. Each file that is good is printed as `ok FILE`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ringfence policy check
+  ringfence policy check .ringfence/policy.toml
+  ringfence policy check --as managed build/policy.toml
+
+Exit status: 0 all are good, 125 one is not.")]
+pub(super) struct Check {
+    /// The files
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Whose policy a file is to be; `locked` is for the managed one only
+    #[arg(long = "as", value_enum, value_name = "LAYER")]
+    layer: Option<LayerArg>,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LayerArg {
+    Managed,
+    User,
+    Project,
+}
+
+/// A file, and what is wrong with it.
+struct Checked {
+    file: String,
+    error: Option<CliError>,
+}
+
+pub(super) fn run(arguments: Check) -> Result<ExitCode, CliError> {
+    let checked = if arguments.files.is_empty() { all()? } else { arguments.files.iter().flat_map(|file| one(file, arguments.layer)).collect() };
+    if checked.is_empty() && !arguments.json {
+        say::note("there is no policy file here: what is built in holds");
+    }
+    for bad in checked.iter().filter_map(|checked| checked.error.as_ref()) {
+        say::error(bad);
+    }
+    if arguments.json {
+        show::json(&Value::from(checked.iter().map(as_json).collect::<Vec<_>>()))?;
+    } else {
+        let good = checked.iter().filter(|checked| checked.error.is_none());
+        show::text(&good.map(|checked| format!("ok {}\n", show::printable(&checked.file))).collect::<String>())?;
+    }
+    Ok(ExitCode::from(if checked.iter().any(|checked| checked.error.is_some()) { 125 } else { 0 }))
+}
+
+/// The files that count here, and whether they go together.
+fn all() -> Result<Vec<Checked>, CliError> {
+    let cwd = directory(None)?;
+    let surroundings = ringfence_engine::gather(&cwd)?;
+    let found = layers(&Files::default(), &surroundings.facts);
+    let together = found.and_then(|layers| {
+        resolve_for(&cwd, &Flags::none(cwd.clone()), &Files::default())?;
+        Ok(layers)
+    });
+    Ok(match together {
+        Ok(layers) => layers.into_iter().map(|layer| Checked { file: layer.file.to_string(), error: None }).collect(),
+        Err(error) => {
+            let file = match &error {
+                EngineError::Policy(error) => error.file().map(ToString::to_string),
+                EngineError::Unreadable { file, .. } => Some(file.to_string()),
+                _ => None,
+            };
+            vec![Checked { file: file.unwrap_or_default(), error: Some(error.into()) }]
+        }
+    })
+}
+
+/// One file and those beneath it.
+fn one(file: &PathBuf, layer: Option<LayerArg>) -> Vec<Checked> {
+    let mut layers = Vec::new();
+    let result = absolute(file).and_then(|file| {
+        let source = source(&file, layer);
+        read(&file, &source, &mut Vec::new(), &mut layers)?;
+        let cwd = directory(None)?;
+        resolve(&layers, &Flags::none(cwd.clone()), &ringfence_engine::gather(&cwd)?.facts).map_err(CliError::from)
+    });
+    match result {
+        Ok(_) => layers.into_iter().rev().map(|layer| Checked { file: layer.file.to_string(), error: None }).collect(),
+        Err(error) => vec![Checked { file: file.display().to_string(), error: Some(error) }],
+    }
+}
+
+/// Whose file it is, by where it stands.
+fn source(file: &AbsPath, layer: Option<LayerArg>) -> Source {
+    let is_in = |directory: &str| file.parent().is_some_and(|parent| parent.as_path().ends_with(directory));
+    match layer {
+        Some(LayerArg::Managed) => Source::Managed,
+        Some(LayerArg::User) => Source::User,
+        Some(LayerArg::Project) => Source::Project,
+        None if is_in("/etc/ringfence") => Source::Managed,
+        None if is_in(".ringfence") => Source::Project,
+        None => Source::User,
+    }
+}
+
+fn read(file: &AbsPath, source: &Source, stack: &mut Vec<AbsPath>, layers: &mut Vec<Layer>) -> Result<(), CliError> {
+    check_cycle(stack, file)?;
+    let bytes = fs::read(file.as_path()).map_err(|source| CliError::File { what: "read", path: file.to_string(), source })?;
+    let layer = parse_bytes(&bytes, file, source.clone())?;
+    stack.push(file.clone());
+    let directory = file.parent().unwrap_or_else(AbsPath::root);
+    for (beneath, _) in layer.extends() {
+        read(&directory.join(beneath), source, stack, layers)?;
+    }
+    stack.pop();
+    layers.push(layer);
+    Ok(())
+}
+
+fn as_json(checked: &Checked) -> Value {
+    let place = |error: &CliError| match error {
+        CliError::Engine(EngineError::Policy(error)) => json!({ "line": error.line(), "column": error.column() }),
+        _ => json!({ "line": null, "column": null }),
+    };
+    let error = checked.error.as_ref().map(|error| {
+        let mut object = error.json();
+        object["line"] = place(error)["line"].clone();
+        object["column"] = place(error)["column"].clone();
+        object
+    });
+    json!({ "file": checked.file, "ok": error.is_none(), "error": error })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(file: &str, layer: Option<LayerArg>, expect: Source) {
+        assert_eq!(source(&AbsPath::new(file).unwrap(), layer), expect, "{file}");
+    }
+
+    #[test]
+    fn a_file_belongs_to_whom_its_place_says() {
+        check("/etc/ringfence/policy.toml", None, Source::Managed);
+        check("/p/.ringfence/policy.toml", None, Source::Project);
+        check("/p/x.toml", None, Source::User);
+        check("/p/x.toml", Some(LayerArg::Managed), Source::Managed);
+    }
+}

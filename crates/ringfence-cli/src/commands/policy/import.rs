@@ -1,0 +1,151 @@
+//! `ringfence policy import`
+
+use std::fs;
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use ringfence_policy::import::{Format, Imported, Note, NoteKind, detect, import};
+use ringfence_policy::render;
+use serde_json::{Value, json};
+
+use crate::error::CliError;
+use crate::say;
+use crate::show;
+
+/// Print another tool's policy as a policy of ringfence
+///
+/// What has no counterpart, or means something else here, stands in comments at the top and is
+/// told on standard error.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ringfence policy import .claude/settings.json > .ringfence/policy.toml
+  ringfence policy import ~/.codex/config.toml
+  ringfence policy import --format srt-json my-settings.json")]
+pub(super) struct Import {
+    /// The other tool's file
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// What it is; told from its name and content if left out
+    #[arg(long, value_enum)]
+    format: Option<FormatArg>,
+    /// Print JSON: the policy and the notes
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum FormatArg {
+    /// `sandbox.json` with a white list and a black list
+    SandboxJson,
+    /// `.uds/config.yaml`
+    UdsYaml,
+    /// `settings.json` with `sandbox` and `permissions`
+    SettingsJson,
+    /// The settings file of srt
+    SrtJson,
+    /// `config.toml` of Codex
+    CodexToml,
+}
+
+impl FormatArg {
+    fn format(self) -> Format {
+        match self {
+            FormatArg::SandboxJson => Format::SandboxJson,
+            FormatArg::UdsYaml => Format::UdsYaml,
+            FormatArg::SettingsJson => Format::SettingsJson,
+            FormatArg::SrtJson => Format::SrtJson,
+            FormatArg::CodexToml => Format::CodexToml,
+        }
+    }
+
+    fn of(format: Format) -> Option<Self> {
+        Self::value_variants().iter().copied().find(|known| known.format() == format)
+    }
+
+    fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
+pub(super) fn run(arguments: Import) -> Result<ExitCode, CliError> {
+    let path = arguments.file.display().to_string();
+    let bytes = fs::read(&arguments.file).map_err(|source| CliError::File { what: "read", path: path.clone(), source })?;
+    let text = String::from_utf8(bytes).map_err(|_| CliError::File { what: "read", path: path.clone(), source: io::ErrorKind::InvalidData.into() })?;
+    let guessed = || detect(&path, &text).and_then(FormatArg::of);
+    let format = arguments.format.or_else(guessed).ok_or_else(|| unknown(&path))?;
+    let imported = import(&text, format.format()).map_err(|source| CliError::Import { path: path.clone(), source })?;
+    if arguments.json {
+        show::json(&as_json(format, &imported)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    // On a terminal the comments are seen anyway.
+    if !io::stdout().is_terminal() {
+        for note in &imported.notes {
+            say::note(&sentence(note));
+        }
+    }
+    show::text(&as_toml(&path, &imported))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn unknown(path: &str) -> CliError {
+    let known = FormatArg::value_variants().iter().map(|format| format.name()).collect::<Vec<_>>();
+    CliError::Words { what: format!("cannot tell what {path} is"), hint: format!("say it with `--format`: {}", known.join(", ")) }
+}
+
+fn as_toml(path: &str, imported: &Imported) -> String {
+    let mut toml = format!("# imported from {}\n", show::printable(path));
+    for note in &imported.notes {
+        toml.push_str(&format!("# {}\n", show::printable(&sentence(note))));
+    }
+    toml + &render(&imported.policy)
+}
+
+fn as_json(format: FormatArg, imported: &Imported) -> Result<Value, CliError> {
+    let policy = serde_json::to_value(&imported.policy).map_err(|error| CliError::File { what: "write", path: "the policy".into(), source: error.into() })?;
+    let note = |note: &Note| json!({ "kind": kind(note.kind).replace(' ', "-"), "key": note.key, "text": note.text });
+    Ok(json!({ "format": format.name(), "policy": policy, "notes": imported.notes.iter().map(note).collect::<Vec<_>>() }))
+}
+
+fn kind(kind: NoteKind) -> &'static str {
+    match kind {
+        NoteKind::Warning => "warning",
+        NoteKind::NotCarried => "not carried over",
+        NoteKind::Changed => "changed",
+    }
+}
+
+fn sentence(note: &Note) -> String {
+    match note.key.as_str() {
+        "" => format!("{}: {}", kind(note.kind), note.text),
+        key => format!("{}: {key}: {}", kind(note.kind), note.text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfence_policy::{AbsPath, Source, parse};
+
+    use super::*;
+
+    #[test]
+    fn what_is_printed_is_a_policy() {
+        let text = r#"{ "sandbox": { "enabled": true, "nonsense": 1 }, "permissions": { "deny": ["Read(./x\n)"] } }"#;
+        let imported = import(text, Format::SettingsJson).unwrap();
+        assert!(!imported.notes.is_empty());
+        let toml = as_toml("a\nb.json", &imported);
+        let layer = parse(&toml, &AbsPath::new("/p").unwrap(), Source::User).unwrap();
+        assert_eq!(layer.policy, imported.policy, "{toml}");
+    }
+
+    #[test]
+    fn every_format_has_a_name() {
+        for format in FormatArg::value_variants() {
+            assert_eq!(FormatArg::of(format.format()), Some(*format));
+            assert!(format.name().contains('-'));
+        }
+        assert!(unknown("x").hint().unwrap().contains("sandbox-json, uds-yaml, settings-json, srt-json, codex-toml"));
+    }
+}

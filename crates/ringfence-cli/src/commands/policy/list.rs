@@ -1,0 +1,186 @@
+//! Resolved grants as a list of settings, each with its origin.
+
+use ringfence_policy::{Effect, Grants, Limits, Mode, NetworkMode, OnGap, Origin, PatternEffect, Ports};
+
+use crate::origins::Origins;
+
+/// Settings under one heading.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Section {
+    pub(super) name: &'static str,
+    pub(super) entries: Vec<Entry>,
+}
+
+/// One setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) text: String,
+    pub(super) origin: Origin,
+}
+
+impl Entry {
+    fn new(text: impl Into<String>, origin: Origin) -> Self {
+        Self { text: text.into(), origin }
+    }
+}
+
+/// All of `grants`, in the order of a policy file; empty sections are left out.
+pub(super) fn sections(grants: &Grants, origins: &Origins<'_>) -> Vec<Section> {
+    let mut sections = vec![Section { name: "settings", entries: settings(grants, origins) }];
+    for (name, effect) in [("write", "write"), ("private", "private"), ("read", "read"), ("deny", "deny"), ("protect", "protect")] {
+        sections.push(Section { name, entries: paths(grants, effect) });
+    }
+    sections.push(Section { name: "except", entries: grants.exceptions.iter().map(|entry| Entry::new(entry.glob.text(), entry.origin.clone())).collect() });
+    sections.push(Section { name: "environment", entries: environment(grants, origins) });
+    sections.push(Section { name: "network", entries: network(grants, origins) });
+    sections.push(Section { name: "commands", entries: commands(grants, origins) });
+    sections.push(Section { name: "limits", entries: limits(&grants.limits, origins) });
+    sections.retain(|section| !section.entries.is_empty());
+    sections
+}
+
+pub(super) fn mode_word(mode: Mode) -> &'static str {
+    match mode {
+        Mode::ReadOnly => "read-only",
+        Mode::WorkspaceWrite => "workspace-write",
+        Mode::FullAccess => "full-access",
+    }
+}
+
+pub(super) fn network_word(mode: NetworkMode) -> &'static str {
+    match mode {
+        NetworkMode::None => "none",
+        NetworkMode::AllowList => "allow-list",
+        NetworkMode::Full => "full",
+    }
+}
+
+pub(super) fn gap_word(on_gap: OnGap) -> &'static str {
+    match on_gap {
+        OnGap::Refuse => "refuse",
+        OnGap::Run => "run",
+    }
+}
+
+fn settings(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
+    let flags = origins.flags();
+    let flag = |name: &'static str, is_given: bool| is_given.then_some(name);
+    vec![
+        Entry::new(format!("mode = {}", mode_word(grants.mode)), origins.setting("mode", flag("--mode", flags.mode.is_some()), |policy| policy.mode == Some(grants.mode))),
+        Entry::new(format!("enabled = {}", grants.enabled), origins.setting("enabled", None, |policy| policy.enabled == Some(grants.enabled))),
+        Entry::new(
+            format!("on-gap = {}", gap_word(grants.on_gap)),
+            origins.setting("on-gap", flag("--on-gap", flags.on_gap.is_some()), |policy| policy.on_gap == Some(grants.on_gap)),
+        ),
+    ]
+}
+
+/// Rules on paths, then on names.
+fn paths(grants: &Grants, effect: &str) -> Vec<Entry> {
+    let lock = |is_locked: bool| if is_locked { " (locked)" } else { "" };
+    let rules = grants.rules.iter().filter(|rule| rule.effect.word() == effect).map(|rule| {
+        let kept = match &rule.effect {
+            Effect::Private { store, host_beneath: true } => format!(" over the host's, kept in {store}"),
+            Effect::Private { store, host_beneath: false } => format!(" kept in {store}"),
+            _ => String::new(),
+        };
+        Entry::new(format!("{}{kept}{}", rule.root, lock(rule.is_locked())), rule.origin.clone())
+    });
+    let patterns = grants.patterns.iter().filter(|pattern| PatternEffect::word(pattern.effect) == effect);
+    let patterns = patterns.map(|pattern| Entry::new(format!("{}{}", pattern.glob.text(), lock(pattern.is_locked())), pattern.origin.clone()));
+    rules.chain(patterns).collect()
+}
+
+fn environment(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
+    let rules = &grants.environment;
+    let mut entries = Vec::new();
+    if rules.clean {
+        entries.push(Entry::new("profile = clean", origins.setting("environment.profile", None, |policy| policy.environment.profile.is_some())));
+    }
+    entries.extend(rules.set.keys().map(|name| Entry::new(format!("set {name}"), origins.variable(name))));
+    entries.extend(rules.named.iter().map(|name| Entry::new(format!("allow {name} (named)"), origins.variable(name))));
+    let allow = |glob: &String| Entry::new(format!("allow {glob}"), origins.entry("environment.allow", |policy| &policy.environment.allow, glob));
+    let deny = |glob: &String| Entry::new(format!("deny {glob}"), origins.entry("environment.deny", |policy| &policy.environment.deny, glob));
+    entries.extend(rules.allow.iter().map(allow));
+    entries.extend(rules.deny.iter().map(deny));
+    entries
+}
+
+fn network(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
+    let rules = &grants.network;
+    let mut entries = vec![Entry::new(format!("mode = {}", network_word(rules.mode)), origins.network(rules.mode))];
+    let allow = |host: &String| Entry::new(format!("allow {host}"), origins.entry("network.allow", |policy| &policy.network.allow, host));
+    let deny = |host: &String| Entry::new(format!("deny {host}"), origins.entry("network.deny", |policy| &policy.network.deny, host));
+    entries.extend(rules.allow.iter().map(allow));
+    entries.extend(rules.deny.iter().map(deny));
+    if let Some(ports) = ports_word(&rules.localhost) {
+        entries.push(Entry::new(format!("localhost = {ports}"), origins.setting("network.localhost", None, |policy| policy.network.localhost.is_some())));
+    }
+    if rules.git {
+        entries.push(Entry::new("git = true", origins.setting("network.git", None, |policy| policy.network.git == Some(true))));
+    }
+    let sockets = origins.setting("network.unix-sockets", None, |policy| !policy.network.unix_sockets.is_empty());
+    entries.extend(rules.unix_sockets.iter().map(|socket| Entry::new(format!("unix-socket {socket}"), sockets.clone())));
+    if let Some(ports) = ports_word(&rules.bind) {
+        entries.push(Entry::new(format!("bind = {ports}"), origins.setting("network.bind", None, |policy| policy.network.bind.is_some())));
+    }
+    entries
+}
+
+fn ports_word(ports: &Ports) -> Option<String> {
+    match ports {
+        Ports::None => None,
+        Ports::All => Some("true".into()),
+        Ports::Some(ports) => Some(format!("{ports:?}")),
+    }
+}
+
+fn commands(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
+    let rules = &grants.commands;
+    let mut entries = Vec::new();
+    let mut list = |word: &str, key: &str, list: fn(&ringfence_policy::Policy) -> &[String], texts: &[String]| {
+        entries.extend(texts.iter().map(|text| Entry::new(format!("{word} {text}"), origins.entry(key, list, text))));
+    };
+    list("deny", "commands.deny", |policy| &policy.commands.deny, &rules.deny);
+    list("allow-binary", "commands.allow-binaries", |policy| &policy.commands.allow_binaries, &rules.allow_binaries);
+    list("deny-argument", "commands.deny-arguments", |policy| &policy.commands.deny_arguments, &rules.deny_arguments);
+    list("excluded", "commands.excluded", |policy| &policy.commands.excluded, &rules.excluded);
+    list("disallowed-tool", "tools.disallowed", |policy| &policy.tools.disallowed, &grants.disallowed_tools);
+    if let Some(root) = &rules.anchor_arguments {
+        let origin = origins.setting("commands.anchor-arguments", None, |policy| policy.commands.anchor_arguments.is_some());
+        entries.push(Entry::new(format!("anchor-arguments {root}"), origin));
+    }
+    entries
+}
+
+/// The ceilings that are set, by name and in their smallest unit.
+pub(super) fn ceilings(limits: &Limits) -> Vec<(&'static str, &'static str, u64)> {
+    let all = [
+        ("wall", " ms", limits.wall_ms),
+        ("cpu", " ms", limits.cpu_ms),
+        ("memory", " bytes", limits.memory),
+        ("processes", "", limits.processes),
+        ("open-files", "", limits.open_files),
+        ("file-size", " bytes", limits.file_size),
+        ("disk", " bytes", limits.disk),
+        ("output", " bytes", limits.output),
+    ];
+    all.into_iter().filter_map(|(name, unit, limit)| Some((name, unit, limit?))).collect()
+}
+
+fn limits(limits: &Limits, origins: &Origins<'_>) -> Vec<Entry> {
+    let one = |(name, unit, limit): (&'static str, &'static str, u64)| {
+        let says_so = |policy: &ringfence_policy::Policy| match name {
+            "wall" => policy.limits.wall.is_some(),
+            "cpu" => policy.limits.cpu.is_some(),
+            "memory" => policy.limits.memory.is_some(),
+            "processes" => policy.limits.processes.is_some(),
+            "open-files" => policy.limits.open_files.is_some(),
+            "file-size" => policy.limits.file_size.is_some(),
+            "disk" => policy.limits.disk.is_some(),
+            _ => policy.limits.output.is_some(),
+        };
+        Entry::new(format!("{name} = {limit}{unit}"), origins.setting(&format!("limits.{name}"), None, says_so))
+    };
+    ceilings(limits).into_iter().map(one).collect()
+}
