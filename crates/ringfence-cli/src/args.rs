@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::commands::doctor::Doctor;
 use crate::commands::explain::Explain;
 use crate::commands::papers::{Completions, Man, Reference};
+use crate::commands::plan::Plan;
 use crate::commands::policy::PolicyCommand;
 use crate::commands::test::Test;
 
@@ -16,7 +17,12 @@ use crate::commands::test::Test;
 /// The command works in the project at full speed. Secrets stay unread, other projects are
 /// not there, and the network is shut unless it was opened.
 #[derive(Debug, Parser)]
-#[command(name = "ringfence", version, max_term_width = 100, after_help = "Examples:\n  ringfence run -- npm test\n  ringfence run --net full -- npm install\n  ringfence explain read ~/.ssh/id_rsa\n  ringfence doctor")]
+#[command(name = "ringfence", version, max_term_width = 100, after_help = "Examples:
+  ringfence test
+  ringfence run -- npm test
+  ringfence run --net full -- npm install
+  ringfence explain read ~/.ssh/id_rsa
+  ringfence doctor")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -53,7 +59,13 @@ impl Command {
 
 /// Run a command in the sandbox
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  ringfence run -- cargo test\n  ringfence run -c 'npm ci && npm test'\n  ringfence run --read ~/data --timeout 5m -- python3 train.py\n\nExit status: the command's own; 124 time limit, 125 ringfence failed, 126 not executable, 127 not found.")]
+#[command(after_help = "Examples:
+  ringfence run -- cargo test
+  ringfence run -c 'npm ci && npm test'
+  ringfence run --read ~/data --timeout 5m -- python3 train.py
+
+Exit status: the command's own; 124 time limit, 125 ringfence failed, 126 not executable,
+127 not found.")]
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) policy: PolicyArgs,
@@ -71,24 +83,15 @@ pub(crate) struct Run {
     pub(crate) command: Vec<OsString>,
 }
 
-/// Show what would be enforced, and the gaps
-#[derive(Debug, Args)]
-pub(crate) struct Plan {
-    #[command(flatten)]
-    pub(crate) policy: PolicyArgs,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
 /// What every command that resolves a policy takes.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Policy")]
 pub(crate) struct PolicyArgs {
     /// Use this policy file instead of the project's `.ringfence/policy.toml`
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: Option<PathBuf>,
     /// How much may be written
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, value_name = "MODE")]
     pub(crate) mode: Option<ModeArg>,
     /// Start in this directory
     #[arg(short = 'C', value_name = "DIR")]
@@ -112,13 +115,13 @@ pub(crate) struct PolicyArgs {
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<String>,
     /// Whether the network is open
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, value_name = "MODE")]
     pub(crate) net: Option<NetArg>,
     /// Which engine confines the command
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) engine: EngineArg,
     /// What to do when something cannot be enforced
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, value_name = "WHAT")]
     pub(crate) on_gap: Option<OnGapArg>,
 }
 

@@ -3,7 +3,7 @@
 pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod papers;
-mod plan;
+pub(crate) mod plan;
 pub(crate) mod policy;
 mod run;
 pub(crate) mod test;

@@ -40,9 +40,13 @@ impl<'a> Origins<'a> {
         }
     }
 
-    /// Who chose the network's mode.
+    /// Who chose the network's mode; a list without a mode chooses `allow-list`.
     pub(crate) fn network(&self, mode: NetworkMode) -> Origin {
-        self.setting("network.mode", self.flags.net.is_some().then_some("--net"), |policy| policy.network.mode == Some(mode))
+        let said = self.setting("network.mode", self.flags.net.is_some().then_some("--net"), |policy| policy.network.mode == Some(mode));
+        if said.source != Source::BuiltIn || mode != NetworkMode::AllowList {
+            return said;
+        }
+        self.setting("network.allow.0", None, |policy| !policy.network.allow.is_empty())
     }
 
     /// The strongest that says so at `key`: the flag, else the last file, else nobody.
@@ -87,6 +91,8 @@ mod tests {
         check(&origins.variable("C"), "a flag");
         check(&origins.variable("D"), "built in");
         check(&origins.network(NetworkMode::None), "/u:3 (user policy)");
+        origins.layers.push(parse("version = 1\n[network]\nallow = [\"x\"]", &path("/l"), Source::User).unwrap());
+        check(&origins.network(NetworkMode::AllowList), "/l:3 (user policy)");
         let net = Flags { net: Some(NetworkMode::Full), ..flags.clone() };
         origins.flags = &net;
         check(&origins.network(NetworkMode::Full), "a flag");

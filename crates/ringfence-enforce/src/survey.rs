@@ -8,7 +8,7 @@ mod git;
 mod links;
 mod walk;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::PathBuf;
@@ -122,6 +122,7 @@ impl Survey {
             }
             self.covers.insert(entry.path, entry.cover);
         }
+        self.fold(&walk.full, &roots);
         for directory in &walk.repositories {
             git::survey(directory, self);
         }
@@ -135,6 +136,20 @@ impl Survey {
                 self.covers.insert(path, cover);
             }
         }
+    }
+}
+
+impl Survey {
+    /// The kernel allows 100,000 mounts: where there would be more than half of that, a
+    /// directory in which everything is denied is denied as a whole.
+    fn fold(&mut self, full: &[AbsPath], roots: &[AbsPath]) {
+        const MANY: usize = 50_000;
+        if self.covers.len() <= MANY {
+            return;
+        }
+        let full: HashSet<&AbsPath> = full.iter().filter(|directory| !roots.contains(directory)).collect();
+        self.covers.retain(|path, _| path.parent().is_none_or(|above| !full.contains(&above)));
+        self.covers.extend(full.into_iter().map(|directory| (directory.clone(), Cover::Deny(Kind::Directory))));
     }
 }
 

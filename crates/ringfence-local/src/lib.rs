@@ -82,13 +82,15 @@ impl Session for Confined {
 
     fn run(&mut self, request: &Request) -> Result<Outcome, ProviderError> {
         refuse_directories()?;
-        stores(&self.plan)?;
+        let run = std::process::id();
+        stores(&self.plan, run)?;
         let launch = Launch {
             plan: self.plan.clone(),
             grants: apply::pack(&self.grants),
             command: request.command.iter().map(|word| word.as_bytes().to_vec()).collect(),
             variables: request.variables.iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat()).collect(),
             cwd: request.cwd.clone(),
+            run,
         };
         let network = self.plan.network();
         let mut ahead = self.ahead.take().filter(|ahead| ahead.network() == network);
@@ -119,7 +121,7 @@ fn refuse_directories() -> Result<(), ProviderError> {
 }
 
 /// Makes the places where private caches are kept.
-fn stores(plan: &Plan) -> Result<(), ProviderError> {
+fn stores(plan: &Plan, run: u32) -> Result<(), ProviderError> {
     let make = |path: &AbsPath| {
         if path.as_path().is_dir() {
             return Ok(());
@@ -131,10 +133,31 @@ fn stores(plan: &Plan) -> Result<(), ProviderError> {
             Step::Private { store, beneath: None, .. } => make(store)?,
             Step::Private { store, beneath: Some(_), .. } => {
                 make(&store.join("upper"))?;
-                make(&store.join("work"))?;
+                remove_old_work(store);
+                make(&apply::work_directory(store, run))?;
             }
             _ => {}
         }
     }
     Ok(())
+}
+
+/// Work directories of runs that are over.
+fn remove_old_work(store: &AbsPath) {
+    for entry in fs::read_dir(store.as_path()).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let run = name.to_str().and_then(|name| name.strip_prefix("work."));
+        if run.is_some_and(|run| !std::path::Path::new("/proc").join(run).exists() || run == std::process::id().to_string()) {
+            let _ = make_removable(&entry.path()).and_then(|()| fs::remove_dir_all(entry.path()));
+        }
+    }
+}
+
+/// The kernel makes a directory of mode 0 in there.
+fn make_removable(work: &std::path::Path) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    match fs::set_permissions(work.join("work"), fs::Permissions::from_mode(0o700)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bystander;
 mod census;
 mod gate;
 mod probe;
@@ -15,9 +16,10 @@ mod ran;
 mod terminal;
 mod user;
 
+pub use bystander::Bystander;
 pub use census::{Census, processes_with};
 pub use gate::{needs, skip};
-pub use probe::Tried;
+pub use probe::{PRELUDE, Tried};
 pub use program::{compiled, python};
 pub use project::{Entries, Project, SECRET};
 pub use ran::{Ran, finish, signal, soon, wait_at_most};

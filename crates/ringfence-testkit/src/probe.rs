@@ -4,8 +4,8 @@ use crate::program::python;
 use crate::project::Project;
 use crate::ran::Ran;
 
-/// What every probe can use: `call` for system calls by name, `say` for its outcome.
-const PRELUDE: &str = include_str!("prelude.py");
+/// What every probe can use: `call` for system calls by name, `outcome` for what came of it.
+pub const PRELUDE: &str = include_str!("prelude.py");
 
 /// What one attempt came to: `ok`, the name of an error, or whatever the probe said.
 #[derive(Debug)]

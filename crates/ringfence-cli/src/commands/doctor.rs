@@ -141,6 +141,12 @@ impl Diagnosis {
 mod tests {
     use super::*;
 
+    fn restricted() -> Host {
+        let mut host = Host::example();
+        host.apparmor_restricts = true;
+        host
+    }
+
     #[test]
     fn the_cause_and_the_fix_stand_at_the_end() {
         let obstacle = Obstacle { symptom: "unshare failed".into(), cause: "switched off".into(), fix: "sudo sysctl -w x=1".into() };
@@ -156,15 +162,14 @@ mod tests {
     fn apparmor_is_named_when_only_the_mounts_fail() {
         let source = "mount /proc failed".into();
         let error = CliError::Engine(EngineError::Provider(ProviderError::NotStarted { command: ":".into(), hint: String::new(), source }));
-        let host = Host { apparmor_restricts: true, ..Host::example() };
-        assert!(untold(&error, &host).fix.contains("apparmor_restrict_unprivileged_userns=0"));
+        assert!(untold(&error, &restricted()).fix.contains("apparmor_restrict_unprivileged_userns=0"));
         assert_eq!(untold(&error, &Host::example()).symptom, "mount /proc failed");
     }
 
     #[test]
     fn what_is_not_the_kernels_fault_is_not_blamed_on_it() {
         let error = CliError::Words { what: "no home".into(), hint: "export HOME".into() };
-        let found = untold(&error, &Host { apparmor_restricts: true, ..Host::example() });
+        let found = untold(&error, &restricted());
         assert_eq!((found.cause.as_str(), found.fix.as_str()), ("no home", "export HOME"));
     }
 }

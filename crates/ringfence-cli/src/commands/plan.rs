@@ -2,25 +2,211 @@
 
 use std::process::ExitCode;
 
+use clap::Args;
+use ringfence_enforce::{Access, Cover, Network, Plan as Enforced, Step};
 use ringfence_engine::plan;
 use ringfence_local::Local;
+use ringfence_policy::AbsPath;
+use serde_json::json;
 
 use super::words::meant;
-use crate::args::Plan;
+use crate::args::PolicyArgs;
 use crate::error::CliError;
+use crate::show::{self, Paint, printable, short};
+
+/// Show what would be enforced, and the gaps
+///
+/// Looks at the host and runs nothing. A gap is something that the policy asks for and that cannot
+/// be enforced here; `run` refuses unless the policy accepts it.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ringfence plan
+  ringfence plan --net full
+  ringfence plan --json | jq '.gaps'")]
+pub(crate) struct Plan {
+    #[command(flatten)]
+    pub(crate) policy: PolicyArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 pub(crate) fn run(arguments: Plan) -> Result<ExitCode, CliError> {
     let meant = meant(&arguments.policy, None)?;
     let plan = plan(&Local::default(), &meant.resolved)?;
     if arguments.json {
-        println!("{}", serde_json::json!({ "steps": plan.steps.iter().map(ToString::to_string).collect::<Vec<_>>(), "gaps": plan.gaps }));
-        return Ok(ExitCode::SUCCESS);
-    }
-    for step in &plan.steps {
-        println!("{step}");
-    }
-    for gap in &plan.gaps {
-        println!("GAP      {}: {}", gap.what, gap.why);
+        let steps = plan.steps.iter().map(ToString::to_string).collect::<Vec<_>>();
+        show::json(&json!({ "confined": meant.resolved.grants.is_confined(), "steps": steps, "gaps": plan.gaps }))?;
+    } else if meant.resolved.grants.is_confined() {
+        show::text(&as_text(&plan, &meant.resolved.grants.home, Paint::for_stdout()))?;
+    } else {
+        show::text("nothing is confined: a command can do whatever you can\n")?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where the second column begins.
+const INDENT: usize = 10;
+/// Where lines are broken.
+const WIDTH: usize = 80;
+
+/// What stands behind each word.
+#[derive(Default)]
+struct Groups {
+    isolate: Vec<String>,
+    write: Vec<String>,
+    private: Vec<String>,
+    stores: Vec<AbsPath>,
+    scratch: Vec<String>,
+    read: Vec<AbsPath>,
+    made: Vec<String>,
+    deny: Vec<AbsPath>,
+    protect: Vec<AbsPath>,
+    walls: Vec<String>,
+}
+
+fn as_text(plan: &Enforced, home: &AbsPath, paint: Paint) -> String {
+    let groups = groups(plan, home);
+    let mut text = String::new();
+    let mut group = |name: &str, lines: Vec<String>| {
+        for (at, line) in lines.iter().flat_map(|line| wrapped(&printable(line))).enumerate() {
+            let label = if at == 0 { name } else { "" };
+            text.push_str(&format!("{}{line}\n", paint.strong(&format!("{label:<INDENT$}"))));
+        }
+    };
+    group("isolate", groups.isolate);
+    group("write", groups.write);
+    group("private", private(groups.private, &groups.stores, home));
+    group("scratch", groups.scratch);
+    group("read", folded(&groups.read, home));
+    group("make", vec![groups.made.join(", ")].into_iter().filter(|line| !line.is_empty()).collect());
+    group("deny", folded(&groups.deny, home));
+    group("protect", folded(&groups.protect, home));
+    group("walls", groups.walls);
+    let gaps = plan.gaps.iter().flat_map(|gap| [format!("{}: {}", gap.what, gap.why), format!("  {}", gap.hint)]);
+    group("GAP", gaps.collect());
+    text
+}
+
+fn groups(plan: &Enforced, home: &AbsPath) -> Groups {
+    let mut groups = Groups::default();
+    for step in &plan.steps {
+        match step {
+            Step::Namespaces { network: Network::Own } => groups.isolate.push("mounts, processes, ipc, host name, cgroup, network".into()),
+            Step::Namespaces { network: Network::Host } => groups.isolate.push("mounts, processes, ipc, host name, cgroup; the network is the host's".into()),
+            Step::Identity(id) => groups.isolate.push(format!("as uid {}, gid {}", id.uid, id.gid)),
+            Step::Bind { path, access: Access::ReadWrite } => groups.write.push(short(path, home)),
+            Step::Bind { path, access: Access::ReadOnly } => groups.read.push(path.clone()),
+            Step::Private { path, store, beneath } => {
+                groups.private.push(format!("{}{}", short(path, home), if beneath.is_some() { " over the host's" } else { "" }));
+                groups.stores.extend(store.parent());
+            }
+            Step::Scratch { path } => groups.scratch.push(path.to_string()),
+            Step::Symlink { path, target } => groups.made.push(format!("{path} -> {}", target.display())),
+            Step::File { path, .. } | Step::Directory { path } => groups.made.push(short(path, home)),
+            Step::Processes => groups.made.push("/proc".into()),
+            Step::Devices => groups.made.push("/dev".into()),
+            Step::Cover { path, cover: Cover::Deny(_) } | Step::Denied { path, .. } | Step::Passage { path } => groups.deny.push(path.clone()),
+            Step::Cover { path, cover: Cover::ReadOnly } => groups.protect.push(path.clone()),
+            Step::Seal => groups.walls.push("seal everything else".into()),
+            Step::Lock => groups.walls.push("lock the mounts, drop every capability".into()),
+            Step::Landlock { abi, .. } => groups.walls.push(format!("Landlock {abi}: no writes elsewhere, no signals or sockets out")),
+            Step::Guards(_) | Step::Seccomp => groups.walls.push(step.to_string().split_whitespace().collect::<Vec<_>>().join(" ")),
+        }
+    }
+    groups
+}
+
+/// The places of their own, and the one directory they are kept in.
+fn private(mut places: Vec<String>, stores: &[AbsPath], home: &AbsPath) -> Vec<String> {
+    if let Some(store) = stores.first() {
+        places = vec![places.join(", ")];
+        places.push(format!("kept in {}", short(store, home)));
+    }
+    places
+}
+
+/// Many files of one directory take one line.
+fn folded(paths: &[AbsPath], home: &AbsPath) -> Vec<String> {
+    const FEW: usize = 3;
+    let mut lines: Vec<String> = Vec::new();
+    let mut done: Vec<AbsPath> = Vec::new();
+    for path in paths {
+        let Some(parent) = path.parent() else {
+            lines.push(path.to_string());
+            continue;
+        };
+        let beside: Vec<&AbsPath> = paths.iter().filter(|other| other.parent().as_ref() == Some(&parent)).collect();
+        if beside.len() <= FEW {
+            lines.push(short(path, home));
+        } else if !done.contains(&parent) {
+            let names: Vec<_> = beside.iter().filter_map(|path| path.name()).map(|name| name.to_string_lossy()).collect();
+            lines.push(format!("{}: {}", short(&parent, home), names.join(", ")));
+            done.push(parent);
+        }
+    }
+    lines
+}
+
+/// Broken at spaces, so that all of it stays in the second column.
+fn wrapped(line: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in line.split_inclusive(' ') {
+        let last = lines.len() - 1;
+        let is_full = lines[last].chars().count() + word.trim_end().chars().count() > WIDTH - INDENT;
+        if is_full && !lines[last].trim().is_empty() {
+            lines.push(format!("  {word}"));
+        } else {
+            lines[last].push_str(word);
+        }
+    }
+    lines.iter().map(|line| line.trim_end().to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfence_api::Gap;
+
+    use super::*;
+
+    fn path(text: &str) -> AbsPath {
+        AbsPath::new(text).unwrap()
+    }
+
+    #[test]
+    fn steps_are_grouped_and_files_of_one_directory_folded() {
+        let read = |text: &str| Step::Bind { path: path(text), access: Access::ReadOnly };
+        let steps = vec![
+            Step::Namespaces { network: Network::Own },
+            read("/usr"),
+            read("/etc/a"),
+            read("/etc/b"),
+            read("/etc/c"),
+            read("/etc/d"),
+            Step::Bind { path: path("/h/p"), access: Access::ReadWrite },
+            Step::Private { path: path("/h/.cache"), store: path("/h/s/.cache"), beneath: None },
+            Step::Seal,
+        ];
+        let gaps = vec![Gap { what: "x".into(), why: "cannot".into(), hint: "do y".into() }];
+        let expect = "\
+isolate   mounts, processes, ipc, host name, cgroup, network
+write     ~/p
+private   ~/.cache
+          kept in ~/s
+read      /usr
+          /etc: a, b, c, d
+walls     seal everything else
+GAP       x: cannot
+            do y
+";
+        assert_eq!(as_text(&Enforced { steps, gaps }, &path("/h"), Paint::Plain), expect);
+    }
+
+    #[test]
+    fn long_lines_are_broken() {
+        let long = "word ".repeat(40);
+        assert!(wrapped(&long).iter().all(|line| line.chars().count() <= WIDTH - INDENT + 2));
+        assert_eq!(wrapped(&long).join("").replace(' ', "").len(), 160);
+        assert_eq!(wrapped(&"x".repeat(200)).len(), 1);
+    }
 }

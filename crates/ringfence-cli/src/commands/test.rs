@@ -15,9 +15,9 @@ use clap::Args;
 use ringfence_api::{Outcome, Stdio};
 use ringfence_engine::{Asked, EngineError, plan, run as run_engine};
 use ringfence_local::Local;
-use ringfence_policy::{NetworkMode, Mode, OnGap};
+use ringfence_policy::OnGap;
 
-use super::words::{Meant, meant};
+use super::words::{Meant, meant, mode_word, network_word};
 use crate::args::PolicyArgs;
 use crate::error::CliError;
 use crate::say;
@@ -70,6 +70,9 @@ pub(crate) fn run(arguments: Test) -> Result<ExitCode, CliError> {
     if !plan.gaps.is_empty() && meant.resolved.grants.on_gap == OnGap::Refuse {
         return Err(EngineError::Gaps { gaps: plan.gaps }.into());
     }
+    for gap in &plan.gaps {
+        say::warning(&format!("not enforced, and not tried: {}: {}", gap.what, gap.why));
+    }
     let start_ms = if arguments.unconfined { None } else { Some(start_ms(&meant)?) };
     let mut outside = Outside::lay_out();
     let chooser = Chooser { grants: &meant.resolved.grants, plan: &plan, name: unique_name(), baits: outside.baits() };
@@ -91,13 +94,8 @@ pub(crate) fn run(arguments: Test) -> Result<ExitCode, CliError> {
 
 fn headline(meant: &Meant) -> String {
     let grants = &meant.resolved.grants;
-    let mode = if grants.mode == Mode::ReadOnly { "read-only" } else { "workspace-write" };
-    let network = match grants.network.mode {
-        NetworkMode::None => "none",
-        NetworkMode::AllowList => "allow-list",
-        NetworkMode::Full => "full",
-    };
-    format!("ringfence test in {} (mode {mode}, network {network})", short(&grants.workspace, &grants.home))
+    let place = short(&grants.workspace, &grants.home);
+    format!("ringfence test in {place} (mode {}, network {})", mode_word(grants.mode), network_word(grants.network.mode))
 }
 
 /// Different from everything in the project: files of this name are made and removed.

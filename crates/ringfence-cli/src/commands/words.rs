@@ -52,6 +52,32 @@ pub(crate) fn meant(arguments: &PolicyArgs, timeout: Option<&str>) -> Result<Mea
     Ok(Meant { cwd, flags, files, resolved })
 }
 
+/// As it is written in a policy.
+pub(crate) fn mode_word(mode: Mode) -> &'static str {
+    match mode {
+        Mode::ReadOnly => "read-only",
+        Mode::WorkspaceWrite => "workspace-write",
+        Mode::FullAccess => "full-access",
+    }
+}
+
+/// As it is written in a policy.
+pub(crate) fn network_word(mode: NetworkMode) -> &'static str {
+    match mode {
+        NetworkMode::None => "none",
+        NetworkMode::AllowList => "allow-list",
+        NetworkMode::Full => "full",
+    }
+}
+
+/// As it is written in a policy.
+pub(crate) fn gap_word(on_gap: OnGap) -> &'static str {
+    match on_gap {
+        OnGap::Refuse => "refuse",
+        OnGap::Run => "run",
+    }
+}
+
 /// A directory to stand in, without symbolic links on the way.
 pub(crate) fn directory(asked: Option<&Path>) -> Result<AbsPath, CliError> {
     let path = asked.unwrap_or(Path::new("."));

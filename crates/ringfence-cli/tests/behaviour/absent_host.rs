@@ -23,7 +23,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 fn filtered(project: &Project, words: &[&str]) -> Ran {
     let binary = project.binary().to_string_lossy().into_owned();
     let python = ringfence_testkit::python().expect("the tests of ringfence need python3");
-    let code = format!("{}\n{FILTERED}", include_str!("../../../ringfence-testkit/src/prelude.py"));
+    let code = format!("{}\n{FILTERED}", ringfence_testkit::PRELUDE);
     Ran::of(project.command(python).args(["-Bc", &code, &binary]).args(words), b"")
 }
 

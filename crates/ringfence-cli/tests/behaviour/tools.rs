@@ -116,7 +116,7 @@ fn tmux_holds_a_session() {
             return;
         }
         let project = project(user);
-        let line = "export TERM=xterm; tmux -f /dev/null new-session -d -x 80 -y 24 sh && tmux send-keys 'echo $((6*7))' Enter && for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.2; tmux capture-pane -p | grep -x 42 && break; done; tmux list-sessions | wc -l; tmux kill-server";
+        let line = "export TERM=xterm; tmux -f /dev/null new-session -d -x 80 -y 24 sh && tmux send-keys 'echo $((6*7))' Enter && for i in $(seq 40); do sleep 0.1; tmux capture-pane -p | grep -x 42 && break; done; tmux list-sessions | wc -l; tmux kill-server";
         assert_eq!(leaves(&project, line, &[]), "42\n1");
     });
 }

@@ -18,16 +18,16 @@ use rustix::mount::{
     fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
 };
 
-use super::{During, Fault};
-use crate::plan::{Access, Cover, Kind, Plan, Step};
+use super::{During, Fault, Launch};
+use crate::plan::{Access, Cover, Kind, Step};
 
-/// Builds the root that `plan` describes and makes it the root of this process.
+/// Builds the root that the plan describes and makes it the root of this process.
 ///
 /// Read-only things come first and are restricted all at once, which seals the root as
 /// well; writable things and devices are put on top of that.
-pub(super) fn build(plan: &Plan, mut ground: Ground) -> Result<(), Fault> {
+pub(super) fn build(launch: &Launch, mut ground: Ground) -> Result<(), Fault> {
     let place = place()?;
-    let steps: Vec<(&Step, Source)> = plan.steps.iter().map(|step| Ok((step, source(step, place, &mut ground)?))).collect::<Result<_, Fault>>()?;
+    let steps: Vec<(&Step, Source)> = launch.plan.steps.iter().map(|step| Ok((step, source(step, place, launch.run, &mut ground)?))).collect::<Result<_, Fault>>()?;
     let terminal = terminal();
     let base = ground.root;
     move_mount(&base, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).during(|| format!("mount the new root at {place}"))?;
@@ -88,7 +88,7 @@ impl From<Option<OwnedFd>> for Source {
     }
 }
 
-fn source(step: &Step, place: &str, ground: &mut Ground) -> Result<Source, Fault> {
+fn source(step: &Step, place: &str, run: u32, ground: &mut Ground) -> Result<Source, Fault> {
     match step {
         // What lies under the new root's place is out of sight once that is mounted.
         Step::Bind { path, access: Access::ReadOnly } if !path.as_path().starts_with(place) => Ok(Source::There),
@@ -98,7 +98,7 @@ fn source(step: &Step, place: &str, ground: &mut Ground) -> Result<Source, Fault
             copy(store.as_path(), NO_SUID | NO_DEV).map(Source::from).during(|| format!("bind {store} for {path}"))
         }
         Step::Private { path, store, beneath: Some(beneath) } => {
-            overlay(store, beneath).map(Source::Mount).during(|| format!("mount an overlay at {path}"))
+            overlay(store, beneath, run).map(Source::Mount).during(|| format!("mount an overlay at {path}"))
         }
         Step::Processes => Ok(ground.processes.take().into()),
         Step::Devices => Ok(ground.terminals.take().into()),
@@ -141,7 +141,7 @@ fn make(kind: &str, options: &[(&str, &str)], set: &[&str], flags: MountAttrFlag
 }
 
 /// The host's directory underneath, the project's own writes above.
-fn overlay(store: &AbsPath, beneath: &AbsPath) -> rustix::io::Result<OwnedFd> {
+fn overlay(store: &AbsPath, beneath: &AbsPath, run: u32) -> rustix::io::Result<OwnedFd> {
     let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
     // `lowerdir` takes a list: a colon in the path must not become two.
     let lower = beneath.as_path().as_os_str().as_bytes().iter().fold(Vec::new(), |mut text, byte| {
@@ -153,8 +153,11 @@ fn overlay(store: &AbsPath, beneath: &AbsPath) -> rustix::io::Result<OwnedFd> {
     });
     fsconfig_set_string(context.as_fd(), "lowerdir", OsStr::from_bytes(&lower))?;
     fsconfig_set_string(context.as_fd(), "upperdir", store.join("upper").as_path())?;
-    fsconfig_set_string(context.as_fd(), "workdir", store.join("work").as_path())?;
+    fsconfig_set_string(context.as_fd(), "workdir", super::work_directory(store, run).as_path())?;
     fsconfig_set_flag(context.as_fd(), "userxattr")?;
+    // A cache need not survive a power cut, and everybody's disk would be flushed at the
+    // end of every command.
+    fsconfig_set_flag(context.as_fd(), "volatile")?;
     fsconfig_create(context.as_fd())?;
     fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV)
 }

@@ -33,7 +33,7 @@ fn run(control: &OwnedFd, warden: &OwnedFd, mask: &Set) -> Result<(), Fault> {
     let ground = build::Ground::lay()?;
     let Some((launch, plan)) = told(control)? else { return Ok(()) };
     let launch = &launch;
-    build::build(&launch.plan, ground)?;
+    build::build(launch, ground)?;
     let mut inside = None;
     for step in &launch.plan.steps {
         match step {

@@ -18,6 +18,8 @@ pub(super) struct Found {
     pub(super) caught: Vec<Caught>,
     /// Everything named `.git`.
     pub(super) repositories: Vec<AbsPath>,
+    /// Directories in which nothing is left to see.
+    pub(super) full: Vec<AbsPath>,
     pub(super) directories: usize,
 }
 
@@ -66,6 +68,7 @@ impl<'a> Walk<'a> {
         for part in parts {
             found.caught.extend(part.caught);
             found.repositories.extend(part.repositories);
+            found.full.extend(part.full);
             found.directories += part.directories;
         }
         found
@@ -95,7 +98,9 @@ impl<'a> Walk<'a> {
     fn directory(&self, directory: &AbsPath, found: &mut Found, below: &mut Vec<AbsPath>) {
         found.directories += 1;
         let Ok(entries) = fs::read_dir(directory.as_path()) else { return };
+        let (mut entries_seen, mut denied) = (0usize, 0usize);
         for entry in entries.flatten() {
+            entries_seen += 1;
             let (name, Ok(file_type)) = (entry.file_name(), entry.file_type()) else { continue };
             if name == ".git" {
                 found.repositories.push(directory.join(&name));
@@ -107,6 +112,7 @@ impl<'a> Walk<'a> {
                 if let Some(cover) = self.cover(&path, file_type) {
                     self.catch(&path, file_type, cover, found);
                     if matches!(cover, Cover::Deny(_)) {
+                        denied += 1;
                         continue;
                     }
                 }
@@ -114,6 +120,9 @@ impl<'a> Walk<'a> {
             if file_type.is_dir() && !self.skipped.contains(&name) {
                 below.push(directory.join(&name));
             }
+        }
+        if denied > 1 && denied == entries_seen {
+            found.full.push(directory.clone());
         }
     }
 

@@ -109,9 +109,9 @@ impl Host {
     fn landlock(&self) -> Finding {
         const NAME: &str = "Landlock";
         match self.support.landlock {
-            0 => Finding::new(NAME, State::Limited, "none: the mounts hold alone, and `--net full` is refused")
+            0 => Finding::new(NAME, State::Limited, "none: the mounts hold alone; `--net full` is refused")
                 .fix("boot with `landlock` in the kernel's lsm= list"),
-            abi @ 1..6 => Finding::new(NAME, State::Limited, format!("ABI {abi}, no scopes: `--net full` would open abstract sockets and is refused"))
+            abi @ 1..6 => Finding::new(NAME, State::Limited, format!("ABI {abi} cannot scope sockets: `--net full` is refused"))
                 .fix("use a kernel from 6.12 on"),
             abi => Finding::new(NAME, State::Ok, format!("ABI {abi}: a second wall for writes, signals, sockets")),
         }
@@ -129,7 +129,7 @@ impl Host {
     fn overlay(&self) -> Finding {
         const NAME: &str = "overlay";
         if self.overlay {
-            return Finding::new(NAME, State::Ok, "listed by the kernel, not tried: caches over the host's");
+            return Finding::new(NAME, State::Ok, "listed, not tried: for caches over the host's");
         }
         Finding::new(NAME, State::Limited, "not listed: caches over the host's may not be had").fix("sudo modprobe overlay")
     }
@@ -137,9 +137,9 @@ impl Host {
     fn fuse(&self) -> Finding {
         const NAME: &str = "/dev/fuse";
         match self.fuse {
-            Fuse::Opens => Finding::new(NAME, State::Ok, "can be opened: exact denials for reads will need it"),
-            Fuse::Shut => Finding::new(NAME, State::Limited, "cannot be opened: exact denials for reads will need it").fix("sudo chmod 666 /dev/fuse"),
-            Fuse::Absent => Finding::new(NAME, State::Limited, "not there: exact denials for reads will need it").fix(match self.container {
+            Fuse::Opens => Finding::new(NAME, State::Ok, "can be opened: exact read denials will need it"),
+            Fuse::Shut => Finding::new(NAME, State::Limited, "cannot be opened: exact read denials will need it").fix("sudo chmod 666 /dev/fuse"),
+            Fuse::Absent => Finding::new(NAME, State::Limited, "not there: exact read denials will need it").fix(match self.container {
                 Some(DOCKER) => "docker run --device /dev/fuse …",
                 _ => "sudo modprobe fuse",
             }),
@@ -149,7 +149,7 @@ impl Host {
     fn cgroup(&self) -> Finding {
         const NAME: &str = "cgroup v2";
         match self.cgroup {
-            Cgroup::Delegated => Finding::new(NAME, State::Ok, "ours to divide: limits on memory and processes will need it"),
+            Cgroup::Delegated => Finding::new(NAME, State::Ok, "ours to divide: limits on memory will need it"),
             Cgroup::NotOurs => Finding::new(NAME, State::Limited, "not ours to divide: limits on memory will need it")
                 .fix("systemd-run --user --scope -p Delegate=yes ringfence …"),
             Cgroup::Absent => Finding::new(NAME, State::Limited, "not mounted: limits on memory will need it")
@@ -245,7 +245,7 @@ mod tests {
         let good = Host::example();
         let poor = Host { support: Support { landlock: 3, ..good.support.clone() }, overlay: false, fuse: Fuse::Absent, cgroup: Cgroup::NotOurs, ..good.clone() };
         for finding in good.findings().into_iter().chain(poor.findings()) {
-            assert!(28 + finding.what.chars().count() <= 100, "{finding:?}");
+            assert!(28 + finding.what.chars().count() <= 80, "{finding:?}");
         }
     }
 

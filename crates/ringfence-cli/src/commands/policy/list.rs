@@ -1,8 +1,10 @@
 //! Resolved grants as a list of settings, each with its origin.
 
-use ringfence_policy::{Effect, Grants, Limits, Mode, NetworkMode, OnGap, Origin, PatternEffect, Ports};
+use ringfence_policy::{Effect, Grants, Limits, Origin, PatternEffect, Ports};
 
+use crate::commands::words::{gap_word, mode_word, network_word};
 use crate::origins::Origins;
+use crate::show::short;
 
 /// Settings under one heading.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,29 +41,6 @@ pub(super) fn sections(grants: &Grants, origins: &Origins<'_>) -> Vec<Section> {
     sections
 }
 
-pub(super) fn mode_word(mode: Mode) -> &'static str {
-    match mode {
-        Mode::ReadOnly => "read-only",
-        Mode::WorkspaceWrite => "workspace-write",
-        Mode::FullAccess => "full-access",
-    }
-}
-
-pub(super) fn network_word(mode: NetworkMode) -> &'static str {
-    match mode {
-        NetworkMode::None => "none",
-        NetworkMode::AllowList => "allow-list",
-        NetworkMode::Full => "full",
-    }
-}
-
-pub(super) fn gap_word(on_gap: OnGap) -> &'static str {
-    match on_gap {
-        OnGap::Refuse => "refuse",
-        OnGap::Run => "run",
-    }
-}
-
 fn settings(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
     let flags = origins.flags();
     let flag = |name: &'static str, is_given: bool| is_given.then_some(name);
@@ -80,8 +59,8 @@ fn paths(grants: &Grants, effect: &str) -> Vec<Entry> {
     let lock = |is_locked: bool| if is_locked { " (locked)" } else { "" };
     let rules = grants.rules.iter().filter(|rule| rule.effect.word() == effect).map(|rule| {
         let kept = match &rule.effect {
-            Effect::Private { store, host_beneath: true } => format!(" over the host's, kept in {store}"),
-            Effect::Private { store, host_beneath: false } => format!(" kept in {store}"),
+            Effect::Private { store, host_beneath: true } => format!(" over the host's, kept in {}", short(store, &grants.home)),
+            Effect::Private { store, host_beneath: false } => format!(" kept in {}", short(store, &grants.home)),
             _ => String::new(),
         };
         Entry::new(format!("{}{kept}{}", rule.root, lock(rule.is_locked())), rule.origin.clone())

@@ -6,9 +6,9 @@ use clap::Args;
 use ringfence_policy::Origin;
 use serde_json::{Map, Value, json};
 
-use super::list::{Section, ceilings, gap_word, mode_word, network_word, sections};
+use super::list::{Section, ceilings, sections};
 use crate::args::PolicyArgs;
-use crate::commands::words::{Meant, meant};
+use crate::commands::words::{Meant, gap_word, meant, mode_word, network_word};
 use crate::error::CliError;
 use crate::origins::Origins;
 use crate::show::{self, Paint, printable};

@@ -1,0 +1,91 @@
+//! Devices, and the files by which the kernel is steered.
+
+use ringfence_testkit::{As, each_user};
+
+use crate::project;
+
+#[test]
+fn a_device_node_is_made() {
+    each_user(|user| {
+        let project = project(user);
+        for place in ["ROOT/node", "/tmp/node", "/dev/shm/node"] {
+            project.tries(&format!("os.mknod('{place}', 0o666 | stat.S_IFCHR, os.makedev(1, 1))")).inside(&["EPERM", "EACCES"]);
+            project.tries(&format!("os.mknod('{place}', 0o666 | stat.S_IFBLK, os.makedev(254, 0))")).inside(&["EPERM", "EACCES"]);
+        }
+        project.tries("os.mknod('ROOT/node', 0o666 | stat.S_IFCHR, os.makedev(1, 3))").bare_ok_as_root();
+    });
+}
+
+#[test]
+fn a_device_node_in_the_project_is_opened() {
+    each_user(|user| {
+        if !As::runner_is_root() {
+            // Only the superuser can put one there.
+            return;
+        }
+        let project = project(user);
+        let made = std::process::Command::new("mknod").args(["-m", "666"]).arg(project.at("zero")).args(["c", "1", "5"]).status();
+        assert!(made.is_ok_and(|status| status.success()));
+        project.tries("os.open('zero', os.O_RDONLY)").inside(&["EACCES"]).bare_ok();
+        project.tries("os.open('zero', os.O_RDWR | os.O_CREAT)").inside(&["EACCES"]);
+    });
+}
+
+#[test]
+fn a_disk_or_memory_of_the_host_is_there() {
+    each_user(|user| {
+        let project = project(user);
+        for path in ["/dev/mem", "/dev/kmem", "/dev/port", "/dev/vda", "/dev/sda", "/dev/kmsg", "/dev/fuse", "/dev/kvm", "/dev/net/tun", "/dev/mapper", "/dev/loop0", "/dev/userfaultfd", "/dev/vsock"] {
+            project.tries(&format!("os.stat('{path}')")).inside(&["ENOENT"]);
+        }
+        project.tries("read('/proc/kcore')").inside(&["EACCES", "EPERM", "ENOENT"]);
+        project.tries("read('/proc/kmsg')").inside(&["EACCES", "EPERM", "ENOENT"]);
+    });
+}
+
+#[test]
+fn the_kernel_is_steered_by_its_files() {
+    each_user(|user| {
+        let project = project(user);
+        for path in [
+            "/proc/sys/kernel/core_pattern",
+            "/proc/sys/kernel/hostname",
+            "/proc/sys/kernel/modprobe",
+            "/proc/sys/kernel/panic",
+            "/proc/sys/kernel/randomize_va_space",
+            "/proc/sys/vm/overcommit_memory",
+            "/proc/sys/vm/drop_caches",
+            "/proc/sys/fs/protected_symlinks",
+            "/proc/sys/net/ipv4/ip_forward",
+            "/proc/sys/user/max_user_namespaces",
+            "/proc/sysrq-trigger",
+            "/proc/irq/default_smp_affinity",
+            "/proc/sys/fs/binfmt_misc/register",
+            "/sys/devices/system/cpu/cpu0/online",
+            "/sys/devices/system/cpu/online",
+            "/sys/kernel/uevent_helper",
+            "/proc/mtrr",
+            "/proc/acpi/wakeup",
+            "/proc/timer_list",
+            "/proc/1/oom_score_adj",
+        ] {
+            // Opened only: what a write would do to the machine is not tried. The second
+            // goes through whoever makes files for the command.
+            for flags in ["os.O_WRONLY", "os.O_WRONLY | os.O_CREAT", "os.O_RDWR", "os.O_WRONLY | os.O_TRUNC"] {
+                project.tries(&format!("os.open('{path}', {flags})")).inside(&["EACCES", "EPERM", "EROFS", "ENOENT"]);
+            }
+        }
+        project.tries("os.open('/proc/sys/kernel/core_pattern', os.O_WRONLY)").bare_ok_as_root();
+        project.tries("os.open('/proc/sysrq-trigger', os.O_WRONLY)").bare_ok_as_root();
+    });
+}
+
+#[test]
+fn the_modes_of_those_files_are_changed() {
+    each_user(|user| {
+        let project = project(user);
+        for path in ["/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern", "/proc/1/mem", "/dev/null", "/dev/tty", "/etc/passwd", "/", "/proc", "/dev"] {
+            project.tries(&format!("os.chmod('{path}', 0o777)")).inside(&["EACCES", "EPERM", "EROFS"]);
+        }
+    });
+}

@@ -1,0 +1,22 @@
+//! Every known way out, each of which must fail: one file per family, each test named by
+//! what must not happen, tried as the superuser and as an ordinary user.
+
+mod devices;
+mod foreign_calls;
+mod ipc;
+mod kernel;
+mod mounts;
+mod network;
+mod privilege;
+mod processes;
+mod races;
+mod reading;
+mod terminal;
+mod usher;
+
+use ringfence_testkit::{As, Project};
+
+/// A fresh project in which the binary under test is at hand.
+fn project(user: As) -> Project {
+    Project::new(user, env!("CARGO_BIN_EXE_ringfence"))
+}

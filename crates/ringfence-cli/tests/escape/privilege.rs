@@ -1,0 +1,85 @@
+//! Gaining rights.
+
+use std::os::unix::fs::PermissionsExt;
+
+use ringfence_testkit::{As, each_user};
+
+use crate::project;
+
+#[test]
+fn any_capability_is_left() {
+    each_user(|user| {
+        let project = project(user);
+        let said = project.sh("grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status").ok();
+        for line in said.lines() {
+            let (name, value) = line.split_once(':').expect("name and value");
+            let expected = match name {
+                "NoNewPrivs" => "1",
+                "Seccomp" => "2",
+                _ => "0000000000000000",
+            };
+            assert_eq!(value.trim(), expected, "{said}");
+        }
+        assert_eq!(said.lines().count(), 7, "{said}");
+    });
+}
+
+#[test]
+fn a_setuid_program_gives_its_rights() {
+    each_user(|user| {
+        if user == As::Root || !As::runner_is_root() {
+            // The superuser gains nothing by it, and nobody else can make one.
+            return;
+        }
+        let project = project(user);
+        for mode in [0o4755, 0o2755] {
+            let copy = project.at("id");
+            std::fs::copy("/usr/bin/id", &copy).expect("every system has it");
+            std::os::unix::fs::chown(&copy, Some(0), Some(0)).expect("the superuser may");
+            std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(mode)).expect("the superuser may");
+            let bare = project.sh_bare("./id").ok();
+            assert!(bare.contains("euid=0") || bare.contains("egid=0"), "the probe cannot succeed: {bare}");
+            let inside = project.sh("./id").ok();
+            assert!(!inside.contains("euid=") && !inside.contains("egid="), "{inside}");
+            std::fs::remove_file(copy).expect("it was made above");
+        }
+    });
+}
+
+#[test]
+fn a_setuid_program_of_the_system_gives_its_rights() {
+    each_user(|user| {
+        let project = project(user);
+        for program in ["/usr/bin/su", "/usr/bin/passwd", "/usr/bin/mount", "/usr/bin/newgrp"] {
+            if std::path::Path::new(program).exists() {
+                project.sh(&format!("{program} -h >/dev/null 2>&1; findmnt -no OPTIONS /usr 2>/dev/null | grep -v nosuid; true")).ok();
+            }
+        }
+        // All mounts are such that the bit does not count.
+        let said = project.sh("grep -vE '(^|,)nosuid|nosuid' /proc/self/mounts; true").ok();
+        assert!(said.lines().all(|line| line.split(' ').nth(3).is_some_and(|options| options.split(',').any(|option| option == "nosuid"))), "{said}");
+    });
+}
+
+#[test]
+fn another_user_is_become() {
+    each_user(|user| {
+        let project = project(user);
+        project.tries("os.setuid(1)").inside(&["EPERM", "EINVAL"]);
+        project.tries("os.setgid(1)").inside(&["EPERM", "EINVAL"]);
+        project.tries("os.setgroups([0])").inside(&["EPERM", "EINVAL"]);
+        project.tries("os.chown('README', 1, 1)").inside(&["EPERM", "EINVAL"]);
+        project.tries("os.setresuid(0, 0, 65534)").inside(&["EPERM", "EINVAL"]);
+    });
+}
+
+#[test]
+fn a_file_of_the_superuser_is_read_by_not_being_mapped() {
+    each_user(|user| {
+        let project = project(user);
+        // Denied by a rule, hidden by absence, or shut by its mode: never open.
+        for path in ["/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/root/.bash_history", "/var/lib/private", "/etc/ssl/private"] {
+            project.tries(&format!("os.listdir('{path}') if os.path.isdir('{path}') else read('{path}')")).inside(&["EACCES", "ENOENT"]);
+        }
+    });
+}

@@ -1,0 +1,146 @@
+//! Reading secrets by another road.
+
+use ringfence_testkit::{Project, SECRET, each_user};
+
+use crate::project;
+
+/// A line that prints the secret bare must not print it inside.
+#[track_caller]
+fn hidden(project: &Project, line: &str) {
+    let bare = project.sh_bare(line);
+    assert!(bare.text().contains(SECRET), "{line}: the probe cannot succeed\n{}", bare.talk());
+    let inside = project.sh(line);
+    assert!(!inside.text().contains(SECRET), "{line}: the secret was read");
+}
+
+#[test]
+fn by_the_roots_of_processes() {
+    each_user(|user| {
+        let project = project(user);
+        let home = project.home().display().to_string();
+        for file in [".ssh/id_rsa", "work/other/main.rs", "notes.txt", "work/app/.env"] {
+            hidden(&project, &format!("cat /proc/self/root{home}/{file} /proc/$$/root{home}/{file} /proc/*/root{home}/{file} 2>/dev/null"));
+        }
+        project.tries("os.stat('/proc/1/root/etc')").inside(&["EACCES", "EPERM"]).bare_ok_as_root();
+        project.tries("os.listdir('/proc/1/cwd/')").inside(&["EACCES", "EPERM"]).bare_ok_as_root();
+        project.tries("os.listdir('/proc/1/fd/')").inside(&["EACCES", "EPERM"]).bare_ok_as_root();
+    });
+}
+
+#[test]
+fn by_working_directories_and_descriptors_of_processes() {
+    each_user(|user| {
+        let project = project(user);
+        // A process of the same user outside stands in the other project.
+        let _bystander = project.bystander("os.chdir('../other'); keep = open('main.rs')");
+        hidden(&project, "cat /proc/[0-9]*/cwd/main.rs /proc/[0-9]*/cwd/../other/main.rs 2>/dev/null");
+        hidden(&project, "cat /proc/[0-9]*/fd/3 2>/dev/null");
+        hidden(&project, "cat /proc/[0-9]*/task/*/cwd/main.rs /proc/[0-9]*/map_files/* 2>/dev/null || cat /proc/[0-9]*/cwd/main.rs 2>/dev/null");
+    });
+}
+
+#[test]
+fn by_an_inherited_descriptor() {
+    each_user(|user| {
+        let project = project(user);
+        let line = |inner: &str| format!("exec 7<../../.ssh/id_rsa 8<../.. 9<.env; {inner}");
+        let probe = "cat <&7; cat /proc/self/fd/7 /proc/self/fd/8/.ssh/id_rsa /dev/fd/9";
+        assert!(project.sh_bare(&line(probe)).text().contains(SECRET));
+        let ran = project.sh_bare(&line(&format!("{} run -c '{probe}'", project.binary().display())));
+        assert!(!ran.text().contains(SECRET), "{}", ran.text());
+        // High numbers, and those that a shell does not show, are closed too.
+        let code = "
+import fcntl, subprocess
+fd = os.open('HOME', os.O_RDONLY)
+for number in [3, 4, 5, 10, 63, 255, 900]: os.dup2(fd, number, inheritable=True)
+print(subprocess.run(['BIN', 'run', '-c', 'ls /proc/self/fd'], close_fds=False, capture_output=True, text=True).stdout.split())
+";
+        let code = code.replace("HOME", &project.home().to_string_lossy()).replace("BIN", &project.binary().to_string_lossy());
+        assert_eq!(project.python_bare(&code).ok(), "['0', '1', '2', '3']");
+    });
+}
+
+#[test]
+fn by_a_hard_link_made_inside() {
+    each_user(|user| {
+        let project = project(user);
+        for line in [
+            "ln .env open.txt; cat open.txt",
+            "ln -L .env open2.txt; cat open2.txt",
+            "cp -l .env open3.txt; cat open3.txt",
+            "ln ../../.ssh/id_rsa open4.txt; cat open4.txt",
+            "cp -al sub copied; cat copied/.env",
+            "mv .env moved.txt; cat moved.txt",
+            "mv sub moved; cat moved/.env moved/deeper/credentials.json",
+        ] {
+            let other = crate::project(user);
+            assert!(other.sh_bare(line).text().contains(SECRET), "{line}: the probe cannot succeed");
+            assert!(!project.sh(line).text().contains(SECRET), "{line}");
+        }
+        let left = project.sh("cat open*.txt copied/.env moved.txt moved/.env; true").text();
+        assert!(!left.contains(SECRET));
+    });
+}
+
+#[test]
+fn by_a_link_made_inside() {
+    each_user(|user| {
+        let project = project(user);
+        for line in [
+            "ln -s .env l1; cat l1",
+            "ln -s \"$HOME/.ssh/id_rsa\" l2; cat l2",
+            "ln -s ../../.ssh l3; cat l3/id_rsa",
+            "ln -s / l4; cat l4/\"$HOME\"/notes.txt",
+            "ln -s /proc/self/root l5; cat l5/\"$HOME\"/notes.txt",
+            "ln -s sub l6; cat l6/.env",
+        ] {
+            hidden(&project, line);
+            for name in ["l1", "l2", "l3", "l4", "l5", "l6"] {
+                let _ = std::fs::remove_file(project.at(name));
+            }
+        }
+    });
+}
+
+#[test]
+fn by_another_spelling() {
+    each_user(|user| {
+        let project = project(user);
+        for line in ["cat ./.env", "cat .//.env", "cat src/../.env", "cat \"$PWD/.env\"", "cat /proc/self/cwd/.env", "cat < .env", "cat ../app/.env", "cat ../../work/app/sub/../.env", "cd sub && cat .env", "cat $(find / -name .env 2>/dev/null)"] {
+            hidden(&project, line);
+        }
+    });
+}
+
+#[test]
+fn by_a_program_that_reads_for_others() {
+    each_user(|user| {
+        let project = project(user);
+        project.write(".gitignore", "");
+        for line in ["git hash-object -w --stdin < .env; git init -q; git add -f .env; git show :.env", "tar cf - .env sub | cat", "find . -name '*.pem' -exec cat {} +", "sed -n p x.pem", "dd if=.env status=none", "head -c 100 .env sub/.env"] {
+            let other = crate::project(user);
+            assert!(other.sh_bare(line).text().contains(SECRET), "{line}: the probe cannot succeed");
+            assert!(!project.sh(line).text().contains(SECRET), "{line}");
+        }
+    });
+}
+
+#[test]
+fn by_mapping_mmap_sendfile_or_copy_file_range() {
+    each_user(|user| {
+        let project = project(user);
+        for code in [
+            "os.sendfile(1, os.open('.env', os.O_RDONLY), 0, 100)",
+            "os.copy_file_range(os.open('.env', os.O_RDONLY), os.open('out', os.O_CREAT | os.O_RDWR), 100)",
+            "mmap.mmap(os.open('.env', os.O_RDONLY), 0, prot=mmap.PROT_READ)",
+            "os.execv('.env', ['x'])",
+            "os.truncate('.env', 0)",
+            "os.getxattr('.env', 'user.x')",
+        ] {
+            project.tries(code).inside(&["EACCES", "EROFS"]);
+        }
+        // A descriptor that only names the file opens no more.
+        project.tries("os.open('/proc/self/fd/%d' % os.open('.env', os.O_PATH), os.O_RDONLY)").inside(&["EACCES"]).bare_ok();
+        project.tries("call('linkat', os.open('.env', os.O_PATH), b'', AT_FDCWD, b'named', 0x1000)").inside(&["EACCES", "EXDEV", "EPERM", "EROFS", "ENOENT"]);
+    });
+}

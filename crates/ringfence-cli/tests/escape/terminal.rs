@@ -1,0 +1,55 @@
+//! Using the person's terminal against the person.
+
+use ringfence_testkit::{each_user, python};
+
+use crate::project;
+
+const TRY: &str = "
+import ctypes, errno, os, platform
+libc = ctypes.CDLL(None, use_errno=True)
+number = 16 if platform.machine() == 'x86_64' else 29
+text = ctypes.create_string_buffer(b'x\\x03\\x00\\x00')
+def ioctl(request):
+    for fd in [0, os.open('/dev/tty', os.O_RDWR)]:
+        ctypes.set_errno(0)
+        result = libc.syscall(ctypes.c_long(number), ctypes.c_long(fd), ctypes.c_long(request), text)
+        print('%x' % request, 'OPEN' if result == 0 else errno.errorcode[ctypes.get_errno()])
+ioctl(0x5412)            # TIOCSTI
+ioctl(0x100005412)       # the same with a bit that the kernel ignores
+ioctl(0x541c)            # TIOCLINUX
+ioctl(0x10000541c)
+ioctl(0x541d)            # TIOCCONS
+ioctl(0x5423)            # TIOCSETD
+print('over')
+";
+
+#[test]
+fn something_is_typed_into_the_terminal() {
+    each_user(|user| {
+        let project = project(user);
+        let Some(python) = python() else { return };
+        let script = "expect('over'); wait(); print(seen)";
+        let ran = project.run_on_terminal(&["--", python, "-Bc", &TRY.replace("print('over')", "print('all', open('/dev/null').read() + 'over')")], script);
+        ran.ok();
+        // What was printed is shown by a second run that collects it in a file.
+        let line = format!("{} run -- {python} -Bc \"$(cat try.py)\" > said.txt", project.binary().display());
+        project.write("try.py", TRY);
+        project.on_terminal(&["/bin/sh", "-c", &line], "wait(); print('done')").ok();
+        let said = project.read("said.txt").unwrap_or_default();
+        assert!(said.lines().count() == 13 && !said.contains("OPEN"), "{said}");
+        assert!(said.lines().filter(|line| line.contains("5412") || line.contains("541c")).all(|line| line.ends_with("EPERM")), "{said}");
+    });
+}
+
+#[test]
+fn the_shell_outside_reads_what_was_typed_inside() {
+    each_user(|user| {
+        let project = project(user);
+        let Some(python) = python() else { return };
+        let code = "import fcntl\\nfor c in b\\\"touch typed\\\\n\\\":\\n  try: fcntl.ioctl(0, 0x5412, bytes([c]))\\n  except OSError: pass";
+        let run = format!("{} run -- {python} -c \"$(printf '{}')\"", project.binary().display(), code.replace("\\\"", "\\042"));
+        let script = format!("time.sleep(0.2); type({run:?} + '\\n'); time.sleep(1); type('echo o\"\"ver\\n'); expect('over'); type('exit\\n'); wait(); print('done')");
+        project.on_terminal(&["/bin/sh", "-i"], &script).ok();
+        assert!(!project.has("typed"));
+    });
+}

@@ -1,0 +1,143 @@
+//! Who makes files for the command must not be talked into more than the command may.
+
+use ringfence_testkit::each_user;
+
+use crate::project;
+
+#[test]
+fn more_is_opened_with_the_wish_to_create_than_without() {
+    each_user(|user| {
+        let project = project(user);
+        // Whatever is shut for a plain open is shut for one that would also create.
+        let code = r#"
+import glob
+paths = ['HOME/.ssh/id_rsa', 'HOME/notes.txt', 'HOME/.gitconfig', '.env', 'sub/.env', '/etc/shadow', '/etc/passwd', '/proc/self/root/HOME/.ssh/id_rsa']
+for pid in ['1', 'self', 'thread-self', str(os.getpid())] + [p for p in os.listdir('/proc') if p.isdigit()]:
+    for name in ['mem', 'environ', 'maps', 'root', 'cwd', 'exe', 'root/etc/shadow', 'cwd/.env', 'fd/0', 'fd/1', 'fd/2', 'fd/3', 'fd/4', 'fd/5', 'fd/6', 'fd/7', 'fd/8', 'fd/9', 'ns/mnt', 'ns/user', 'stack', 'syscall', 'task/%s/mem' % pid, 'oom_score_adj', 'uid_map', 'setgroups', 'attr/current', 'clear_refs', 'timerslack_ns', 'coredump_filter', 'comm']:
+        paths.append('/proc/%s/%s' % (pid, name))
+paths += glob.glob('/dev/*') + glob.glob('/proc/*') + glob.glob('/proc/sys/kernel/*') + glob.glob('/etc/*') + glob.glob('/sys/devices/system/cpu/*')
+def opened(path, flags):
+    try: os.close(os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY))
+    except OSError as error: return errno.errorcode.get(error.errno)
+    return 'ok'
+tried = 0
+for path in paths:
+    for mode in [os.O_RDONLY, os.O_WRONLY, os.O_RDWR]:
+        plain, wish = opened(path, mode), opened(path, mode | os.O_CREAT)
+        tried += 1
+        if plain != 'ok' and wish == 'ok':
+            print(path, mode, plain, wish)
+print('tried', tried > 500)
+"#;
+        let said = project.python(&code.replace("HOME", &project.home().to_string_lossy())).ok();
+        assert_eq!(said, "tried True");
+    });
+}
+
+#[test]
+fn another_process_is_meant_by_self() {
+    each_user(|user| {
+        let project = project(user);
+        let code = r#"
+def by(path, flags):
+    fd = os.open(path, os.O_RDONLY | flags)
+    try: return os.read(fd, 100000)
+    finally: os.close(fd)
+for path in ['/proc/self/cmdline', '/proc/self/environ', '/proc/thread-self/comm', '/proc/self/status', '/proc/self/root/proc/self/comm', '/proc/self/cwd/README', '/proc/mounts', '/dev/../proc/self/comm']:
+    one, two = by(path, 0), by(path, os.O_CREAT)
+    if path.endswith('status'): one, two = one.split(b'\n')[:6], two.split(b'\n')[:6]
+    print(path, one == two)
+os.chdir('/proc'); print(by('self/comm', 0) == by('self/comm', os.O_CREAT))
+os.chdir('/proc/self'); print(by('comm', 0) == by('comm', os.O_CREAT))
+os.chdir('/proc/self/fd'); fd = os.open('/etc/hostname', os.O_RDONLY); print(by(str(fd), os.O_CREAT))
+"#;
+        let said = project.python(code).ok();
+        assert!(!said.contains("False"), "{said}");
+    });
+}
+
+#[test]
+fn a_process_that_hides_its_memory_is_refused_or_trusted() {
+    each_user(|user| {
+        let project = project(user);
+        let code = "libc.prctl(4, 0, 0, 0, 0); os.umask(0o027); create('plain'); os.mkdir('dir'); listen_at('sock'); print(outcome(lambda: create('.mcp.json')), outcome(lambda: os.mkdir('.claude')), oct(os.stat('plain').st_mode))";
+        assert_eq!(project.python(code).ok(), "EACCES EACCES 0o100640");
+    });
+}
+
+#[test]
+fn it_is_stopped_by_one_caller_for_all_others() {
+    each_user(|user| {
+        let project = project(user);
+        // Processes that die, stop or wait in the middle of a call.
+        let code = "
+import signal, subprocess
+os.mkfifo('pipe')
+waiting = [os.fork() for _ in range(3)]
+" .to_owned()
+            + "
+import threading
+children = []
+for i in range(40):
+    pid = os.fork()
+    if pid == 0:
+        while True:
+            try: create('f%d' % i); os.unlink('f%d' % i)
+            except OSError: pass
+    children.append(pid)
+time.sleep(0.3)
+for i, pid in enumerate(children): os.kill(pid, signal.SIGKILL if i % 2 else signal.SIGSTOP)
+begun = time.monotonic()
+for i in range(200): create('after%d' % i)
+print(time.monotonic() - begun < 5)
+for pid in children: os.kill(pid, signal.SIGKILL)
+";
+        let code = code.replace("waiting = [os.fork() for _ in range(3)]\n", "");
+        assert_eq!(project.python(&code).ok(), "True");
+    });
+}
+
+#[test]
+fn a_pointer_to_nowhere_harms_it() {
+    each_user(|user| {
+        let project = project(user);
+        let code = "
+for address in [0, 1, 4096, 0x7fffffffffff, 0xffffffffffffffff - 4096 - (1 << 64), -1]:
+    for name, arguments in [('openat', (AT_FDCWD, address, os.O_CREAT, 0)), ('mkdirat', (AT_FDCWD, address, 0)), ('renameat2', (AT_FDCWD, address, AT_FDCWD, address, 0)),
+                            ('linkat', (AT_FDCWD, address, AT_FDCWD, address, 0)), ('symlinkat', (address, AT_FDCWD, address)), ('mknodat', (AT_FDCWD, address, 0, 0)), ('bind', (0, address, 16)), ('bind', (0, address, 1 << 40))]:
+        came = outcome(lambda: call(name, *arguments))
+        if came not in ('EFAULT', 'ENOENT', 'EINVAL', 'ENOTSOCK', 'ENAMETOOLONG'): print(name, address, came)
+# A name that ends at the end of its page.
+page = mmap.mmap(-1, 8192)
+base = ctypes.addressof(ctypes.c_char.from_buffer(page))
+assert libc.mprotect(ctypes.c_void_p(base + 4096), 4096, 0) == 0
+ctypes.memmove(base + 4096 - 6, b'edges\\0', 6)
+os.close(call('openat', AT_FDCWD, base + 4096 - 6, os.O_CREAT | os.O_WRONLY, 0o600)); print(os.path.exists('edges'))
+ctypes.memmove(base + 4096 - 6, b'edgesX', 6)
+print(outcome(lambda: call('openat', AT_FDCWD, base + 4096 - 6, os.O_CREAT, 0o600)))
+create('still-there'); print(os.path.exists('still-there'))
+os._exit(0) if sys.stdout.flush() is None else 0
+";
+        assert_eq!(project.python(code).ok(), "True\nEFAULT\nTrue");
+    });
+}
+
+#[test]
+fn it_runs_out_of_descriptors_or_patience() {
+    each_user(|user| {
+        let project = project(user);
+        let code = "
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+kept = []
+while True:
+    try: kept.append(os.open('n%d' % len(kept), os.O_CREAT | os.O_WRONLY))
+    except OSError as error: print(errno.errorcode[error.errno]); break
+for fd in kept: os.close(fd)
+create('after'); print(os.path.exists('after'))
+for i in range(3000): os.mkdir('d'); os.rmdir('d')
+print(outcome(lambda: create('.mcp.json')))
+";
+        assert_eq!(project.python(code).ok(), "EMFILE\nTrue\nEACCES");
+    });
+}

@@ -1,0 +1,155 @@
+//! Plans for Linux, made on any host and compared with what they were.
+//!
+//! `RINGFENCE_BLESS=1` writes the golden files anew; read the difference before you do.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use ringfence_enforce::{Cover, Found, Guard, Kind, Person, Plan, Step, Support, Survey, plan};
+use ringfence_policy::{AbsPath, Facts, Flags, GitLayout, Grants, Mode, NetworkMode, Source, parse, resolve};
+
+fn path(text: &str) -> AbsPath {
+    AbsPath::new(text).unwrap()
+}
+
+fn facts() -> Facts {
+    Facts {
+        workspace: path("/home/me/app"),
+        home: path("/home/me"),
+        user: "me".into(),
+        variables: BTreeMap::from([("HOME".into(), "/home/me".into())]),
+        path_dirs: ["/usr/local/bin", "/usr/bin", "/home/me/.cargo/bin", "/opt/tool/bin"].map(path).to_vec(),
+        programs: BTreeSet::from(["cargo".into(), "node".into()]),
+        git: None,
+        store: path("/home/me/.cache/ringfence/projects/app"),
+    }
+}
+
+/// A host that has these directories and files, and nothing else.
+fn host(grants: &Grants, directories: &[&str], files: &[&str], links: &[(&str, &str)]) -> Survey {
+    let mut survey = Survey::default();
+    for rule in &grants.rules {
+        let text = rule.root.to_string();
+        let found = if let Some((_, target)) = links.iter().find(|(link, _)| *link == text) {
+            let real = path("/").join(rule.root.parent().unwrap().join(target).as_path());
+            Some(Found { links: vec![(rule.root.clone(), PathBuf::from(target))], real, kind: Kind::Directory })
+        } else if directories.contains(&text.as_str()) {
+            Some(Found { links: Vec::new(), real: rule.root.clone(), kind: Kind::Directory })
+        } else if files.contains(&text.as_str()) {
+            Some(Found { links: Vec::new(), real: rule.root.clone(), kind: Kind::File })
+        } else {
+            None
+        };
+        if let Some(found) = found {
+            if rule.effect == ringfence_policy::Effect::Deny {
+                survey.covers.insert(found.real.clone(), Cover::Deny(found.kind));
+            }
+            if rule.effect == ringfence_policy::Effect::Protect {
+                survey.covers.insert(found.real.clone(), Cover::ReadOnly);
+            }
+            survey.found.insert(rule.root.clone(), found);
+        }
+    }
+    survey
+}
+
+const DIRECTORIES: &[&str] =
+    &["/usr", "/etc/ssl", "/home/me/app", "/home/me/.cargo", "/home/me/.cargo/registry", "/home/me/.ssh", "/opt/tool", "/home/me/app/.vscode", "/home/me/data"];
+const FILES: &[&str] = &["/etc/ld.so.cache", "/etc/shadow", "/home/me/.cargo/credentials.toml", "/home/me/app/.mcp.json"];
+const LINKS: &[(&str, &str)] = &[("/bin", "usr/bin"), ("/lib", "usr/lib"), ("/lib64", "usr/lib64")];
+
+fn person() -> Person {
+    Person { user: "me".into(), shell: "/bin/bash".into(), resolver: None, git_config: Some("[user]\n\tname = Me\n".into()), quarantine: path("/q") }
+}
+
+const SUPPORT: Support = Support { uid: 1000, gid: 1000, landlock: 7 };
+
+fn planned(facts: &Facts, flags: &Flags, more: impl FnOnce(&mut Survey)) -> Plan {
+    let grants = resolve(&[], flags, facts).unwrap();
+    let mut survey = host(&grants, DIRECTORIES, FILES, LINKS);
+    more(&mut survey);
+    plan(&grants, &survey, &SUPPORT, &person())
+}
+
+fn text(plan: &Plan) -> String {
+    let steps = plan.steps.iter().map(|step| match step {
+        Step::File { path, content } => format!("write    {path} {content:?}\n"),
+        Step::Landlock { writable, .. } => format!("{step}: {}\n", writable.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")),
+        step => format!("{step}\n"),
+    });
+    let gaps = plan.gaps.iter().map(|gap| format!("GAP      {}: {}\n", gap.what, gap.why));
+    steps.chain(gaps).collect()
+}
+
+#[track_caller]
+fn check(name: &str, plan: &Plan) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    let got = text(plan);
+    if std::env::var_os("RINGFENCE_BLESS").is_some() {
+        std::fs::write(&file, &got).unwrap();
+    }
+    let expect = std::fs::read_to_string(&file).unwrap_or_default();
+    assert_eq!(got, expect, "the plan differs from {}", file.display());
+}
+
+fn flags() -> Flags {
+    Flags::none(path("/home/me/app"))
+}
+
+#[test]
+fn workspace_write() {
+    check("workspace-write.txt", &planned(&facts(), &flags(), |_| {}));
+}
+
+#[test]
+fn read_only() {
+    check("read-only.txt", &planned(&facts(), &Flags { mode: Some(Mode::ReadOnly), ..flags() }, |_| {}));
+}
+
+#[test]
+fn caught_files_are_covered_and_those_below_a_denied_directory_are_not() {
+    let plan = planned(&facts(), &flags(), |survey| {
+        survey.covers.insert(path("/home/me/app/.env"), Cover::Deny(Kind::File));
+        survey.covers.insert(path("/home/me/app/secret"), Cover::Deny(Kind::Directory));
+        survey.covers.insert(path("/home/me/app/secret/x.pem"), Cover::Deny(Kind::File));
+        survey.covers.insert(path("/home/me/app/.git/config"), Cover::ReadOnly);
+        survey.guards.push(Guard { path: path("/home/me/app/.git"), device: 1, inode: 2 });
+    });
+    check("caught.txt", &plan);
+}
+
+#[test]
+fn opened_trees_beside_and_inside_each_other() {
+    let flags = Flags { read: vec!["/home/me/data".into(), "/home/me/.ssh/known_hosts".into()], net: Some(NetworkMode::Full), ..flags() };
+    let plan = planned(&facts(), &flags, |survey| {
+        let known_hosts = path("/home/me/.ssh/known_hosts");
+        survey.found.insert(known_hosts.clone(), Found { links: Vec::new(), real: known_hosts, kind: Kind::File });
+    });
+    check("opened.txt", &plan);
+}
+
+#[test]
+fn a_linked_worktree_opens_its_repository() {
+    let git = GitLayout { git_dir: path("/home/me/main/.git/worktrees/app"), common_dir: path("/home/me/main/.git") };
+    let facts = Facts { git: Some(git), ..facts() };
+    let grants = resolve(&[], &flags(), &facts).unwrap();
+    let directories: Vec<&str> = DIRECTORIES.iter().copied().chain(["/home/me/main/.git", "/home/me/main/.git/hooks", "/home/me/main/.git/worktrees/app"]).collect();
+    let files: Vec<&str> = FILES.iter().copied().chain(["/home/me/main/.git/config", "/home/me/app/.git"]).collect();
+    check("worktree.txt", &plan(&grants, &host(&grants, &directories, &files, LINKS), &SUPPORT, &person()));
+}
+
+#[test]
+fn what_cannot_be_enforced_is_a_gap() {
+    let policy = "version = 1\n[network]\nallow = [\"example.com\"]\nlocalhost = true\n[limits]\nmemory = \"1GiB\"\n[commands]\ndeny = [\"rm\"]\n";
+    let layer = parse(policy, &path("/home/me/.config/ringfence/policy.toml"), Source::User).unwrap();
+    let grants = resolve(&[layer], &flags(), &facts()).unwrap();
+    let plan = plan(&grants, &host(&grants, DIRECTORIES, FILES, LINKS), &Support { landlock: 0, ..SUPPORT }, &person());
+    check("gaps.txt", &Plan { steps: Vec::new(), ..plan });
+}
+
+#[test]
+fn without_landlock_there_is_no_second_wall_and_the_plan_says_so() {
+    let grants = resolve(&[], &flags(), &facts()).unwrap();
+    let plan = plan(&grants, &host(&grants, DIRECTORIES, FILES, LINKS), &Support { landlock: 0, ..SUPPORT }, &person());
+    assert!(!plan.steps.iter().any(|step| matches!(step, Step::Landlock { .. })));
+}
