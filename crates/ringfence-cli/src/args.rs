@@ -17,12 +17,17 @@ use crate::commands::test::Test;
 /// The command works in the project at full speed. Secrets stay unread, other projects are
 /// not there, and the network is shut unless it was opened.
 #[derive(Debug, Parser)]
-#[command(name = "ringfence", version, max_term_width = 100, after_help = "Examples:
+#[command(
+    name = "ringfence",
+    version,
+    max_term_width = 100,
+    after_help = "Examples:
   ringfence test
   ringfence run -- npm test
   ringfence run --net full -- npm install
   ringfence explain read ~/.ssh/id_rsa
-  ringfence doctor")]
+  ringfence doctor"
+)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -67,8 +72,6 @@ impl Command {
 Exit status: the command's own; 124 time limit, 125 ringfence failed, 126 not executable,
 127 not found.")]
 pub(crate) struct Run {
-    #[command(flatten)]
-    pub(crate) policy: PolicyArgs,
     /// End the command after this long (`90s`, `5m`, `2h`)
     #[arg(long, value_name = "DURATION")]
     pub(crate) timeout: Option<String>,
@@ -81,9 +84,12 @@ pub(crate) struct Run {
     /// The command and its arguments
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) policy: PolicyArgs,
 }
 
-/// What every command that resolves a policy takes.
+/// What every command that resolves a policy takes. It stands last in each of them: its heading
+/// would go on over what follows.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Policy")]
 pub(crate) struct PolicyArgs {

@@ -48,7 +48,8 @@ fn provision(step: &Step, path: &AbsPath) -> Option<Provision> {
 }
 
 fn is_device(path: &AbsPath) -> bool {
-    const DEVICES: [&str; 13] = ["null", "zero", "full", "random", "urandom", "tty", "console", "pts", "ptmx", "fd", "stdin", "stdout", "stderr"];
+    const DEVICES: [&str; 13] =
+        ["null", "zero", "full", "random", "urandom", "tty", "console", "pts", "ptmx", "fd", "stdin", "stdout", "stderr"];
     let below = path.as_path().strip_prefix("/dev").ok().and_then(|below| below.iter().next());
     below.is_none_or(|name| DEVICES.iter().any(|device| name == *device))
 }

@@ -60,7 +60,9 @@ impl AbsPath {
 
     /// The directory this path stands in; `None` for the root.
     pub fn parent(&self) -> Option<Self> {
-        self.0.parent().map(|parent| Self(parent.to_path_buf()))
+        let bytes = self.as_bytes();
+        let cut = bytes.iter().rposition(|byte| *byte == b'/').filter(|_| bytes.len() > 1)?;
+        Some(Self(os_string(bytes[..cut.max(1)].to_vec()).into()))
     }
 
     /// The last component; `None` for the root.
@@ -82,12 +84,8 @@ impl AbsPath {
 
     /// How many components stand behind the root directory.
     pub fn depth(&self) -> usize {
-        let bytes = self.bytes();
+        let bytes = self.as_bytes();
         if bytes == b"/" { 0 } else { bytes.iter().filter(|byte| **byte == b'/').count() }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        self.0.as_os_str().as_encoded_bytes()
     }
 
     /// From the path itself up to the root directory.
@@ -118,7 +116,7 @@ fn is_normal(bytes: &[u8]) -> bool {
 
 impl PartialEq for AbsPath {
     fn eq(&self, other: &Self) -> bool {
-        self.bytes() == other.bytes()
+        self.as_bytes() == other.as_bytes()
     }
 }
 
@@ -126,7 +124,7 @@ impl Eq for AbsPath {}
 
 impl std::hash::Hash for AbsPath {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.bytes().hash(state);
+        self.as_bytes().hash(state);
     }
 }
 
@@ -139,7 +137,7 @@ impl PartialOrd for AbsPath {
 impl Ord for AbsPath {
     /// What stands below a directory follows it at once: the separator sorts first.
     fn cmp(&self, other: &Self) -> Ordering {
-        let (ours, theirs) = (self.bytes(), other.bytes());
+        let (ours, theirs) = (self.as_bytes(), other.as_bytes());
         let same = ours.iter().zip(theirs).take_while(|(a, b)| a == b).count();
         let key = |bytes: &[u8]| bytes.get(same).map(|byte| if *byte == b'/' { 0 } else { u16::from(*byte) + 1 });
         key(ours).cmp(&key(theirs))

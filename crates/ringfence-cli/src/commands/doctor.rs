@@ -89,7 +89,10 @@ fn untold(error: &CliError, host: &Host) -> Obstacle {
             "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
         )
     } else if host.container.is_some() {
-        ("the container around ringfence forbids it", "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined …")
+        (
+            "the container around ringfence forbids it",
+            "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined …",
+        )
     } else {
         ("something around this process forbids it", "run ringfence outside of the sandbox or service that started it")
     };
@@ -122,7 +125,8 @@ impl Diagnosis {
     }
 
     fn json(&self) -> Value {
-        let finding = |finding: &Finding| json!({ "name": finding.name, "state": finding.state.word(), "what": finding.what, "fix": finding.fix });
+        let finding =
+            |finding: &Finding| json!({ "name": finding.name, "state": finding.state.word(), "what": finding.what, "fix": finding.fix });
         json!({
             "works": self.obstacle.is_none(),
             "obstacle": self.obstacle.as_ref().map(|found| json!({ "symptom": found.symptom, "cause": found.cause, "fix": found.fix })),

@@ -38,11 +38,11 @@ pub(crate) struct Explain {
     /// A path, a program, a host with or without a port, or the name of a variable
     #[arg(value_name = "TARGET")]
     target: OsString,
-    #[command(flatten)]
-    policy: PolicyArgs,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    policy: PolicyArgs,
 }
 
 /// What somebody wants to do.
@@ -166,7 +166,10 @@ mod tests {
     fn answers() -> Vec<Answer> {
         vec![
             Answer::new("/p/link", "allowed", Fate::Allowed).line("rule", "write /p").line("from", "the mode"),
-            Answer::new("/h/.ssh", "denied", Fate::Refused).line("rule", "deny ~/.ssh").maybe("why", Some("private keys".into())).maybe("change", None),
+            Answer::new("/h/.ssh", "denied", Fate::Refused)
+                .line("rule", "deny ~/.ssh")
+                .maybe("why", Some("private keys".into()))
+                .maybe("change", None),
         ]
     }
 

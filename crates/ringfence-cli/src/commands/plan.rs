@@ -24,11 +24,11 @@ use crate::show::{self, Paint, printable, short};
   ringfence plan --net full
   ringfence plan --json | jq '.gaps'")]
 pub(crate) struct Plan {
-    #[command(flatten)]
-    pub(crate) policy: PolicyArgs,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) policy: PolicyArgs,
 }
 
 pub(crate) fn run(arguments: Plan) -> Result<ExitCode, CliError> {
@@ -93,7 +93,9 @@ fn groups(plan: &Enforced, home: &AbsPath) -> Groups {
     for step in &plan.steps {
         match step {
             Step::Namespaces { network: Network::Own } => groups.isolate.push("mounts, processes, ipc, host name, cgroup, network".into()),
-            Step::Namespaces { network: Network::Host } => groups.isolate.push("mounts, processes, ipc, host name, cgroup; the network is the host's".into()),
+            Step::Namespaces { network: Network::Host } => {
+                groups.isolate.push("mounts, processes, ipc, host name, cgroup; the network is the host's".into())
+            }
             Step::Identity(id) => groups.isolate.push(format!("as uid {}, gid {}", id.uid, id.gid)),
             Step::Bind { path, access: Access::ReadWrite } => groups.write.push(short(path, home)),
             Step::Bind { path, access: Access::ReadOnly } => groups.read.push(path.clone()),
@@ -106,7 +108,9 @@ fn groups(plan: &Enforced, home: &AbsPath) -> Groups {
             Step::File { path, .. } | Step::Directory { path } => groups.made.push(short(path, home)),
             Step::Processes => groups.made.push("/proc".into()),
             Step::Devices => groups.made.push("/dev".into()),
-            Step::Cover { path, cover: Cover::Deny(_) } | Step::Denied { path, .. } | Step::Passage { path } => groups.deny.push(path.clone()),
+            Step::Cover { path, cover: Cover::Deny(_) } | Step::Denied { path, .. } | Step::Passage { path } => {
+                groups.deny.push(path.clone())
+            }
             Step::Cover { path, cover: Cover::ReadOnly } => groups.protect.push(path.clone()),
             Step::Seal => groups.walls.push("seal everything else".into()),
             Step::Lock => groups.walls.push("lock the mounts, drop every capability".into()),

@@ -39,14 +39,14 @@ use table::Table;
 
 Exit status: 0 every promise held, 1 one was broken, 125 ringfence failed.")]
 pub(crate) struct Test {
-    #[command(flatten)]
-    policy: PolicyArgs,
     /// Make the same attempts without the sandbox
     #[arg(long)]
     unconfined: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    policy: PolicyArgs,
 }
 
 /// How long all attempts together may take.

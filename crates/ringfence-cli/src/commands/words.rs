@@ -110,14 +110,20 @@ fn variable(word: &str) -> Result<(String, Option<String>), CliError> {
         None => (word, None),
     };
     if name.is_empty() || name.contains('\0') {
-        return Err(CliError::Words { what: format!("`{word}` is not a variable"), hint: "write `--env NAME` or `--env NAME=VALUE`".into() });
+        return Err(CliError::Words {
+            what: format!("`{word}` is not a variable"),
+            hint: "write `--env NAME` or `--env NAME=VALUE`".into(),
+        });
     }
     Ok((name.to_owned(), value))
 }
 
 /// `90`, `90s`, `500ms`, `5m`, `2h` in milliseconds.
 fn duration(word: &str) -> Result<u64, CliError> {
-    let wrong = || CliError::Words { what: format!("`{word}` is not a duration"), hint: "write for example `--timeout 90s`, `5m` or `500ms`".into() };
+    let wrong = || CliError::Words {
+        what: format!("`{word}` is not a duration"),
+        hint: "write for example `--timeout 90s`, `5m` or `500ms`".into(),
+    };
     let split = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
     let (number, unit) = word.split_at(split);
     let number: u64 = number.parse().map_err(|_| wrong())?;

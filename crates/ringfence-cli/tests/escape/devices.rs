@@ -76,7 +76,9 @@ fn the_kernel_is_steered_by_its_files() {
             }
         }
         project.tries("os.open('/proc/sys/kernel/core_pattern', os.O_WRONLY)").bare_ok_as_root();
-        project.tries("os.open('/proc/sysrq-trigger', os.O_WRONLY)").bare_ok_as_root();
+        if std::path::Path::new("/proc/sysrq-trigger").exists() {
+            project.tries("os.open('/proc/sysrq-trigger', os.O_WRONLY)").bare_ok_as_root();
+        }
     });
 }
 
@@ -85,7 +87,7 @@ fn the_modes_of_those_files_are_changed() {
     each_user(|user| {
         let project = project(user);
         for path in ["/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern", "/proc/1/mem", "/dev/null", "/dev/tty", "/etc/passwd", "/", "/proc", "/dev"] {
-            project.tries(&format!("os.chmod('{path}', 0o777)")).inside(&["EACCES", "EPERM", "EROFS"]);
+            project.tries(&format!("os.chmod('{path}', 0o777)")).inside(&["EACCES", "EPERM", "EROFS", "ENOENT"]);
         }
     });
 }

@@ -30,6 +30,13 @@ enum Node {
     Other(fs::FileType),
 }
 
+impl Node {
+    fn at(path: &AbsPath) -> Option<Self> {
+        let metadata = fs::symlink_metadata(path.as_path()).ok()?;
+        if metadata.is_symlink() { fs::read_link(path.as_path()).ok().map(Node::Link) } else { Some(Node::Other(metadata.file_type())) }
+    }
+}
+
 impl Links {
     /// Where `path` leads; `None` if it leads nowhere.
     pub(super) fn follow(&mut self, path: &AbsPath) -> Option<Found> {
@@ -51,7 +58,7 @@ impl Links {
         match plain {
             Above::Missing => None,
             Above::Linked => self.walk(path),
-            Above::Plain => match self.look(path)? {
+            Above::Plain => match Node::at(path)? {
                 Node::Other(file_type) => Some(Found { links: Vec::new(), real: path.clone(), kind: kind_of(file_type) }),
                 Node::Link(_) => self.walk(path),
             },
@@ -99,13 +106,7 @@ impl Links {
         // Where the directory above is missing there is nothing to ask the kernel about.
         let node = match path.parent().and_then(|above| self.seen.get(&above)) {
             Some(None) => None,
-            _ => fs::symlink_metadata(path.as_path()).ok().and_then(|metadata| {
-                if metadata.is_symlink() {
-                    fs::read_link(path.as_path()).ok().map(Node::Link)
-                } else {
-                    Some(Node::Other(metadata.file_type()))
-                }
-            }),
+            _ => Node::at(path),
         };
         self.seen.insert(path.clone(), node.clone());
         node

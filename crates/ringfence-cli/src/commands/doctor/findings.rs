@@ -99,7 +99,13 @@ impl Host {
 
     pub(super) fn headline(&self) -> String {
         let inside = self.container.map_or_else(String::new, |container| format!(", inside {container}"));
-        format!("ringfence {} on Linux {} ({}), uid {}{inside}", env!("CARGO_PKG_VERSION"), self.kernel, env::consts::ARCH, self.support.uid)
+        format!(
+            "ringfence {} on Linux {} ({}), uid {}{inside}",
+            env!("CARGO_PKG_VERSION"),
+            self.kernel,
+            env::consts::ARCH,
+            self.support.uid
+        )
     }
 
     pub(super) fn findings(&self) -> Vec<Finding> {
@@ -121,7 +127,9 @@ impl Host {
         const NAME: &str = "seccomp notify";
         match self.notify {
             Some(true) => Finding::new(NAME, State::Ok, "denied names cannot appear later either"),
-            Some(false) => Finding::new(NAME, State::Missing, "denied names could appear later: `run` will refuse").fix("use a kernel from 5.9 on"),
+            Some(false) => {
+                Finding::new(NAME, State::Missing, "denied names could appear later: `run` will refuse").fix("use a kernel from 5.9 on")
+            }
             None => Finding::new(NAME, State::Limited, "the kernel does not say whether it has it"),
         }
     }
@@ -138,7 +146,9 @@ impl Host {
         const NAME: &str = "/dev/fuse";
         match self.fuse {
             Fuse::Opens => Finding::new(NAME, State::Ok, "can be opened: exact read denials will need it"),
-            Fuse::Shut => Finding::new(NAME, State::Limited, "cannot be opened: exact read denials will need it").fix("sudo chmod 666 /dev/fuse"),
+            Fuse::Shut => {
+                Finding::new(NAME, State::Limited, "cannot be opened: exact read denials will need it").fix("sudo chmod 666 /dev/fuse")
+            }
             Fuse::Absent => Finding::new(NAME, State::Limited, "not there: exact read denials will need it").fix(match self.container {
                 Some(DOCKER) => "docker run --device /dev/fuse …",
                 _ => "sudo modprobe fuse",
@@ -243,7 +253,13 @@ mod tests {
     #[test]
     fn no_line_is_wider_than_a_terminal() {
         let good = Host::example();
-        let poor = Host { support: Support { landlock: 3, ..good.support.clone() }, overlay: false, fuse: Fuse::Absent, cgroup: Cgroup::NotOurs, ..good.clone() };
+        let poor = Host {
+            support: Support { landlock: 3, ..good.support.clone() },
+            overlay: false,
+            fuse: Fuse::Absent,
+            cgroup: Cgroup::NotOurs,
+            ..good.clone()
+        };
         for finding in good.findings().into_iter().chain(poor.findings()) {
             assert!(28 + finding.what.chars().count() <= 80, "{finding:?}");
         }

@@ -53,7 +53,9 @@ fn socket(path: &AbsPath, grants: &Grants, origins: &Origins<'_>) -> Answer {
     let origin = origins.setting("network.unix-sockets", None, |policy| !policy.network.unix_sockets.is_empty());
     let ruled = |answer: Answer| answer.line("rule", format!("unix-sockets {path}")).line("from", origin.to_string());
     if grants.verdict(path, Access::Read) != Verdict::Allowed {
-        return ruled(refused).line("why", "it is listed, but no rule opens what it stands in").line("change", format!("ringfence run --read {path}"));
+        return ruled(refused)
+            .line("why", "it is listed, but no rule opens what it stands in")
+            .line("change", format!("ringfence run --read {path}"));
     }
     ruled(Answer::new(&target, "allowed", Fate::Allowed))
 }

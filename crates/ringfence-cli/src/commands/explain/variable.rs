@@ -21,12 +21,16 @@ fn passes(name: &str, because: &EnvReason, origins: &Origins<'_>) -> Answer {
     let answer = Answer::new(name, "passes", Fate::Allowed);
     match because {
         EnvReason::Set => answer.line("rule", format!("set {name}")).line("from", origins.variable(name).to_string()),
-        EnvReason::Named => answer.line("rule", format!("allow {name}")).line("from", origins.variable(name).to_string()).line("why", "asked for by name"),
+        EnvReason::Named => {
+            answer.line("rule", format!("allow {name}")).line("from", origins.variable(name).to_string()).line("why", "asked for by name")
+        }
         EnvReason::Allowed(glob) => {
             let origin = origins.entry("environment.allow", |policy| &policy.environment.allow, glob);
             answer.line("rule", format!("allow {glob}")).line("from", origin.to_string())
         }
-        EnvReason::Clean | EnvReason::Denied(_) | EnvReason::Unlisted => answer.line("why", "one of the six variables of the clean profile"),
+        EnvReason::Clean | EnvReason::Denied(_) | EnvReason::Unlisted => {
+            answer.line("why", "one of the six variables of the clean profile")
+        }
     }
 }
 
@@ -42,9 +46,12 @@ fn filtered(name: &str, because: &EnvReason, origins: &Origins<'_>) -> Answer {
             let origin = origins.setting("environment.profile", None, |policy| policy.environment.profile.is_some());
             answer.line("rule", "profile = clean").line("from", origin.to_string()).line("why", "six variables pass and no others")
         }
-        EnvReason::Unlisted | EnvReason::Set | EnvReason::Named | EnvReason::Allowed(_) => answer.line("why", "no list has it, and only what is listed passes"),
+        EnvReason::Unlisted | EnvReason::Set | EnvReason::Named | EnvReason::Allowed(_) => {
+            answer.line("why", "no list has it, and only what is listed passes")
+        }
     };
-    answer.line("change", format!("ringfence run --env {name}, or add it to `allow` under [environment] in ~/.config/ringfence/policy.toml"))
+    answer
+        .line("change", format!("ringfence run --env {name}, or add it to `allow` under [environment] in ~/.config/ringfence/policy.toml"))
 }
 
 fn reason(origin: &Origin) -> Option<String> {

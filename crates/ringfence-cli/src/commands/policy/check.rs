@@ -1,7 +1,7 @@
 //! `ringfence policy check`
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
@@ -51,7 +51,8 @@ struct Checked {
 }
 
 pub(super) fn run(arguments: Check) -> Result<ExitCode, CliError> {
-    let checked = if arguments.files.is_empty() { all()? } else { arguments.files.iter().flat_map(|file| one(file, arguments.layer)).collect() };
+    let checked =
+        if arguments.files.is_empty() { all()? } else { arguments.files.iter().flat_map(|file| one(file, arguments.layer)).collect() };
     if checked.is_empty() && !arguments.json {
         say::note("there is no policy file here: what is built in holds");
     }
@@ -90,7 +91,7 @@ fn all() -> Result<Vec<Checked>, CliError> {
 }
 
 /// One file and those beneath it.
-fn one(file: &PathBuf, layer: Option<LayerArg>) -> Vec<Checked> {
+fn one(file: &Path, layer: Option<LayerArg>) -> Vec<Checked> {
     let mut layers = Vec::new();
     let result = absolute(file).and_then(|file| {
         let source = source(&file, layer);

@@ -72,7 +72,11 @@ impl FormatArg {
 pub(super) fn run(arguments: Import) -> Result<ExitCode, CliError> {
     let path = arguments.file.display().to_string();
     let bytes = fs::read(&arguments.file).map_err(|source| CliError::File { what: "read", path: path.clone(), source })?;
-    let text = String::from_utf8(bytes).map_err(|_| CliError::File { what: "read", path: path.clone(), source: io::ErrorKind::InvalidData.into() })?;
+    let text = String::from_utf8(bytes).map_err(|_| CliError::File {
+        what: "read",
+        path: path.clone(),
+        source: io::ErrorKind::InvalidData.into(),
+    })?;
     let guessed = || detect(&path, &text).and_then(FormatArg::of);
     let format = arguments.format.or_else(guessed).ok_or_else(|| unknown(&path))?;
     let imported = import(&text, format.format()).map_err(|source| CliError::Import { path: path.clone(), source })?;
@@ -104,7 +108,11 @@ fn as_toml(path: &str, imported: &Imported) -> String {
 }
 
 fn as_json(format: FormatArg, imported: &Imported) -> Result<Value, CliError> {
-    let policy = serde_json::to_value(&imported.policy).map_err(|error| CliError::File { what: "write", path: "the policy".into(), source: error.into() })?;
+    let policy = serde_json::to_value(&imported.policy).map_err(|error| CliError::File {
+        what: "write",
+        path: "the policy".into(),
+        source: error.into(),
+    })?;
     let note = |note: &Note| json!({ "kind": kind(note.kind).replace(' ', "-"), "key": note.key, "text": note.text });
     Ok(json!({ "format": format.name(), "policy": policy, "notes": imported.notes.iter().map(note).collect::<Vec<_>>() }))
 }

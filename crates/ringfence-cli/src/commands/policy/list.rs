@@ -32,7 +32,10 @@ pub(super) fn sections(grants: &Grants, origins: &Origins<'_>) -> Vec<Section> {
     for (name, effect) in [("write", "write"), ("private", "private"), ("read", "read"), ("deny", "deny"), ("protect", "protect")] {
         sections.push(Section { name, entries: paths(grants, effect) });
     }
-    sections.push(Section { name: "except", entries: grants.exceptions.iter().map(|entry| Entry::new(entry.glob.text(), entry.origin.clone())).collect() });
+    sections.push(Section {
+        name: "except",
+        entries: grants.exceptions.iter().map(|entry| Entry::new(entry.glob.text(), entry.origin.clone())).collect(),
+    });
     sections.push(Section { name: "environment", entries: environment(grants, origins) });
     sections.push(Section { name: "network", entries: network(grants, origins) });
     sections.push(Section { name: "commands", entries: commands(grants, origins) });
@@ -45,8 +48,14 @@ fn settings(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
     let flags = origins.flags();
     let flag = |name: &'static str, is_given: bool| is_given.then_some(name);
     vec![
-        Entry::new(format!("mode = {}", mode_word(grants.mode)), origins.setting("mode", flag("--mode", flags.mode.is_some()), |policy| policy.mode == Some(grants.mode))),
-        Entry::new(format!("enabled = {}", grants.enabled), origins.setting("enabled", None, |policy| policy.enabled == Some(grants.enabled))),
+        Entry::new(
+            format!("mode = {}", mode_word(grants.mode)),
+            origins.setting("mode", flag("--mode", flags.mode.is_some()), |policy| policy.mode == Some(grants.mode)),
+        ),
+        Entry::new(
+            format!("enabled = {}", grants.enabled),
+            origins.setting("enabled", None, |policy| policy.enabled == Some(grants.enabled)),
+        ),
         Entry::new(
             format!("on-gap = {}", gap_word(grants.on_gap)),
             origins.setting("on-gap", flag("--on-gap", flags.on_gap.is_some()), |policy| policy.on_gap == Some(grants.on_gap)),
@@ -66,7 +75,8 @@ fn paths(grants: &Grants, effect: &str) -> Vec<Entry> {
         Entry::new(format!("{}{kept}{}", rule.root, lock(rule.is_locked())), rule.origin.clone())
     });
     let patterns = grants.patterns.iter().filter(|pattern| PatternEffect::word(pattern.effect) == effect);
-    let patterns = patterns.map(|pattern| Entry::new(format!("{}{}", pattern.glob.text(), lock(pattern.is_locked())), pattern.origin.clone()));
+    let patterns =
+        patterns.map(|pattern| Entry::new(format!("{}{}", pattern.glob.text(), lock(pattern.is_locked())), pattern.origin.clone()));
     rules.chain(patterns).collect()
 }
 
@@ -74,12 +84,17 @@ fn environment(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
     let rules = &grants.environment;
     let mut entries = Vec::new();
     if rules.clean {
-        entries.push(Entry::new("profile = clean", origins.setting("environment.profile", None, |policy| policy.environment.profile.is_some())));
+        entries.push(Entry::new(
+            "profile = clean",
+            origins.setting("environment.profile", None, |policy| policy.environment.profile.is_some()),
+        ));
     }
     entries.extend(rules.set.keys().map(|name| Entry::new(format!("set {name}"), origins.variable(name))));
     entries.extend(rules.named.iter().map(|name| Entry::new(format!("allow {name} (named)"), origins.variable(name))));
-    let allow = |glob: &String| Entry::new(format!("allow {glob}"), origins.entry("environment.allow", |policy| &policy.environment.allow, glob));
-    let deny = |glob: &String| Entry::new(format!("deny {glob}"), origins.entry("environment.deny", |policy| &policy.environment.deny, glob));
+    let allow =
+        |glob: &String| Entry::new(format!("allow {glob}"), origins.entry("environment.allow", |policy| &policy.environment.allow, glob));
+    let deny =
+        |glob: &String| Entry::new(format!("deny {glob}"), origins.entry("environment.deny", |policy| &policy.environment.deny, glob));
     entries.extend(rules.allow.iter().map(allow));
     entries.extend(rules.deny.iter().map(deny));
     entries
@@ -93,7 +108,10 @@ fn network(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
     entries.extend(rules.allow.iter().map(allow));
     entries.extend(rules.deny.iter().map(deny));
     if let Some(ports) = ports_word(&rules.localhost) {
-        entries.push(Entry::new(format!("localhost = {ports}"), origins.setting("network.localhost", None, |policy| policy.network.localhost.is_some())));
+        entries.push(Entry::new(
+            format!("localhost = {ports}"),
+            origins.setting("network.localhost", None, |policy| policy.network.localhost.is_some()),
+        ));
     }
     if rules.git {
         entries.push(Entry::new("git = true", origins.setting("network.git", None, |policy| policy.network.git == Some(true))));

@@ -22,14 +22,14 @@ use crate::show::{self, Paint, printable};
   ringfence policy show --origin | grep -v 'built in'
   ringfence policy show --mode read-only --json")]
 pub(super) struct Show {
-    #[command(flatten)]
-    policy: PolicyArgs,
     /// Say behind each line where it was written
     #[arg(long)]
     origin: bool,
     /// Print JSON, origins included
     #[arg(long)]
     pub(super) json: bool,
+    #[command(flatten)]
+    policy: PolicyArgs,
 }
 
 pub(super) fn run(arguments: Show) -> Result<ExitCode, CliError> {
@@ -67,7 +67,9 @@ fn as_text(sections: &[Section], behind: Behind, paint: Paint) -> String {
             let line = printable(&entry.text);
             match behind {
                 Behind::Nothing => text.push_str(&format!("  {line}\n")),
-                Behind::Origin => text.push_str(&format!("  {line:<COLUMN$}  {}\n", paint.faint(&format!("# {}", printable(&entry.origin.to_string()))))),
+                Behind::Origin => {
+                    text.push_str(&format!("  {line:<COLUMN$}  {}\n", paint.faint(&format!("# {}", printable(&entry.origin.to_string())))))
+                }
             }
         }
     }
@@ -76,7 +78,9 @@ fn as_text(sections: &[Section], behind: Behind, paint: Paint) -> String {
 
 fn as_json(meant: &Meant, sections: &[Section]) -> Value {
     let grants = &meant.resolved.grants;
-    let entries = |section: &Section| section.entries.iter().map(|entry| json!({ "text": entry.text, "origin": origin(&entry.origin) })).collect::<Vec<_>>();
+    let entries = |section: &Section| {
+        section.entries.iter().map(|entry| json!({ "text": entry.text, "origin": origin(&entry.origin) })).collect::<Vec<_>>()
+    };
     let limits: Map<String, Value> = ceilings(&grants.limits).into_iter().map(|(name, _, limit)| (name.to_owned(), limit.into())).collect();
     json!({
         "mode": mode_word(grants.mode),

@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
+use std::path::Path;
 
 use ringfence_enforce::{Cover, Plan, Step};
 use ringfence_policy::{AbsPath, Access, Effect, Grants, NetworkMode, Verdict};
@@ -42,8 +43,8 @@ pub(super) struct Chooser<'a> {
 impl Chooser<'_> {
     pub(super) fn probes(&self) -> Vec<Probe> {
         let mut probes = vec![self.project()];
-        probes.extend(self.ssh_keys());
-        probes.extend([self.secrets(), self.project_secrets(), self.neighbours(), self.home(), self.protected(), self.scratch()]);
+        probes.extend(self.secrets());
+        probes.extend([self.project_secrets(), self.neighbours(), self.home(), self.protected(), self.scratch()]);
         probes.extend([self.environment(), self.network(), self.loopback(), self.process(), namespaces()]);
         probes
     }
@@ -57,36 +58,36 @@ impl Chooser<'_> {
         }
     }
 
-    fn ssh_keys(&self) -> Option<Probe> {
-        let act = self.readable(&self.grants.home.join(".ssh")).filter(|_| self.is_denied(&self.grants.home.join(".ssh")))?;
-        let tried = format!("read {}", self.shown(&act));
-        Some(probe("your ssh keys", tried, Trial::Refused(vec![act])))
-    }
-
-    /// What is denied by its path, but the keys and what is in the project.
-    fn secrets(&self) -> Probe {
-        let ssh = self.grants.home.join(".ssh");
+    /// What is denied by its path outside the project; the keys have a line of their own.
+    fn secrets(&self) -> Vec<Probe> {
         let denied = self.grants.rules.iter().filter(|rule| rule.effect == Effect::Deny && !rule.root.is_within(&self.grants.workspace));
         let mut acts: Vec<Act> = Vec::new();
-        for rule in denied.filter(|rule| rule.root != ssh && self.is_denied(&rule.root)) {
-            acts.extend(self.readable(&rule.root).filter(|act| !acts.contains(act)));
+        for rule in denied.filter(|rule| self.is_denied(&rule.root)) {
+            acts.extend(readable(&rule.root).filter(|act| !acts.contains(act)));
         }
-        acts.truncate(ENOUGH);
-        let tried = if acts.is_empty() { "denied files outside".into() } else { format!("read {}", self.listed(&acts)) };
-        probe("your other secrets", tried, refused_or(acts, "none that you can read"))
+        let ssh = self.grants.home.join(".ssh");
+        let (keys, mut others): (Vec<Act>, Vec<Act>) = acts.into_iter().partition(|act| Path::new(&act.target).starts_with(ssh.as_path()));
+        others.truncate(ENOUGH);
+        let read = |promise, acts: Vec<Act>| probe(promise, format!("read {}", self.listed(&acts)), Trial::Refused(acts));
+        match (keys.is_empty(), others.is_empty()) {
+            (true, true) => vec![probe("your secrets", "read keys and tokens in ~", Trial::Nothing("nothing there to protect"))],
+            (true, false) => vec![read("your secrets", others)],
+            (false, true) => vec![read("your ssh keys", keys)],
+            (false, false) => vec![read("your ssh keys", keys), read("your other secrets", others)],
+        }
     }
 
     /// What a pattern caught in the project, and a name it would catch if it came.
     fn project_secrets(&self) -> Probe {
         let caught = self.covers(|cover| matches!(cover, Cover::Deny(_)));
-        let mut acts: Vec<Act> = caught.filter_map(|path| self.readable(path)).take(ENOUGH).collect();
-        let mut tried = if acts.is_empty() { String::new() } else { format!("read {}; ", self.listed(&acts)) };
+        let mut acts: Vec<Act> = caught.filter_map(readable).take(ENOUGH).collect();
+        let mut tried = if acts.is_empty() { String::new() } else { format!("read {}", self.listed(&acts)) };
         let newcomer = self.grants.workspace.join(format!(".env.{}", self.name));
         if self.grants.verdict(&newcomer, Access::Write) == Verdict::Denied {
             acts.push(Act::new(Deed::Make, newcomer.as_path()));
-            tried.push_str("make a .env.*");
+            tried.push_str(if tried.is_empty() { "make a new .env.*" } else { ", a new one" });
         }
-        probe("project's secrets", tried.trim_end_matches("; "), refused_or(acts, "no pattern denies any"))
+        probe("project's secrets", tried, refused_or(acts, "no pattern denies any"))
     }
 
     /// A directory that no rule opens.
@@ -103,7 +104,9 @@ impl Chooser<'_> {
     fn home(&self) -> Probe {
         let file = self.grants.home.join(format!(".{}", self.name));
         let is_open = self.grants.verdict(&file, Access::Write) == Verdict::Allowed;
-        let acts = if is_open { Vec::new() } else { vec![Act::new(Deed::Make, file.as_path())] };
+        // A home below /tmp lies in the sandbox's own /tmp: what counts is whether the host sees it.
+        let deed = if provided(self.plan, &file).is_some() { Deed::Leave } else { Deed::Make };
+        let acts = if is_open { Vec::new() } else { vec![Act::new(deed, file.as_path())] };
         probe("your home", "make a file in ~", refused_or(acts, "opened by the policy"))
     }
 
@@ -148,7 +151,11 @@ impl Chooser<'_> {
             Some(server) if !is_open => vec![Act::new(Deed::Connect, format!("{} {}", server.ip(), server.port()))],
             _ => Vec::new(),
         };
-        probe("your local servers", "connect to one on localhost", refused_or(acts, if is_open { "opened by the policy" } else { "no server to try" }))
+        probe(
+            "your local servers",
+            "connect to one on localhost",
+            refused_or(acts, if is_open { "opened by the policy" } else { "no server to try" }),
+        )
     }
 
     fn process(&self) -> Probe {
@@ -158,17 +165,6 @@ impl Chooser<'_> {
 
     fn is_denied(&self, path: &AbsPath) -> bool {
         self.grants.verdict(path, Access::Read) == Verdict::Denied
-    }
-
-    /// Reading `path`, or a file in it, where the caller itself could.
-    fn readable(&self, path: &AbsPath) -> Option<Act> {
-        let Ok(entries) = fs::read_dir(path.as_path()) else {
-            return File::open(path.as_path()).is_ok().then(|| Act::new(Deed::Look, path.as_path()));
-        };
-        let mut files: Vec<AbsPath> = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file())).map(|entry| path.join(entry.file_name())).collect();
-        files.sort_by_key(|file| (!file.name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"id_")), file.clone()));
-        let file = files.into_iter().find(|file| File::open(file.as_path()).is_ok());
-        Some(file.map_or_else(|| Act::new(Deed::List, path.as_path()), |file| Act::new(Deed::Look, file.as_path())))
     }
 
     fn covers(&self, is_wanted: fn(&Cover) -> bool) -> impl Iterator<Item = &AbsPath> {
@@ -210,6 +206,18 @@ fn refused_or(acts: Vec<Act>, why_not: &'static str) -> Trial {
 
 fn more(count: usize) -> String {
     if count == 0 { String::new() } else { format!(", {count} more") }
+}
+
+/// Reading `path`, or a file in it, where the caller itself could.
+fn readable(path: &AbsPath) -> Option<Act> {
+    let Ok(entries) = fs::read_dir(path.as_path()) else {
+        return File::open(path.as_path()).is_ok().then(|| Act::new(Deed::Look, path.as_path()));
+    };
+    let files = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
+    let mut files: Vec<AbsPath> = files.map(|entry| path.join(entry.file_name())).collect();
+    files.sort_by_key(|file| (!file.name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"id_")), file.clone()));
+    let file = files.into_iter().find(|file| File::open(file.as_path()).is_ok());
+    Some(file.map_or_else(|| Act::new(Deed::List, path.as_path()), |file| Act::new(Deed::Look, file.as_path())))
 }
 
 /// Directories in `path` that the caller can list.

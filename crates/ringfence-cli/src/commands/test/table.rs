@@ -63,7 +63,7 @@ impl Table {
             "broken": self.broken(),
             "notTried": self.rows.len() - self.held() - self.broken(),
             "confined": self.start_ms.is_some(),
-            "startMs": self.start_ms,
+            "startMs": self.start_ms.map(|start| (start * 100.0).round() / 100.0),
             "promises": self.rows.iter().map(row).collect::<Vec<_>>(),
         })
     }
