@@ -190,8 +190,26 @@ impl Draft<'_> {
         }
     }
 
+    /// Files of `/proc` steer the kernel by the writer's user id, not by capabilities, and
+    /// root inside is root to them.
+    fn kernel_files(&mut self) {
+        for name in ["sys", "irq", "bus", "fs", "scsi", "acpi", "driver", "tty", "pressure"] {
+            self.steps.push(Step::Cover { path: path("/proc").join(name), cover: Cover::ReadOnly });
+        }
+        let shut = [
+            "sysrq-trigger", "kcore", "kmsg", "kpagecount", "kpageflags", "kpagecgroup", "slabinfo", "vmallocinfo", "pagetypeinfo", "mtrr",
+            "timer_list", "sched_debug", "latency_stats", "keys", "iomem", "ioports", "kallsyms",
+        ];
+        for name in shut {
+            self.steps.push(Step::Cover { path: path("/proc").join(name), cover: Cover::Deny(Kind::File) });
+        }
+    }
+
     /// What stands behind the mounts.
     fn walls(&mut self, support: &Support) {
+        if support.uid == 0 {
+            self.kernel_files();
+        }
         self.steps.extend([Step::Seal, Step::Lock]);
         if self.binds.values().any(|access| *access == Access::ReadWrite) {
             let guards: Vec<Guard> = self.survey.guards.clone();

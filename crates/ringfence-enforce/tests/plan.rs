@@ -153,3 +153,10 @@ fn without_landlock_there_is_no_second_wall_and_the_plan_says_so() {
     let plan = plan(&grants, &host(&grants, DIRECTORIES, FILES, LINKS), &Support { landlock: 0, ..SUPPORT }, &person());
     assert!(!plan.steps.iter().any(|step| matches!(step, Step::Landlock { .. })));
 }
+
+#[test]
+fn root_does_not_steer_the_kernel() {
+    let grants = resolve(&[], &flags(), &facts()).unwrap();
+    let plan = plan(&grants, &host(&grants, DIRECTORIES, FILES, LINKS), &Support { uid: 0, gid: 0, ..SUPPORT }, &person());
+    check("root.txt", &plan);
+}
