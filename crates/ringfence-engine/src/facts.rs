@@ -48,7 +48,8 @@ pub fn gather(cwd: &AbsPath) -> Result<Surroundings, EngineError> {
         Some(home) => home.clone(),
         None => account.home.clone(),
     };
-    let home = canonical(Path::new(&home)).map_err(|source| EngineError::Surroundings { what: "the home directory", source })?;
+    // A home that is not there is nobody's, and common: services and `nobody` have none.
+    let home = canonical(Path::new(&home)).or_else(|source| AbsPath::new(&home).ok_or(EngineError::Surroundings { what: "the home directory", source }))?;
     let workspace = project(cwd, &home);
     let (path_dirs, programs) = programs(text.get("PATH").map_or("/usr/local/bin:/usr/bin:/bin", String::as_str));
     let cache = text.get("XDG_CACHE_HOME").and_then(AbsPath::new).unwrap_or_else(|| home.join(".cache"));

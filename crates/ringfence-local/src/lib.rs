@@ -83,7 +83,7 @@ impl Session for Confined {
     fn run(&mut self, request: &Request) -> Result<Outcome, ProviderError> {
         refuse_directories()?;
         let run = std::process::id();
-        stores(&self.plan, run)?;
+        stores(&mut self.plan, run);
         let launch = Launch {
             plan: self.plan.clone(),
             grants: apply::pack(&self.grants),
@@ -120,26 +120,26 @@ fn refuse_directories() -> Result<(), ProviderError> {
     Ok(())
 }
 
-/// Makes the places where private caches are kept.
-fn stores(plan: &Plan, run: u32) -> Result<(), ProviderError> {
-    let make = |path: &AbsPath| {
-        if path.as_path().is_dir() {
-            return Ok(());
-        }
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(path.as_path()).map_err(|source| ProviderError::Store { path: path.to_string(), source })
-    };
-    for step in &plan.steps {
-        match step {
-            Step::Private { store, beneath: None, .. } => make(store)?,
-            Step::Private { store, beneath: Some(_), .. } => {
-                make(&store.join("upper"))?;
+/// Makes the places where private caches are kept. Where that is impossible (a home that
+/// is not there, or is read-only), the cache lasts as long as the sandbox.
+fn stores(plan: &mut Plan, run: u32) {
+    for step in &mut plan.steps {
+        let Step::Private { path, store, beneath } = step else { continue };
+        let made = match beneath {
+            None => make(store),
+            Some(_) => {
                 remove_old_work(store);
-                make(&apply::work_directory(store, run))?;
+                make(&store.join("upper")).and_then(|()| make(&apply::work_directory(store, run)))
             }
-            _ => {}
+        };
+        if made.is_err() {
+            *step = Step::Scratch { path: path.clone() };
         }
     }
-    Ok(())
+}
+
+fn make(path: &AbsPath) -> std::io::Result<()> {
+    if path.as_path().is_dir() { Ok(()) } else { fs::DirBuilder::new().recursive(true).mode(0o700).create(path.as_path()) }
 }
 
 /// Work directories of runs that are over.

@@ -50,14 +50,6 @@ pub enum ProviderError {
         /// Why.
         source: io::Error,
     },
-    /// The place for a private cache could not be made.
-    #[error("cannot make {path}")]
-    Store {
-        /// Where.
-        path: String,
-        /// Why.
-        source: io::Error,
-    },
     /// A standard stream is a directory, which would lead out of the sandbox.
     #[error("standard {stream} is a directory")]
     StreamIsDirectory {
@@ -80,7 +72,6 @@ impl ProviderError {
         match self {
             ProviderError::NotStarted { .. } => "sandbox-not-started",
             ProviderError::NotExecuted { .. } => "command-not-executed",
-            ProviderError::Store { .. } => "store-not-made",
             ProviderError::StreamIsDirectory { .. } => "stream-is-directory",
             ProviderError::System { .. } => "system",
         }
@@ -94,7 +85,6 @@ impl ProviderError {
                 Some("`ringfence explain exec PATH` shows whether a rule opens the program".into())
             }
             ProviderError::NotExecuted { .. } => None,
-            ProviderError::Store { .. } => Some("set XDG_CACHE_HOME to a directory you can write".into()),
             ProviderError::StreamIsDirectory { .. } => Some("redirect it from a file or from /dev/null".into()),
             ProviderError::System { .. } => None,
         }
