@@ -26,7 +26,7 @@ pub struct Person {
 
 /// The plan for `grants` on a host with this `support`, where `survey` found what it found.
 pub fn plan(grants: &Grants, survey: &Survey, support: &Support, person: &Person) -> Plan {
-    let mut draft = Draft { grants, survey, steps: Vec::new(), binds: BTreeMap::new(), writable: Vec::new(), gaps: gaps::gaps(grants, support) };
+    let mut draft = Draft { grants, survey, steps: Vec::new(), binds: BTreeMap::new(), gaps: gaps::gaps(grants, support) };
     let network = if grants.network.mode == NetworkMode::Full { Network::Host } else { Network::Own };
     draft.steps.push(Step::Namespaces { network });
     draft.steps.push(Step::Identity(Identity { uid: support.uid, gid: support.gid }));
@@ -45,7 +45,6 @@ struct Draft<'a> {
     steps: Vec<Step>,
     /// Trees of the host that are bound, by their real paths.
     binds: BTreeMap<AbsPath, Access>,
-    writable: Vec<AbsPath>,
     gaps: Vec<ringfence_api::Gap>,
 }
 
@@ -58,10 +57,8 @@ impl Draft<'_> {
     fn skeleton(&mut self, person: &Person, support: &Support) {
         self.steps.extend([Step::Processes, Step::Devices]);
         for scratch in ["/tmp", "/dev/shm"] {
-            self.writable.push(path(scratch));
             self.steps.push(Step::Scratch { path: path(scratch) });
         }
-        self.writable.extend([path("/dev"), path("/proc")]);
         self.steps.push(Step::Directory { path: path("/run") });
         for (link, target) in [("/var/run", "/run"), ("/var/tmp", "/tmp")] {
             // A link cannot be passed by what is mounted below it.
@@ -69,7 +66,6 @@ impl Draft<'_> {
             if !is_needed {
                 self.steps.push(Step::Symlink { path: path(link), target: target.into() });
             } else if link == "/var/tmp" {
-                self.writable.push(path(link));
                 self.steps.push(Step::Scratch { path: path(link) });
             }
         }
@@ -110,9 +106,6 @@ impl Draft<'_> {
             if self.enclosing(&real) == Some(access) {
                 continue;
             }
-            if access == Access::ReadWrite {
-                self.writable.push(real.clone());
-            }
             self.steps.push(Step::Bind { path: real.clone(), access });
             self.binds.insert(real, access);
         }
@@ -152,7 +145,6 @@ impl Draft<'_> {
                 continue;
             }
             let beneath = (*host_beneath && found.is_some()).then(|| at.clone());
-            self.writable.push(at.clone());
             self.steps.push(Step::Private { path: at, store: store.clone(), beneath });
         }
     }
@@ -213,8 +205,8 @@ impl Draft<'_> {
             let guards: Vec<Guard> = self.survey.guards.clone();
             self.steps.push(Step::Guards(guards));
         }
-        if support.landlock >= 2 {
-            self.steps.push(Step::Landlock { abi: support.landlock, writable: std::mem::take(&mut self.writable) });
+        if support.landlock >= 6 {
+            self.steps.push(Step::Landlock);
         }
         self.steps.push(Step::Seccomp);
     }

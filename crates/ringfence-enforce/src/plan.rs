@@ -117,13 +117,8 @@ pub enum Step {
     Seal,
     /// A second user namespace in which every mount is locked, without any capability.
     Lock,
-    /// A second wall against writes, signals and abstract sockets.
-    Landlock {
-        /// Version of the kernel's interface.
-        abi: u32,
-        /// Where writing is allowed.
-        writable: Vec<AbsPath>,
-    },
+    /// A second wall: no signals and no abstract sockets out.
+    Landlock,
     /// Protected and denied names cannot be made although they are absent.
     Guards(Vec<Guard>),
     /// System calls that are refused.
@@ -212,7 +207,7 @@ impl fmt::Display for Step {
             Step::Passage { path } => write!(f, "pass     {path} (not listed)"),
             Step::Seal => f.write_str("seal     everything else"),
             Step::Lock => f.write_str("lock     mounts; drop every capability"),
-            Step::Landlock { abi, .. } => write!(f, "landlock no writes elsewhere, no signals or abstract sockets out (ABI {abi})"),
+            Step::Landlock => f.write_str("landlock no signals or abstract sockets out"),
             Step::Guards(guards) => {
                 write!(f, "guard    protected and denied names while absent; {} directories keep their names", guards.len())
             }

@@ -34,6 +34,11 @@ impl As {
         rustix::process::geteuid().is_root()
     }
 
+    /// Everybody the runner can be.
+    pub fn all() -> &'static [As] {
+        if As::runner_is_root() { &[As::User, As::Root] } else { &[As::User] }
+    }
+
     /// User and group id.
     pub fn ids(self) -> (u32, u32) {
         match self {
@@ -64,7 +69,6 @@ impl As {
 /// Tries `body` as the superuser, if the runner is, and as an ordinary user; both are
 /// tried even if the first fails.
 pub fn each_user(body: impl Fn(As)) {
-    let users: &[As] = if As::runner_is_root() { &[As::User, As::Root] } else { &[As::User] };
     let failed = |user: &As| {
         let panic = catch_unwind(AssertUnwindSafe(|| body(*user))).err();
         if panic.is_some() {
@@ -72,7 +76,7 @@ pub fn each_user(body: impl Fn(As)) {
         }
         panic
     };
-    let failures: Vec<_> = users.iter().filter_map(failed).collect();
+    let failures: Vec<_> = As::all().iter().filter_map(failed).collect();
     if let Some(first) = failures.into_iter().next() {
         resume_unwind(first);
     }

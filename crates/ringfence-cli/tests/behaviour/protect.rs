@@ -155,14 +155,14 @@ fn none_succeeds(project: &Project, ways: &str, targets: &[&str]) {
         .collect();
     assert!(through.is_empty(), "as {}:\n{}", project.user, through.join("\n"));
     assert!(said.lines().count() >= targets.len() * 10, "too few ways were tried:\n{said}");
-    same(&before, &project.entries());
+    same(&before, &project.entries(), &ran.talk());
 }
 
 #[track_caller]
-fn same(before: &Entries, after: &Entries) {
+fn same(before: &Entries, after: &Entries, talk: &str) {
     let changed: Vec<_> = before.iter().filter(|(path, what)| after.get(*path) != Some(what)).collect();
     let new: Vec<_> = after.keys().filter(|path| !before.contains_key(*path)).collect();
-    assert!(changed.is_empty() && new.is_empty(), "changed: {changed:?}\nnew: {new:?}");
+    assert!(changed.is_empty() && new.is_empty(), "changed: {changed:?}\nnew: {new:?}\n{talk}");
 }
 
 /// A repository with a commit, made on the host.
@@ -194,7 +194,7 @@ fn each_way_to_make_a_name_works_on_other_names() {
             let failed: Vec<&str> = said.lines().filter(|line| !line.ends_with("\tok")).collect();
             assert!(failed.is_empty(), "{failed:?}");
         }
-        same(&before, &project.entries());
+        same(&before, &project.entries(), "");
     });
 }
 

@@ -32,10 +32,18 @@ fn by_working_directories_and_descriptors_of_processes() {
     each_user(|user| {
         let project = project(user);
         // A process of the same user outside stands in the other project.
-        let _bystander = project.bystander("os.chdir('../other'); keep = open('main.rs')");
-        hidden(&project, "cat /proc/[0-9]*/cwd/main.rs /proc/[0-9]*/cwd/../other/main.rs 2>/dev/null");
-        hidden(&project, "cat /proc/[0-9]*/fd/3 2>/dev/null");
-        hidden(&project, "cat /proc/[0-9]*/task/*/cwd/main.rs /proc/[0-9]*/map_files/* 2>/dev/null || cat /proc/[0-9]*/cwd/main.rs 2>/dev/null");
+        let bystander = project.bystander("os.chdir('../other'); keep = open('main.rs')");
+        for (bare, inside) in [
+            ("cat /proc/PID/cwd/main.rs", "cat /proc/[0-9]*/cwd/main.rs"),
+            ("cat /proc/PID/cwd/../other/main.rs", "cat /proc/[0-9]*/cwd/../other/main.rs"),
+            ("cat /proc/PID/fd/3", "timeout 5 cat /proc/[0-9]*/fd/[3-9]"),
+            ("cat /proc/PID/task/PID/cwd/main.rs", "cat /proc/[0-9]*/task/*/cwd/main.rs"),
+        ] {
+            let said = project.sh_bare(&bare.replace("PID", &bystander.pid().to_string())).text();
+            assert!(said.contains(SECRET), "{bare}: the probe cannot succeed");
+            let said = project.sh(&format!("{inside}; {}", bare.replace("PID", &bystander.pid().to_string()))).text();
+            assert!(!said.contains(SECRET), "{inside}");
+        }
     });
 }
 

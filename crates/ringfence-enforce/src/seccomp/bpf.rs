@@ -3,7 +3,7 @@
 //! Every call of every program passes through the filter, and the kernel compiles it at
 //! every start: it is kept short. Calls are found by binary search and share their returns.
 
-use super::calls::Arch;
+use super::calls::{Arch, Call};
 use super::table::{Entry, When};
 
 pub use ringfence_sys::seccomp::Instruction;
@@ -105,9 +105,6 @@ impl Block {
     fn new(arch: Arch, entries: &[Entry]) -> Self {
         let mut block = Self::default();
         block.lines.push(Line::Plain(LOAD, CALL));
-        if arch == Arch::X86_64 {
-            block.lines.push(Line::Compare(JUMP_GREATER_EQUAL, X32, To::Return(NO_SUCH_CALL), To::Next));
-        }
         let mut calls: Vec<(u32, To)> = Vec::new();
         for entry in entries {
             if calls.iter().any(|(number, _)| *number == entry.call) {
@@ -125,6 +122,13 @@ impl Block {
             calls.push((entry.call, to));
         }
         calls.sort_by_key(|(number, _)| *number);
+        // Opening files is what programs do most of what is looked at here at all.
+        if let Some((number, to)) = calls.iter().find(|(number, _)| Some(*number) == Call::Openat.number(arch)) {
+            block.lines.push(Line::Compare(JUMP_EQUAL, *number, *to, To::Next));
+        }
+        if arch == Arch::X86_64 {
+            block.lines.push(Line::Compare(JUMP_GREATER_EQUAL, X32, To::Return(NO_SUCH_CALL), To::Next));
+        }
         block.search(&calls);
         block
     }
