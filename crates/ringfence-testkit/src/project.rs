@@ -59,7 +59,10 @@ impl Project {
         for (name, content) in PROJECT_FILES {
             project.write(name, content);
         }
-        project.write_at(&project.home().join(".gitconfig"), "[user]\n\tname = A Person\n\temail = person@example.org\n[init]\n\tdefaultBranch = main\n");
+        project.write_at(
+            &project.home().join(".gitconfig"),
+            "[user]\n\tname = A Person\n\temail = person@example.org\n[init]\n\tdefaultBranch = main\n",
+        );
         for directory in [".cache", ".config"] {
             project.make_directories(&project.home().join(directory));
         }

@@ -20,7 +20,7 @@ pub struct Ran {
 }
 
 /// No test waits longer for one command.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(40);
 
 impl Ran {
     /// Runs `command` to its end, with `input` for it to read.
@@ -78,7 +78,11 @@ pub fn finish(mut child: Child) -> Ran {
     let status = wait_at_most(&mut child, PATIENCE);
     let (stdout, stderr) = (stdout.join().expect("reading does not panic"), stderr.join().expect("reading does not panic"));
     let Some(status) = status else {
-        panic!("did not end within {PATIENCE:?}\nstdout: {}\nstderr: {}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr))
+        panic!(
+            "did not end within {PATIENCE:?}\nstdout: {}\nstderr: {}",
+            String::from_utf8_lossy(&stdout),
+            String::from_utf8_lossy(&stderr)
+        )
     };
     Ran { status: status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)), signal: status.signal(), stdout, stderr }
 }

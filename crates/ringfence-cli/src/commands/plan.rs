@@ -114,7 +114,7 @@ fn groups(plan: &Enforced, home: &AbsPath) -> Groups {
             Step::Cover { path, cover: Cover::ReadOnly } => groups.protect.push(path.clone()),
             Step::Seal => groups.walls.push("seal everything else".into()),
             Step::Lock => groups.walls.push("lock the mounts, drop every capability".into()),
-            Step::Landlock { abi, .. } => groups.walls.push(format!("Landlock {abi}: no writes elsewhere, no signals or sockets out")),
+            Step::Landlock => groups.walls.push("Landlock: no signals or abstract sockets out".into()),
             Step::Guards(_) | Step::Seccomp => groups.walls.push(step.to_string().split_whitespace().collect::<Vec<_>>().join(" ")),
         }
     }

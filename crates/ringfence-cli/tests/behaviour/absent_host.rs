@@ -52,7 +52,10 @@ fn a_limit_of_no_user_namespaces() {
             return;
         }
         let project = project(user);
-        let line = format!("unshare -Ur sh -c 'echo 0 > /proc/sys/user/max_user_namespaces && exec \"$@\"' x {} run -- touch ran", project.binary().display());
+        let line = format!(
+            "unshare -Ur sh -c 'echo 0 > /proc/sys/user/max_user_namespaces && exec \"$@\"' x {} run -- touch ran",
+            project.binary().display()
+        );
         refuses(&project.sh_bare(&line), &project);
     });
 }

@@ -5,8 +5,21 @@ use ringfence_testkit::{Ran, SECRET, each_user};
 use crate::project;
 
 const SECRETS: &[&str] = &[
-    "GH_TOKEN", "NPM_TOKEN", "OPENAI_API_KEY", "MY_KEY", "APP_SECRET", "SECRET_SAUCE", "DB_PASSWORD", "AWS_ACCESS_KEY_ID", "AWS_PROFILE", "GITHUB_ACTOR",
-    "GITHUB_WORKSPACE", "KUBERNETES_SERVICE_HOST", "GOOGLE_APPLICATION_CREDENTIALS", "DATABASE_URL", "my_token",
+    "GH_TOKEN",
+    "NPM_TOKEN",
+    "OPENAI_API_KEY",
+    "MY_KEY",
+    "APP_SECRET",
+    "SECRET_SAUCE",
+    "DB_PASSWORD",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_PROFILE",
+    "GITHUB_ACTOR",
+    "GITHUB_WORKSPACE",
+    "KUBERNETES_SERVICE_HOST",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "DATABASE_URL",
+    "my_token",
 ];
 
 #[test]
@@ -35,7 +48,17 @@ fn a_person_passes_or_sets_a_variable_by_name() {
         let project = project(user);
         let mut command = project.ringfence();
         command.env("NPM_TOKEN", "wanted").env("AWS_REGION", "unwanted");
-        let words = ["run", "--env", "NPM_TOKEN", "--env", "NEW=a=b c", "--env", "ABSENT", "-c", "echo $NPM_TOKEN,$NEW,$AWS_REGION,${ABSENT-unset}"];
+        let words = [
+            "run",
+            "--env",
+            "NPM_TOKEN",
+            "--env",
+            "NEW=a=b c",
+            "--env",
+            "ABSENT",
+            "-c",
+            "echo $NPM_TOKEN,$NEW,$AWS_REGION,${ABSENT-unset}",
+        ];
         assert_eq!(Ran::of(command.args(words), b"").ok(), "wanted,a=b c,,unset");
     });
 }

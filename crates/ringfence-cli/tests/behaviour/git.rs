@@ -24,7 +24,21 @@ fn clean(project: &Project, names: &[&str]) {
     assert_eq!(project.sh_bare("git status --short").ok(), "");
     assert_eq!(project.sh_bare("git fsck --no-dangling 2>&1").ok(), "");
     let mut expected: Vec<&str> = names.to_vec();
-    expected.extend([".env", ".env.example", ".env.local", ".git", ".gitignore", "README", "SECRET.txt", "id.pub", "secrets.rs", "server.KEY", "src", "sub", "x.pem"]);
+    expected.extend([
+        ".env",
+        ".env.example",
+        ".env.local",
+        ".git",
+        ".gitignore",
+        "README",
+        "SECRET.txt",
+        "id.pub",
+        "secrets.rs",
+        "server.KEY",
+        "src",
+        "sub",
+        "x.pem",
+    ]);
     expected.sort_unstable();
     let listed = project.sh_bare("ls -A").ok();
     let mut listed: Vec<&str> = listed.lines().collect();
@@ -82,13 +96,29 @@ fn a_linked_worktree_is_a_workspace() {
     each_user(|user| {
         let project = committed(user);
         project.sh_bare("git worktree add -q ../linked -b linked").ok();
-        project.run(["-C", "../linked", "-c", "git status --short && echo x > x && git add x && git commit -qm inside && git log -1 --format=%s"]).ok();
+        project
+            .run([
+                "-C",
+                "../linked",
+                "-c",
+                "git status --short && echo x > x && git add x && git commit -qm inside && git log -1 --format=%s",
+            ])
+            .ok();
         assert_eq!(project.sh_bare("git log -1 --format=%s linked && git -C ../linked status --short").ok(), "inside");
         // The main tree is another project, and what git obeys stays shut.
         let flags = ["-C", "../linked"];
         let common = project.at(".git");
         project.tries("read('ROOT/README')").with(&flags).inside(&["ENOENT"]);
-        for name in ["config", "hooks/pre-commit", "commondir", "config.worktree", "info/attributes", "worktrees/linked/commondir", "worktrees/linked/gitdir", "worktrees/linked/config.worktree"] {
+        for name in [
+            "config",
+            "hooks/pre-commit",
+            "commondir",
+            "config.worktree",
+            "info/attributes",
+            "worktrees/linked/commondir",
+            "worktrees/linked/gitdir",
+            "worktrees/linked/config.worktree",
+        ] {
             project.tries(&format!("create('{}')", common.join(name).display())).with(&flags).inside(&["EACCES", "EROFS"]);
         }
         project.tries("write('.git')").with(&flags).inside(&["EACCES", "EROFS"]);

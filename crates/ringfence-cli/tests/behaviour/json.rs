@@ -19,7 +19,13 @@ fn it_has_the_fields_of_the_interface() {
         assert_eq!(object["stdout"], "out\n");
         assert_eq!(object["stderr"], "err\n");
         assert_eq!(object["exitCode"], 3);
-        for (name, value) in [("blocked", Value::Bool(false)), ("timedOut", Value::Bool(false)), ("truncated", Value::Bool(false)), ("denials", Value::Array(vec![])), ("gaps", Value::Array(vec![]))] {
+        for (name, value) in [
+            ("blocked", Value::Bool(false)),
+            ("timedOut", Value::Bool(false)),
+            ("truncated", Value::Bool(false)),
+            ("denials", Value::Array(vec![])),
+            ("gaps", Value::Array(vec![])),
+        ] {
             assert_eq!(object[name], value, "{name}");
         }
         assert!(object["durationMs"].is_u64() && object["usage"].is_object());

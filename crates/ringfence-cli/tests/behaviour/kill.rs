@@ -19,7 +19,8 @@ fn copy(project: &Project) -> std::path::PathBuf {
 fn running(program: &std::path::Path) -> Vec<String> {
     let found = |entry: std::fs::DirEntry| {
         let exe = std::fs::read_link(entry.path().join("exe")).ok()?;
-        (exe == program).then(|| format!("{}: {}", entry.path().display(), std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default()))
+        (exe == program)
+            .then(|| format!("{}: {}", entry.path().display(), std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default()))
     };
     std::fs::read_dir("/proc").expect("there is a /proc").flatten().filter_map(found).collect()
 }
@@ -56,7 +57,13 @@ fn at_fifty_moments() {
             // Half of them while the sandbox is made, half later.
             let delay = Duration::from_micros(random % if round % 2 == 0 { 15_000 } else { 80_000 });
             let marker = format!("98765{round}.{}", std::process::id());
-            let mut child = start(&project, &program, &format!("(setsid sleep {marker} &); sleep {marker} & while :; do mktemp >/dev/null; cat .env; echo > .mcp.json; done 2>/dev/null"));
+            let mut child = start(
+                &project,
+                &program,
+                &format!(
+                    "(setsid sleep {marker} &); sleep {marker} & while :; do mktemp >/dev/null; cat .env; echo > .mcp.json; done 2>/dev/null"
+                ),
+            );
             std::thread::sleep(delay);
             child.kill().expect("it can be killed");
             child.wait().expect("it ends");
@@ -65,7 +72,13 @@ fn at_fifty_moments() {
         assert_eq!(project.entries(), before);
         assert_eq!(project.home_entries(), home);
         let after = Census::take();
-        let new = |now: &[String], then: &[String]| now.iter().filter(|line| !then.contains(line)).filter(|line| line.contains(&*project.root().to_string_lossy())).cloned().collect::<Vec<_>>();
+        let new = |now: &[String], then: &[String]| {
+            now.iter()
+                .filter(|line| !then.contains(line))
+                .filter(|line| line.contains(&*project.root().to_string_lossy()))
+                .cloned()
+                .collect::<Vec<_>>()
+        };
         assert_eq!(new(&after.mounts, &census.mounts), Vec::<String>::new());
         assert_eq!(new(&after.sockets, &census.sockets), Vec::<String>::new());
         assert_eq!(after.temporary, census.temporary);
@@ -78,7 +91,8 @@ fn with_a_command_that_ignores_every_signal() {
         let project = project(user);
         let program = copy(&project);
         let marker = format!("98766.{}", std::process::id());
-        let mut child = start(&project, &program, &format!("trap '' HUP INT TERM QUIT USR1 USR2 PIPE; touch ready; while :; do sleep {marker}; done"));
+        let mut child =
+            start(&project, &program, &format!("trap '' HUP INT TERM QUIT USR1 USR2 PIPE; touch ready; while :; do sleep {marker}; done"));
         assert!(soon(Duration::from_secs(20), || project.has("ready")));
         child.kill().expect("it can be killed");
         child.wait().expect("it ends");

@@ -20,8 +20,8 @@ fn sixty_thousand_secrets_are_denied_in_good_time() {
         let (uid, gid) = user.ids();
         let given = std::process::Command::new("chown").args(["-R", &format!("{uid}:{gid}")]).arg(project.at("keys")).status();
         assert!(given.is_ok_and(|status| status.success()));
-        let line = "for n in 0 500 999; do for d in 0 30 59; do cat keys/$d/$n.pem 2>/dev/null && echo open; done; done; cat README";
-        assert_eq!(project.sh_bare(line).ok().matches("open").count(), 9, "the probe cannot succeed");
+        let line = "for n in 0 500 999; do for d in 0 30 59; do cat keys/$d/$n.pem 2>/dev/null && echo open; done; done; (: > keys/3/new.pem) 2>/dev/null && echo open; rm -f keys/3/new.pem; cat README";
+        assert_eq!(project.sh_bare(line).ok().matches("open").count(), 10, "the probe cannot succeed");
         let begun = Instant::now();
         let said = project.sh(line).ok();
         let took = begun.elapsed();
@@ -29,7 +29,6 @@ fn sixty_thousand_secrets_are_denied_in_good_time() {
         assert_eq!(said, "hello", "as {user}");
         // The bar is two seconds with an optimised build and nothing beside it.
         assert!(took < Duration::from_secs(10), "{took:?} as {user}");
-        project.tries("create('keys/3/new.pem')").inside(&["EACCES"]);
         made = Some(project);
     }
 }
@@ -39,7 +38,7 @@ fn make(keys: &Path) {
         let directory = keys.join(directory.to_string());
         std::fs::create_dir_all(&directory).expect("a directory can be made");
         for file in 0..1000 {
-            std::fs::write(directory.join(format!("{file}.pem")), "s").expect("a file can be written");
+            std::fs::write(directory.join(format!("{file}.pem")), "").expect("a file can be written");
         }
     }
 }

@@ -167,7 +167,9 @@ print(outcome(lambda: os.open('pipe', os.O_CREAT | os.O_WRONLY)))
 
 #[test]
 fn unnamed_files() {
-    same_as_bare("tmpfile_as('named'); print(read('named')); fd = os.open('.', os.O_TMPFILE | os.O_RDWR, 0o600); print(os.write(fd, b'x'))");
+    same_as_bare(
+        "tmpfile_as('named'); print(read('named')); fd = os.open('.', os.O_TMPFILE | os.O_RDWR, 0o600); print(os.write(fd, b'x'))",
+    );
 }
 
 #[test]

@@ -12,7 +12,9 @@ fn another_project_is_not_there() {
             project.tries(&format!("read('{path}')")).inside(&["ENOENT"]).bare_ok();
         }
         project.tries("os.listdir('HOME/work/other')").inside(&["ENOENT"]).bare_ok();
-        for path in ["/root/.bashrc", "/home", "/opt", "/boot", "/lost+found", "/etc/machine-id", "/var/log", "/sys/kernel", "/sys/fs/cgroup"] {
+        for path in
+            ["/root/.bashrc", "/home", "/opt", "/boot", "/lost+found", "/etc/machine-id", "/var/log", "/sys/kernel", "/sys/fs/cgroup"]
+        {
             project.tries(&format!("os.stat('{path}')")).inside(&["ENOENT", "EACCES"]);
         }
     });
@@ -39,7 +41,13 @@ fn a_write_outside_is_refused_and_never_lost_in_silence() {
 fn programs_of_the_system_cannot_be_changed() {
     each_user(|user| {
         let project = project(user);
-        for code in ["os.open('/usr/bin/env', os.O_WRONLY)", "os.unlink('/usr/bin/env')", "os.chmod('/usr/bin/env', 0o777)", "os.utime('/usr/bin/env')", "os.truncate('/usr/bin/env', 0)"] {
+        for code in [
+            "os.open('/usr/bin/env', os.O_WRONLY)",
+            "os.unlink('/usr/bin/env')",
+            "os.chmod('/usr/bin/env', 0o777)",
+            "os.utime('/usr/bin/env')",
+            "os.truncate('/usr/bin/env', 0)",
+        ] {
             project.tries(code).inside(&["EACCES", "EROFS", "EPERM", "ETXTBSY"]);
         }
     });

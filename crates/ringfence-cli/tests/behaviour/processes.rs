@@ -80,7 +80,12 @@ fn two_runs_in_one_project_do_not_disturb_each_other() {
     each_user(|user| {
         let project = project(user);
         project.write(".mcp.json", "{}");
-        let line = format!("{} run -c 'sleep 0.4; echo x > .mcp.json' & {} run -- true; {} run -c 'echo y > .mcp.json; cat .env'; wait", project.binary().display(), project.binary().display(), project.binary().display());
+        let line = format!(
+            "{} run -c 'sleep 0.4; echo x > .mcp.json' & {} run -- true; {} run -c 'echo y > .mcp.json; cat .env'; wait",
+            project.binary().display(),
+            project.binary().display(),
+            project.binary().display()
+        );
         project.sh_bare(&line);
         assert_eq!(project.read(".mcp.json").as_deref(), Some("{}"));
         project.tries("read('.env')").inside(&["EACCES"]);

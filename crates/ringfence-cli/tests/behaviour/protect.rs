@@ -139,19 +139,30 @@ for target in TARGETS:
             clean(left)
 "#;
 
-fn script(ways: &str, targets: &[&str], undo: bool) -> String {
-    format!("{ways}\nTARGETS = {targets:?}\nUNDO = {}\n{TRY}", if undo { "True" } else { "False" })
+/// Whether what an attempt made is taken away again, so that the next can succeed too.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Undo {
+    Yes,
+    No,
+}
+
+fn script(ways: &str, targets: &[&str], undo: Undo) -> String {
+    format!("{ways}\nTARGETS = {targets:?}\nUNDO = {}\n{TRY}", if undo == Undo::Yes { "True" } else { "False" })
 }
 
 /// Every way inside is refused with an error that says so, and nothing has changed.
 #[track_caller]
 fn none_succeeds(project: &Project, ways: &str, targets: &[&str]) {
     let before = project.entries();
-    let ran = project.python(&script(ways, targets, false));
+    let ran = project.python(&script(ways, targets, Undo::No));
     let said = ran.ok();
     let through: Vec<&str> = said
         .lines()
-        .filter(|line| !["EACCES", "EROFS", "EBUSY", "EXDEV", "EEXIST", "EPERM", "ENOTEMPTY", "ENOTDIR", "EISDIR"].iter().any(|error| line.ends_with(&format!("\t{error}"))))
+        .filter(|line| {
+            !["EACCES", "EROFS", "EBUSY", "EXDEV", "EEXIST", "EPERM", "ENOTEMPTY", "ENOTDIR", "EISDIR"]
+                .iter()
+                .any(|error| line.ends_with(&format!("\t{error}")))
+        })
         .collect();
     assert!(through.is_empty(), "as {}:\n{}", project.user, through.join("\n"));
     assert!(said.lines().count() >= targets.len() * 10, "too few ways were tried:\n{said}");
@@ -188,8 +199,8 @@ fn each_way_to_make_a_name_works_on_other_names() {
         let before = project.entries();
         // Inside on a name that nobody protects, and bare on a protected one: so the
         // attempts above fail for the reason meant.
-        let inside = project.python(&script(MAKE, &["plain.json"], true)).ok();
-        let bare = project.python_bare(&script(MAKE, &[".mcp.json"], true)).ok();
+        let inside = project.python(&script(MAKE, &["plain.json"], Undo::Yes)).ok();
+        let bare = project.python_bare(&script(MAKE, &[".mcp.json"], Undo::Yes)).ok();
         for said in [inside, bare] {
             let failed: Vec<&str> = said.lines().filter(|line| !line.ends_with("\tok")).collect();
             assert!(failed.is_empty(), "{failed:?}");
@@ -248,7 +259,9 @@ fn moving_what_is_above_a_repository_frees_nothing() {
     each_user(|user| {
         let project = project(user);
         repository(&project, "a/b");
-        project.sh("mv a z; cd z/b 2>/dev/null || cd a/b; echo x > .git/commondir; echo x >> .git/config; touch .git/hooks/pre-commit; true").ok();
+        project
+            .sh("mv a z; cd z/b 2>/dev/null || cd a/b; echo x > .git/commondir; echo x >> .git/config; touch .git/hooks/pre-commit; true")
+            .ok();
         project.sh("mv a/b bb; mkdir q && mv a q/a; echo x > bb/.git/commondir; echo x > q/a/b/.git/commondir; mv a/b/.git gg; echo x > gg/commondir; true").ok();
         let after = project.entries();
         let planted: Vec<_> = after.keys().filter(|path| path.ends_with("commondir") || path.ends_with("pre-commit")).collect();

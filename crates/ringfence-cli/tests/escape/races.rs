@@ -117,7 +117,9 @@ fn a_parent_directory_that_is_swapped_for_a_link() {
     each_user(|user| {
         let project = project(user);
         project.sh_bare("git init -q").ok();
-        let script = |target: &str, name: &str| SWAP.replace("TARGET", &format!("{target:?}")).replace("NAME", &format!("{name:?}")).replace("ROUNDS", "200");
+        let script = |target: &str, name: &str| {
+            SWAP.replace("TARGET", &format!("{target:?}")).replace("NAME", &format!("{name:?}")).replace("ROUNDS", "200")
+        };
         watched(&project, || assert_eq!(project.python(&script(".git", "config.worktree")).ok(), "True True"), ".git/config.worktree");
         project.sh_bare("rm -rf safe link").ok();
         watched(&project, || assert_eq!(project.python(&script(".", ".mcp.json")).ok(), "True True"), ".mcp.json");

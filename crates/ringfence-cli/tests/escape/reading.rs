@@ -114,7 +114,18 @@ fn by_a_link_made_inside() {
 fn by_another_spelling() {
     each_user(|user| {
         let project = project(user);
-        for line in ["cat ./.env", "cat .//.env", "cat src/../.env", "cat \"$PWD/.env\"", "cat /proc/self/cwd/.env", "cat < .env", "cat ../app/.env", "cat ../../work/app/sub/../.env", "cd sub && cat .env", "cat $(find / -name .env 2>/dev/null)"] {
+        for line in [
+            "cat ./.env",
+            "cat .//.env",
+            "cat src/../.env",
+            "cat \"$PWD/.env\"",
+            "cat /proc/self/cwd/.env",
+            "cat < .env",
+            "cat ../app/.env",
+            "cat ../../work/app/sub/../.env",
+            "cd sub && cat .env",
+            "cat $(find / -name .env 2>/dev/null)",
+        ] {
             hidden(&project, line);
         }
     });
@@ -125,7 +136,14 @@ fn by_a_program_that_reads_for_others() {
     each_user(|user| {
         let project = project(user);
         project.write(".gitignore", "");
-        for line in ["git hash-object -w --stdin < .env; git init -q; git add -f .env; git show :.env", "tar cf - .env sub | cat", "find . -name '*.pem' -exec cat {} +", "sed -n p x.pem", "dd if=.env status=none", "head -c 100 .env sub/.env"] {
+        for line in [
+            "git hash-object -w --stdin < .env; git init -q; git add -f .env; git show :.env",
+            "tar cf - .env sub | cat",
+            "find . -name '*.pem' -exec cat {} +",
+            "sed -n p x.pem",
+            "dd if=.env status=none",
+            "head -c 100 .env sub/.env",
+        ] {
             let other = crate::project(user);
             assert!(other.sh_bare(line).text().contains(SECRET), "{line}: the probe cannot succeed");
             assert!(!project.sh(line).text().contains(SECRET), "{line}");
@@ -149,6 +167,8 @@ fn by_mapping_mmap_sendfile_or_copy_file_range() {
         }
         // A descriptor that only names the file opens no more.
         project.tries("os.open('/proc/self/fd/%d' % os.open('.env', os.O_PATH), os.O_RDONLY)").inside(&["EACCES"]).bare_ok();
-        project.tries("call('linkat', os.open('.env', os.O_PATH), b'', AT_FDCWD, b'named', 0x1000)").inside(&["EACCES", "EXDEV", "EPERM", "EROFS", "ENOENT"]);
+        project
+            .tries("call('linkat', os.open('.env', os.O_PATH), b'', AT_FDCWD, b'named', 0x1000)")
+            .inside(&["EACCES", "EXDEV", "EPERM", "EROFS", "ENOENT"]);
     });
 }

@@ -119,7 +119,7 @@ impl Host {
                 .fix("boot with `landlock` in the kernel's lsm= list"),
             abi @ 1..6 => Finding::new(NAME, State::Limited, format!("ABI {abi} cannot scope sockets: `--net full` is refused"))
                 .fix("use a kernel from 6.12 on"),
-            abi => Finding::new(NAME, State::Ok, format!("ABI {abi}: a second wall for writes, signals, sockets")),
+            abi => Finding::new(NAME, State::Ok, format!("ABI {abi}: signals and abstract sockets stay inside")),
         }
     }
 

@@ -89,6 +89,9 @@ impl Acts<'_, '_> {
                 let name = CString::new(place.name.as_encoded_bytes()).map_err(|_| Errno::INVAL)?;
                 let wish = if exists { wish.without_making() } else { wish };
                 let opened = wish.open_at(&place.directory, &name);
+                if !exists && opened.is_ok() {
+                    self.judge.made(self.caller, &place);
+                }
                 self.opened(opened, &wish, &place.directory, &name)
             }
         }
@@ -138,6 +141,13 @@ impl Acts<'_, '_> {
         Ok(place)
     }
 
+    /// Answers for a call that made `place`'s name, or did not.
+    fn done(&mut self, place: &Place, result: Result<(), Errno>) -> Result<Reply, Errno> {
+        result?;
+        self.judge.made(self.caller, place);
+        Ok(Reply::Value(0))
+    }
+
     /// The same for what is not a directory, and so cannot be written with a slash.
     fn file_place(&mut self, directory: i32, path: usize) -> Result<Place, Errno> {
         let place = self.place(directory, path, Operation::Create)?;
@@ -151,7 +161,8 @@ impl Acts<'_, '_> {
     fn mkdir(&mut self, directory: i32, path: usize, mode: u32) -> Result<Reply, Errno> {
         let place = self.place(directory, path, Operation::Create)?;
         self.masks.put_on(self.caller);
-        done(rustix::fs::mkdirat(&place.directory, place.name.as_os_str(), Mode::from_raw_mode(mode & 0o7777)))
+        let made = rustix::fs::mkdirat(&place.directory, place.name.as_os_str(), Mode::from_raw_mode(mode & 0o7777));
+        self.done(&place, made)
     }
 
     fn mknod(&mut self, directory: i32, path: usize, mode: u32) -> Result<Reply, Errno> {
@@ -163,13 +174,15 @@ impl Acts<'_, '_> {
         };
         let place = self.file_place(directory, path)?;
         self.masks.put_on(self.caller);
-        done(rustix::fs::mknodat(&place.directory, place.name.as_os_str(), kind, Mode::from_raw_mode(mode & 0o7777), 0))
+        let made = rustix::fs::mknodat(&place.directory, place.name.as_os_str(), kind, Mode::from_raw_mode(mode & 0o7777), 0);
+        self.done(&place, made)
     }
 
     fn symlink(&mut self, target: usize, directory: i32, path: usize) -> Result<Reply, Errno> {
         let target = self.caller.text(target)?;
         let place = self.file_place(directory, path)?;
-        done(rustix::fs::symlinkat(target, &place.directory, place.name.as_os_str()))
+        let made = rustix::fs::symlinkat(target, &place.directory, place.name.as_os_str());
+        self.done(&place, made)
     }
 
     fn link(&mut self, old: (i32, usize), new: (i32, usize), flags: i32) -> Result<Reply, Errno> {
@@ -190,7 +203,8 @@ impl Acts<'_, '_> {
         };
         let place = self.file_place(new.0, new.1)?;
         let name = format!("self/fd/{}", source.as_raw_fd());
-        done(rustix::fs::linkat(self.caller.host_proc, name, &place.directory, place.name.as_os_str(), AtFlags::SYMLINK_FOLLOW))
+        let made = rustix::fs::linkat(self.caller.host_proc, name, &place.directory, place.name.as_os_str(), AtFlags::SYMLINK_FOLLOW);
+        self.done(&place, made)
     }
 
     fn rename(&mut self, old: (i32, usize), new: (i32, usize), flags: u32) -> Result<Reply, Errno> {
@@ -209,7 +223,11 @@ impl Acts<'_, '_> {
             self.judge.leave(self.caller, &target)?;
             self.judge.make(self.caller, &source, Operation::Rename)?;
         }
-        done(rustix::fs::renameat_with(&source.directory, source.name.as_os_str(), &target.directory, target.name.as_os_str(), flags))
+        let renamed = rustix::fs::renameat_with(&source.directory, source.name.as_os_str(), &target.directory, target.name.as_os_str(), flags);
+        if renamed.is_ok() && flags.contains(RenameFlags::EXCHANGE) {
+            self.judge.made(self.caller, &source);
+        }
+        self.done(&target, renamed)
     }
 
     fn bind(&mut self, socket: i32, address: u64, length: u64) -> Result<Reply, Errno> {
@@ -263,9 +281,6 @@ impl Acts<'_, '_> {
     }
 }
 
-fn done(result: Result<(), Errno>) -> Result<Reply, Errno> {
-    result.map(|()| Reply::Value(0))
-}
 
 /// How a file is to be opened.
 #[derive(Clone, Copy)]

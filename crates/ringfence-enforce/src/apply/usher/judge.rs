@@ -60,12 +60,19 @@ impl Judge {
             self.refuse(caller, operation, &decision);
             return Err(Errno::ACCESS);
         }
-        if place.name == ".git" {
-            self.remember(place, &path, Planted::DotGit);
-        } else if place.name == "HEAD" {
-            self.remember(place, &path, Planted::Head);
-        }
         Ok(())
+    }
+
+    /// Notes that `place`'s name was made just now.
+    pub(super) fn made(&mut self, caller: &Caller<'_>, place: &Place) {
+        let what = match place.name.as_bytes() {
+            b".git" => Planted::DotGit,
+            b"HEAD" => Planted::Head,
+            _ => return,
+        };
+        if let Ok(path) = path_of(caller, place) {
+            self.remember(place, &path, what);
+        }
     }
 
     /// Judges taking away the name of what stands at `place`.
