@@ -38,7 +38,7 @@ fn provision(step: &Step, path: &AbsPath) -> Option<Provision> {
     let is_below = |root: &str| path.as_path().starts_with(root);
     match step {
         Step::Scratch { path: root } if path.is_within(root) => own("private to the sandbox, gone when it ends"),
-        Step::Processes if is_below("/proc") => own("the sandbox's own processes"),
+        Step::Processes { .. } if is_below("/proc") => own("the sandbox's own processes"),
         Step::Devices if is_below("/dev") && is_device(path) => own("a device that programs need"),
         Step::File { path: at, .. } if at == path => fixed("a file that ringfence writes for the sandbox"),
         Step::Directory { path: at } if at == path => fixed(DIRECTORY),
@@ -77,7 +77,7 @@ mod tests {
     fn check(path: &str, expect: Option<Writable>) {
         let at = |text: &str| AbsPath::new(text).unwrap();
         let steps = vec![
-            Step::Processes,
+            Step::Processes { access: ringfence_enforce::Access::ReadWrite },
             Step::Devices,
             Step::Scratch { path: at("/tmp") },
             Step::File { path: at("/etc/passwd"), content: String::new() },

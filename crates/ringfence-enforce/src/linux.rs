@@ -55,7 +55,10 @@ fn path(text: &str) -> AbsPath {
 impl Draft<'_> {
     /// What every sandbox has: our own files and directories.
     fn skeleton(&mut self, person: &Person, support: &Support) {
-        self.steps.extend([Step::Processes, Step::Devices]);
+        // Files of /proc steer the kernel by the writer's user id, not by capabilities, and
+        // root inside is root to them.
+        let access = if support.uid == 0 { Access::ReadOnly } else { Access::ReadWrite };
+        self.steps.extend([Step::Processes { access }, Step::Devices]);
         for scratch in ["/tmp", "/dev/shm"] {
             self.steps.push(Step::Scratch { path: path(scratch) });
         }
@@ -92,7 +95,9 @@ impl Draft<'_> {
             .rules
             .iter()
             .filter(|rule| matches!(rule.effect, Effect::Read | Effect::Write))
-            .filter_map(|rule| self.survey.found.get(&rule.root))
+            .map(|rule| &rule.root)
+            .chain(&self.grants.network.unix_sockets)
+            .filter_map(|root| self.survey.found.get(root))
             .map(|found| found.real.clone())
             .collect();
         opened.sort_by(|a, b| a.depth().cmp(&b.depth()).then_with(|| a.cmp(b)));
@@ -101,6 +106,8 @@ impl Draft<'_> {
             let access = match self.grants.verdict(&real, Wanted::Write) {
                 Verdict::Allowed => Access::ReadWrite,
                 Verdict::ReadOnly => Access::ReadOnly,
+                // A socket that the policy names is opened, whatever is around it.
+                Verdict::Absent if self.grants.network.unix_sockets.contains(&real) => Access::ReadOnly,
                 Verdict::Absent | Verdict::Denied => continue,
             };
             if self.enclosing(&real) == Some(access) {
@@ -177,26 +184,31 @@ impl Draft<'_> {
                     self.steps.push(Step::Denied { path: at.clone(), kind: *kind });
                     done = Some(at.clone());
                 }
-                (None, Cover::ReadOnly) => {}
+                (None, Cover::ReadOnly | Cover::Shallow) => {}
             }
         }
     }
 
-    /// Files of `/proc` steer the kernel by the writer's user id, not by capabilities, and
-    /// root inside is root to them.
+    /// Files of `/proc` that root alone may read, and that tell of all processes of the
+    /// machine. What else is root's there asks for a capability as well.
     fn kernel_files(&mut self) {
-        for name in ["sys", "irq", "bus", "fs", "acpi", "scsi"] {
-            self.steps.push(Step::Cover { path: path("/proc").join(name), cover: Cover::ReadOnly });
-        }
-        // Readable by root alone, and of all processes of the machine. What else is root's
-        // there asks for a capability as well.
-        for name in ["sysrq-trigger", "kpagecount", "kpageflags", "kpagecgroup", "slabinfo", "vmallocinfo", "pagetypeinfo", "timer_list", "latency_stats"] {
+        for name in ["kpagecount", "kpageflags", "kpagecgroup", "slabinfo", "vmallocinfo", "pagetypeinfo", "timer_list", "latency_stats"] {
             self.steps.push(Step::Cover { path: path("/proc").join(name), cover: Cover::Deny(Kind::File) });
+        }
+    }
+
+    /// What is written into a home that lies in scratch would vanish without a word.
+    fn home(&mut self) {
+        let home = &self.grants.home;
+        let is_scratch = self.steps.iter().any(|step| matches!(step, Step::Scratch { path } if home.is_within(path) && home != path));
+        if is_scratch && self.enclosing(home).is_none() {
+            self.steps.push(Step::Cover { path: home.clone(), cover: Cover::Shallow });
         }
     }
 
     /// What stands behind the mounts.
     fn walls(&mut self, support: &Support) {
+        self.home();
         if support.uid == 0 {
             self.kernel_files();
         }

@@ -91,7 +91,10 @@ pub enum Step {
         path: AbsPath,
     },
     /// `/proc` with the sandbox's own processes.
-    Processes,
+    Processes {
+        /// What may be done there.
+        access: Access,
+    },
     /// `/dev` with the few devices that programs need.
     Devices,
     /// A node of ours over something in an opened tree.
@@ -159,6 +162,8 @@ pub enum Cover {
     Deny(Kind),
     /// It can be read, not written.
     ReadOnly,
+    /// The same, but what is mounted below it is left alone.
+    Shallow,
 }
 
 /// What kind of thing stands somewhere.
@@ -199,10 +204,11 @@ impl fmt::Display for Step {
             Step::Private { path, store, beneath: None } => write!(f, "private  {path} (kept in {store})"),
             Step::Private { path, store, beneath: Some(_) } => write!(f, "private  {path} over the host's (kept in {store})"),
             Step::Scratch { path } => write!(f, "scratch  {path}"),
-            Step::Processes => f.write_str("private  /proc"),
+            Step::Processes { access: Access::ReadWrite } => f.write_str("private  /proc"),
+            Step::Processes { access: Access::ReadOnly } => f.write_str("private  /proc (read-only)"),
             Step::Devices => f.write_str("private  /dev"),
             Step::Cover { path, cover: Cover::Deny(_) } => write!(f, "deny     {path}"),
-            Step::Cover { path, cover: Cover::ReadOnly } => write!(f, "protect  {path}"),
+            Step::Cover { path, cover: Cover::ReadOnly | Cover::Shallow } => write!(f, "protect  {path}"),
             Step::Denied { path, .. } => write!(f, "deny     {path}"),
             Step::Passage { path } => write!(f, "pass     {path} (not listed)"),
             Step::Seal => f.write_str("seal     everything else"),

@@ -50,11 +50,11 @@ type Linked = BTreeMap<(u64, u64), Cover>;
 pub fn survey(grants: &Grants) -> Survey {
     let mut links = Links::default();
     let mut survey = Survey::default();
-    for rule in &grants.rules {
-        if !survey.found.contains_key(&rule.root)
-            && let Some(found) = links.follow(&rule.root)
+    for root in grants.rules.iter().map(|rule| &rule.root).chain(&grants.network.unix_sockets) {
+        if !survey.found.contains_key(root)
+            && let Some(found) = links.follow(root)
         {
-            survey.found.insert(rule.root.clone(), found);
+            survey.found.insert(root.clone(), found);
         }
     }
     let mut linked = Linked::new();

@@ -5,6 +5,7 @@ use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use ringfence_enforce::Person;
@@ -64,6 +65,12 @@ pub fn gather(cwd: &AbsPath) -> Result<Surroundings, EngineError> {
         programs,
     };
     Ok(Surroundings { facts, variables, shell: account.shell })
+}
+
+/// Whose the project is, if we are root and it is not ours.
+pub(crate) fn foreign_owner(workspace: &AbsPath) -> Option<u32> {
+    let owner = fs::metadata(workspace.as_path()).ok()?.uid();
+    (rustix::process::geteuid().is_root() && owner != 0).then_some(owner)
 }
 
 fn canonical(path: &Path) -> io::Result<AbsPath> {

@@ -50,7 +50,10 @@ pub struct Resolved {
 pub fn resolve_for(cwd: &AbsPath, flags: &Flags, files: &Files) -> Result<Resolved, EngineError> {
     let surroundings = gather(cwd)?;
     let layers = layers(files, &surroundings.facts)?;
-    let grants = resolve(&layers, flags, &surroundings.facts)?;
+    let mut grants = resolve(&layers, flags, &surroundings.facts)?;
+    if let Some(owner) = facts::foreign_owner(&surroundings.facts.workspace) {
+        grants.warnings.push(format!("the project belongs to user {owner}, and root in a sandbox has no power over other people's files: run ringfence as that user"));
+    }
     Ok(Resolved { grants, surroundings })
 }
 

@@ -106,12 +106,12 @@ fn groups(plan: &Enforced, home: &AbsPath) -> Groups {
             Step::Scratch { path } => groups.scratch.push(path.to_string()),
             Step::Symlink { path, target } => groups.made.push(format!("{path} -> {}", target.display())),
             Step::File { path, .. } | Step::Directory { path } => groups.made.push(short(path, home)),
-            Step::Processes => groups.made.push("/proc".into()),
+            Step::Processes { .. } => groups.made.push("/proc".into()),
             Step::Devices => groups.made.push("/dev".into()),
             Step::Cover { path, cover: Cover::Deny(_) } | Step::Denied { path, .. } | Step::Passage { path } => {
                 groups.deny.push(path.clone())
             }
-            Step::Cover { path, cover: Cover::ReadOnly } => groups.protect.push(path.clone()),
+            Step::Cover { path, cover: Cover::ReadOnly | Cover::Shallow } => groups.protect.push(path.clone()),
             Step::Seal => groups.walls.push("seal everything else".into()),
             Step::Lock => groups.walls.push("lock the mounts, drop every capability".into()),
             Step::Landlock => groups.walls.push("Landlock: no signals or abstract sockets out".into()),

@@ -10,7 +10,7 @@ use ringfence_policy::Mode;
 use super::words::meant;
 use crate::args::Run;
 use crate::error::CliError;
-use crate::say;
+use crate::{say, show};
 
 /// How much of each stream `--json` keeps.
 const KEPT: usize = 16 * 1024 * 1024;
@@ -37,7 +37,10 @@ pub(crate) fn run(arguments: Run) -> Result<ExitCode, CliError> {
     };
     let outcome = run_engine(&local, &asked, &meant.resolved)?;
     if arguments.json {
-        println!("{}", crate::json::outcome(&outcome));
+        show::json(&crate::json::outcome(&outcome))?;
+    }
+    for gap in &outcome.gaps {
+        say::warning(&format!("not enforced: {}: {}", gap.what, gap.why));
     }
     for moved in &outcome.quarantined {
         say::warning(&format!("{} was moved to {}: {}", moved.path, moved.moved_to, moved.reason));

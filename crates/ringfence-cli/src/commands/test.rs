@@ -173,7 +173,7 @@ impl Outside {
                 is_there
             }
             Deed::Signal => self.process.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(Some(_)))),
-            Deed::Look | Deed::List | Deed::Append | Deed::Variable | Deed::Namespaces | Deed::Connect => false,
+            Deed::Look | Deed::List | Deed::Append | Deed::Variable | Deed::Namespaces | Deed::Connect | Deed::Interface => false,
         };
         if is_traced { Seen::Trace } else { Seen::Nothing }
     }

@@ -15,6 +15,10 @@ fn another_project_is_not_there() {
         for path in
             ["/root/.bashrc", "/home", "/opt", "/boot", "/lost+found", "/etc/machine-id", "/var/log", "/sys/kernel", "/sys/fs/cgroup"]
         {
+            if project.root().starts_with(path) {
+                // The way to the project is there, and nothing else in it.
+                continue;
+            }
             project.tries(&format!("os.stat('{path}')")).inside(&["ENOENT", "EACCES"]);
         }
     });

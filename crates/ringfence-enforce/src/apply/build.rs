@@ -4,7 +4,7 @@
 //! that belongs to a lesser user namespace, so that none of this can be undone inside.
 
 use std::collections::BTreeSet;
-use std::ffi::{CString, OsStr};
+use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -94,13 +94,18 @@ fn source(step: &Step, place: &str, run: u32, ground: &mut Ground) -> Result<Sou
         Step::Bind { path, access: Access::ReadOnly } if !path.as_path().starts_with(place) => Ok(Source::There),
         Step::Bind { path, access: Access::ReadOnly } => copy(path.as_path(), 0).map(Source::from).during(|| format!("bind {path}")),
         Step::Bind { path, access: Access::ReadWrite } => copy(path.as_path(), NO_SUID | NO_DEV).map(Source::from).during(|| format!("bind {path}")),
-        Step::Private { path, store, beneath: None } => {
-            copy(store.as_path(), NO_SUID | NO_DEV).map(Source::from).during(|| format!("bind {store} for {path}"))
+        Step::Private { path, store, beneath } => {
+            let made = match beneath {
+                None => copy(store.as_path(), NO_SUID | NO_DEV).map(Source::from),
+                Some(beneath) => overlay(store, beneath, run).map(Source::Mount),
+            };
+            match made {
+                // The store is another user's, over whom root has no power in here.
+                Err(Errno::ACCESS) => scratch().map(Source::Mount),
+                made => made.during(|| format!("mount {store} at {path}")),
+            }
         }
-        Step::Private { path, store, beneath: Some(beneath) } => {
-            overlay(store, beneath, run).map(Source::Mount).during(|| format!("mount an overlay at {path}"))
-        }
-        Step::Processes => Ok(ground.processes.take().into()),
+        Step::Processes { .. } => Ok(ground.processes.take().into()),
         Step::Devices => Ok(ground.terminals.take().into()),
         Step::Scratch { .. } => match ground.scratch.pop() {
             Some(mount) => Ok(Source::Mount(mount)),
@@ -124,8 +129,15 @@ fn copy(path: &Path, flags: u64) -> rustix::io::Result<Option<OwnedFd>> {
 }
 
 fn restrict(tree: &OwnedFd, reach: Reach, flags: u64) -> rustix::io::Result<()> {
-    mount::set_attributes(tree.as_fd(), c"", reach, flags)
-        .map_err(|error| Errno::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO)))
+    mount::set_attributes(tree.as_fd(), c"", reach, flags).map_err(errno)
+}
+
+fn restrict_at(directory: &OwnedFd, path: &CStr, flags: u64) -> rustix::io::Result<()> {
+    mount::set_attributes(directory.as_fd(), path, Reach::One, flags).map_err(errno)
+}
+
+fn errno(error: std::io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 
 fn make(kind: &str, options: &[(&str, &str)], set: &[&str], flags: MountAttrFlags) -> rustix::io::Result<OwnedFd> {
@@ -167,7 +179,7 @@ fn overlay(store: &AbsPath, beneath: &AbsPath, run: u32) -> rustix::io::Result<O
 fn terminal() -> Option<OwnedFd> {
     [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()].into_iter().find_map(|stream| {
         let name = rustix::termios::ttyname(stream, Vec::new()).ok()?;
-        copy(Path::new(OsStr::from_bytes(name.to_bytes())), NO_SUID | NO_EXEC).ok()?
+        copy(Path::new(OsStr::from_bytes(name.to_bytes())), READ_ONLY | NO_SUID | NO_EXEC).ok()?
     })
 }
 
@@ -197,7 +209,7 @@ impl Root {
             Step::Symlink { path, .. } | Step::File { path, .. } | Step::Directory { path } | Step::Denied { path, .. } | Step::Passage { path } => {
                 if self.is_late(path) { Ok(()) } else { self.own(step) }
             }
-            Step::Processes => self.directory(&here("/proc")),
+            Step::Processes { .. } => self.directory(&here("/proc")),
             Step::Devices => self.device_nodes(),
             Step::Scratch { path } => {
                 self.writable.insert(path.clone());
@@ -239,11 +251,12 @@ impl Root {
                 if self.is_late(path) { self.own(step) } else { Ok(()) }
             }
             (Step::Devices, Source::Mount(terminals)) => self.devices(terminals, terminal),
-            (Step::Processes, Source::Mount(mount)) => self.attach(mount, &here("/proc")),
+            (Step::Processes { .. }, Source::Mount(mount)) => self.attach(mount, &here("/proc")),
             (Step::Scratch { path } | Step::Private { path, .. } | Step::Bind { path, access: Access::ReadWrite }, Source::Mount(mount)) => self.attach(mount, path),
             (Step::Bind { path, access: Access::ReadOnly }, _) if self.is_late(path) => self.bind_late(path, source),
             (Step::Cover { path, cover: Cover::Deny(kind) }, _) => self.deny(path, *kind),
-            (Step::Cover { path, cover: Cover::ReadOnly }, _) => self.protect(path),
+            (Step::Cover { path, cover: Cover::ReadOnly }, _) => self.protect(path, Reach::Below),
+            (Step::Cover { path, cover: Cover::Shallow }, _) => self.protect(path, Reach::One),
             _ => Ok(()),
         }
     }
@@ -401,7 +414,7 @@ impl Root {
     }
 
     /// The same thing over itself, read-only.
-    fn protect(&mut self, path: &AbsPath) -> Result<(), Fault> {
+    fn protect(&mut self, path: &AbsPath, reach: Reach) -> Result<(), Fault> {
         let Some(target) = self.find(path).during(|| format!("protect {path}"))? else { return Ok(()) };
         let how = OpenTreeFlags::OPEN_TREE_CLONE
             | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -409,7 +422,7 @@ impl Root {
             | OpenTreeFlags::AT_EMPTY_PATH;
         open_tree(&target, "", how)
             .and_then(|tree| {
-                restrict(&tree, Reach::Below, READ_ONLY | NO_SUID | NO_DEV)?;
+                restrict(&tree, reach, READ_ONLY | NO_SUID | NO_DEV)?;
                 put(&tree, &target)
             })
             .during(|| format!("protect {path}"))
@@ -430,7 +443,9 @@ impl Root {
         for name in DEVICES {
             let at = here("/dev").join(name);
             match rustix::mount::mount_bind(at.as_path(), relative(&at).as_c_str()) {
-                Ok(()) | Err(Errno::NOENT) => {}
+                // Read-only: the device can be written all the same, its mode cannot be changed.
+                Ok(()) => restrict_at(&self.base, &relative(&at), READ_ONLY | NO_SUID | NO_EXEC).during(|| format!("bind {at}"))?,
+                Err(Errno::NOENT) => {}
                 Err(error) => return Err(error).during(|| format!("bind {at}")),
             }
         }
@@ -460,4 +475,14 @@ fn relative(path: &AbsPath) -> CString {
     let below = path.as_path().strip_prefix("/").unwrap_or(path.as_path());
     let text = if below.as_os_str().is_empty() { b".".to_vec() } else { below.as_os_str().as_bytes().to_vec() };
     CString::new(text).expect("an absolute path holds no NUL")
+}
+
+/// Makes `/proc` read-only, where the plan says so: by the first process and at the last
+/// moment, since its own ids are written there.
+pub(super) fn quiet_processes(steps: &[Step]) -> Result<(), Fault> {
+    if !steps.contains(&Step::Processes { access: Access::ReadOnly }) {
+        return Ok(());
+    }
+    let root = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).during(|| "open the root".into())?;
+    restrict_at(&root, c"proc", READ_ONLY).during(|| "make /proc read-only".into())
 }

@@ -82,6 +82,7 @@ fn lock(launch: &Launch, warden: &OwnedFd) -> Result<Inside, Fault> {
     let identity = launch.plan.identity().ok_or_else(|| Fault { what: "find an identity in the plan".into(), errno: libc::EINVAL })?;
     namespace::unshare(namespace::USER | namespace::MOUNT).during(|| "unshare(CLONE_NEWUSER|CLONE_NEWNS)".into())?;
     map_ids(identity.uid, identity.gid)?;
+    build::quiet_processes(&launch.plan.steps)?;
     // Opened while this process can still be looked into.
     let open = |kind: &str| rustix::fs::open(format!("/proc/self/ns/{kind}"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     let inside = Inside { user: open("user").during(|| "open the user namespace".into())?, mount: open("mnt").during(|| "open the mount namespace".into())? };
@@ -236,11 +237,12 @@ fn attend(command: i32, control: &OwnedFd, ended: &OwnedFd) -> Result<(), Fault>
 
 /// Ends and reaps every other process of the sandbox: orphans become ours.
 fn end_all() {
+    // Told again after each one reaped: what it had just started is new.
     while signal::kill(-1, libc::SIGKILL).is_ok() {
-        while let Ok(Some((_, change, _))) = process::wait(-1, Wait::Block) {
-            if matches!(change, Change::Exited(_) | Change::Killed(_)) {
-                break;
-            }
+        match process::wait(-1, Wait::Block) {
+            Ok(_) => {}
+            // Those left are not ours: openers of pipes, which end with us.
+            Err(_) => return,
         }
     }
 }

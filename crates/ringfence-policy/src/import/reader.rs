@@ -14,7 +14,20 @@ pub(super) struct Reader<'a> {
 
 /// JSON with comments and trailing commas.
 pub(super) fn json(text: &str) -> Result<Value, ImportError> {
-    jsonc_parser::parse_to_serde_value::<Value>(text, &jsonc_parser::ParseOptions::default()).map_err(|error| {
+    // What editors of these files write, and no more: a typing error is to be found, not guessed at.
+    let options = jsonc_parser::ParseOptions {
+        allow_comments: true,
+        allow_trailing_commas: true,
+        allow_loose_object_property_names: false,
+        allow_missing_commas: false,
+        allow_single_quoted_strings: false,
+        allow_hexadecimal_numbers: false,
+        allow_unary_plus_numbers: false,
+        allow_bare_decimal_point_numbers: false,
+        allow_non_finite_numbers: false,
+        allow_extended_string_escapes: false,
+    };
+    jsonc_parser::parse_to_serde_value::<Value>(text, &options).map_err(|error| {
         ImportError::Malformed {
             language: "JSON",
             line: number(error.line_display()),

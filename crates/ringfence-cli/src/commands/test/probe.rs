@@ -51,6 +51,7 @@ pub(super) enum Deed {
     Signal,
     Namespaces,
     Connect,
+    Interface,
 }
 
 impl Deed {
@@ -65,6 +66,7 @@ impl Deed {
             Deed::Signal => "signal",
             Deed::Namespaces => "namespaces",
             Deed::Connect => "connect",
+            Deed::Interface => "interface",
         }
     }
 
@@ -80,6 +82,7 @@ impl Deed {
             Deed::Signal => "it was killed",
             Deed::Namespaces => "they were made",
             Deed::Connect => "it answered",
+            Deed::Interface => "there is one",
         }
     }
 
@@ -88,6 +91,7 @@ impl Deed {
         match self {
             Deed::Leave => "not on the host",
             Deed::Variable => "not passed on",
+            Deed::Interface => "there is none",
             Deed::Signal => "still alive",
             Deed::Connect => "no answer",
             Deed::Look | Deed::List | Deed::Make | Deed::Append | Deed::Namespaces => "refused",

@@ -22,6 +22,9 @@ namespaces() {
     unshare --user --map-root-user --mount true
 }
 
+# A way out is an interface besides the loopback; nothing is sent anywhere to find out.
+interface() { grep -v -e 'lo:' -e '|' /proc/net/dev | grep -q :; }
+
 connect() {
     if command -v bash >/dev/null && command -v timeout >/dev/null; then
         timeout 3 bash -c 'exec 3<>"/dev/tcp/${1% *}/${1#* }"' bash "$1"

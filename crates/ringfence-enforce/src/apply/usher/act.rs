@@ -103,7 +103,10 @@ impl Acts<'_, '_> {
             Err(Errno::NXIO) if !wish.flags.contains(OFlags::NONBLOCK) => self.open_later(wish, start, path),
             Err(error) => Err(error),
             Ok(opened) => {
-                if !wish.flags.contains(OFlags::NONBLOCK) {
+                // Opened for reading, a pipe does not tell whether it has a writer yet; in
+                // the other directions it is open as the caller would have had it.
+                let is_reader = !wish.flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::NONBLOCK);
+                if is_reader {
                     let kind = FileType::from_raw_mode(rustix::fs::fstat(&opened)?.st_mode);
                     if kind == FileType::Fifo {
                         drop(opened);
@@ -122,13 +125,38 @@ impl Acts<'_, '_> {
         match process::fork().map_err(|_| Errno::AGAIN)? {
             Fork::Parent(_) => Ok(Reply::Later),
             Fork::Child => {
-                let opened = rustix::fs::openat2(start, path, wish.flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
+                let opened = if wish.flags.contains(OFlags::WRONLY) {
+                    self.wait_for_reader(&wish, start, path)
+                } else {
+                    rustix::fs::openat2(start, path, wish.flags, Mode::empty(), ResolveFlags::NO_SYMLINKS).map_err(|error| error.raw_os_error())
+                };
                 let _ = match opened {
                     Ok(opened) => seccomp::answer_with(listener, id, opened.as_fd(), wish.target_flags()),
-                    Err(error) => seccomp::answer(listener, id, Err(error.raw_os_error())),
+                    Err(number) => seccomp::answer(listener, id, Err(number)),
                 };
                 process::exit_now(0)
             }
+        }
+    }
+
+    /// Tries until the pipe has a reader, the caller is gone, or a signal waits for it.
+    fn wait_for_reader(&self, wish: &Wish, start: &OwnedFd, path: &CStr) -> Result<OwnedFd, i32> {
+        /// The kernel's own word for "as the handler of the signal says": it then returns
+        /// EINTR to the program or makes the call again.
+        const RESTART: i32 = 512;
+        loop {
+            match wish.open_at(start, path) {
+                Err(Errno::NXIO) => {}
+                Ok(opened) => return wish.unblocked(opened).map_err(Errno::raw_os_error),
+                Err(error) => return Err(error.raw_os_error()),
+            }
+            if self.caller.still_waits().is_err() {
+                process::exit_now(0);
+            }
+            if self.caller.has_signal() {
+                return Err(RESTART);
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
         }
     }
 
@@ -323,10 +351,15 @@ impl Wish {
         if self.close_on_execute { libc::O_CLOEXEC as u32 } else { 0 }
     }
 
-    fn reply(&self, opened: OwnedFd) -> Result<Reply, Errno> {
+    /// Takes off the flag with which it was opened so as not to wait.
+    fn unblocked(&self, opened: OwnedFd) -> Result<OwnedFd, Errno> {
         if !self.flags.contains(OFlags::NONBLOCK) {
             rustix::fs::fcntl_setfl(&opened, self.flags & (OFlags::APPEND | OFlags::DIRECT | OFlags::NOATIME))?;
         }
-        Ok(Reply::Descriptor(opened, self.target_flags()))
+        Ok(opened)
+    }
+
+    fn reply(&self, opened: OwnedFd) -> Result<Reply, Errno> {
+        Ok(Reply::Descriptor(self.unblocked(opened)?, self.target_flags()))
     }
 }

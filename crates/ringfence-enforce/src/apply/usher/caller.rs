@@ -124,6 +124,16 @@ impl Caller<'_> {
         OsString::from_vec(text).into_string().ok()
     }
 
+    /// Whether a signal waits for the caller that it wants to handle.
+    pub(super) fn has_signal(&self) -> bool {
+        let Some(status) = self.status() else { return false };
+        let set = |name: &str| {
+            let text = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+            u64::from_str_radix(text.trim(), 16).unwrap_or(0)
+        };
+        (set("SigPnd:") | set("ShdPnd:")) & !set("SigBlk:") & set("SigCgt:") != 0
+    }
+
     fn mask(&self) -> Option<u32> {
         let status = self.status()?;
         let line = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
