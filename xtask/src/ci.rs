@@ -10,7 +10,13 @@ use crate::{Done, generate, tidy, workspace};
 type Step = (&'static str, fn() -> Done);
 
 /// Cheapest first.
-const STEPS: &[Step] = &[("tidy", tidy::run), ("clippy", clippy), ("gen --check", || generate::run(Purpose::Check)), ("tests", tests)];
+const STEPS: &[Step] = &[
+    ("tidy", tidy::run),
+    ("fmt --check", format),
+    ("clippy", clippy),
+    ("gen --check", || generate::run(Purpose::Check)),
+    ("tests", tests),
+];
 
 /// Runs every step even when one fails: a person wants to know all of it at once.
 pub(crate) fn run() -> Done {
@@ -32,6 +38,10 @@ pub(crate) fn run() -> Done {
         return Ok(());
     }
     Err(format!("ci failed after {total:.1} s: {}", failed.join(", ")).into())
+}
+
+fn format() -> Done {
+    cargo(&["fmt", "--check"])
 }
 
 fn clippy() -> Done {

@@ -14,7 +14,11 @@ pub(crate) fn gaps(grants: &Grants, support: &Support) -> Vec<Gap> {
     };
     let network = &grants.network;
     if network.mode == NetworkMode::AllowList {
-        gap("network.allow-list", "hosts cannot be told apart yet: the network is shut or the host's own", "use `--net none` or `--net full`");
+        gap(
+            "network.allow-list",
+            "hosts cannot be told apart yet: the network is shut or the host's own",
+            "use `--net none` or `--net full`",
+        );
     }
     if network.localhost != Ports::None && network.mode != NetworkMode::Full {
         gap("network.localhost", "the host's loopback cannot be reached from a network of its own yet", "use `--net full`");
@@ -33,8 +37,16 @@ pub(crate) fn gaps(grants: &Grants, support: &Support) -> Vec<Gap> {
         );
     }
     let commands = &grants.commands;
-    if !commands.deny.is_empty() || !commands.allow_binaries.is_empty() || !commands.deny_arguments.is_empty() || commands.anchor_arguments.is_some() {
-        gap("commands", "guards on the command's text are not enforced yet", "remove [commands] from the policy or accept with `--on-gap run`");
+    if !commands.deny.is_empty()
+        || !commands.allow_binaries.is_empty()
+        || !commands.deny_arguments.is_empty()
+        || commands.anchor_arguments.is_some()
+    {
+        gap(
+            "commands",
+            "guards on the command's text are not enforced yet",
+            "remove [commands] from the policy or accept with `--on-gap run`",
+        );
     }
     let limits = &grants.limits;
     for (name, asked) in [

@@ -78,7 +78,10 @@ impl Draft<'_> {
         let others = if *uid == 0 { "" } else { "root:x:0:0:root:/:/sbin/nologin\n" };
         let other_groups = if *gid == 0 { "" } else { "root:x:0:\n" };
         let mut file = |at: AbsPath, content: String| self.steps.push(Step::File { path: at, content });
-        file(path("/etc/passwd"), format!("{others}{user}:x:{uid}:{gid}:{user}:{home}:{shell}\nnobody:x:65534:65534:nobody:/:/sbin/nologin\n"));
+        file(
+            path("/etc/passwd"),
+            format!("{others}{user}:x:{uid}:{gid}:{user}:{home}:{shell}\nnobody:x:65534:65534:nobody:/:/sbin/nologin\n"),
+        );
         file(path("/etc/group"), format!("{other_groups}{user}:x:{gid}:\nnogroup:x:65534:\n"));
         file(path("/etc/hosts"), "127.0.0.1 localhost ringfence\n::1 localhost ip6-localhost ip6-loopback\n".into());
         file(path("/etc/hostname"), "ringfence\n".into());
@@ -169,7 +172,9 @@ impl Draft<'_> {
                 (Some(_), Cover::Deny(_)) if opened_below => {
                     self.gaps.push(ringfence_api::Gap {
                         what: "filesystem.deny".into(),
-                        why: format!("something below {at} is opened, and a denied directory in an opened tree cannot be passed through yet"),
+                        why: format!(
+                            "something below {at} is opened, and a denied directory in an opened tree cannot be passed through yet"
+                        ),
                         hint: format!("deny what else is in {at} by name"),
                     });
                 }

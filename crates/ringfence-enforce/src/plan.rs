@@ -19,10 +19,13 @@ pub struct Plan {
 impl Plan {
     /// Directories that keep their names.
     pub fn guards(&self) -> &[Guard] {
-        self.steps.iter().find_map(|step| match step {
-            Step::Guards(guards) => Some(guards.as_slice()),
-            _ => None,
-        }).unwrap_or_default()
+        self.steps
+            .iter()
+            .find_map(|step| match step {
+                Step::Guards(guards) => Some(guards.as_slice()),
+                _ => None,
+            })
+            .unwrap_or_default()
     }
 
     /// Which network the command is in.

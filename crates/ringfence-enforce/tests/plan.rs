@@ -53,13 +53,28 @@ fn host(grants: &Grants, directories: &[&str], files: &[&str], links: &[(&str, &
     survey
 }
 
-const DIRECTORIES: &[&str] =
-    &["/usr", "/etc/ssl", "/home/me/app", "/home/me/.cargo", "/home/me/.cargo/registry", "/home/me/.ssh", "/opt/tool", "/home/me/app/.vscode", "/home/me/data"];
+const DIRECTORIES: &[&str] = &[
+    "/usr",
+    "/etc/ssl",
+    "/home/me/app",
+    "/home/me/.cargo",
+    "/home/me/.cargo/registry",
+    "/home/me/.ssh",
+    "/opt/tool",
+    "/home/me/app/.vscode",
+    "/home/me/data",
+];
 const FILES: &[&str] = &["/etc/ld.so.cache", "/etc/shadow", "/home/me/.cargo/credentials.toml", "/home/me/app/.mcp.json"];
 const LINKS: &[(&str, &str)] = &[("/bin", "usr/bin"), ("/lib", "usr/lib"), ("/lib64", "usr/lib64")];
 
 fn person() -> Person {
-    Person { user: "me".into(), shell: "/bin/bash".into(), resolver: None, git_config: Some("[user]\n\tname = Me\n".into()), quarantine: path("/q") }
+    Person {
+        user: "me".into(),
+        shell: "/bin/bash".into(),
+        resolver: None,
+        git_config: Some("[user]\n\tname = Me\n".into()),
+        quarantine: path("/q"),
+    }
 }
 
 const SUPPORT: Support = Support { uid: 1000, gid: 1000, landlock: 7 };
@@ -132,14 +147,16 @@ fn a_linked_worktree_opens_its_repository() {
     let git = GitLayout { git_dir: path("/home/me/main/.git/worktrees/app"), common_dir: path("/home/me/main/.git") };
     let facts = Facts { git: Some(git), ..facts() };
     let grants = resolve(&[], &flags(), &facts).unwrap();
-    let directories: Vec<&str> = DIRECTORIES.iter().copied().chain(["/home/me/main/.git", "/home/me/main/.git/hooks", "/home/me/main/.git/worktrees/app"]).collect();
+    let directories: Vec<&str> =
+        DIRECTORIES.iter().copied().chain(["/home/me/main/.git", "/home/me/main/.git/hooks", "/home/me/main/.git/worktrees/app"]).collect();
     let files: Vec<&str> = FILES.iter().copied().chain(["/home/me/main/.git/config", "/home/me/app/.git"]).collect();
     check("worktree.txt", &plan(&grants, &host(&grants, &directories, &files, LINKS), &SUPPORT, &person()));
 }
 
 #[test]
 fn what_cannot_be_enforced_is_a_gap() {
-    let policy = "version = 1\n[network]\nallow = [\"example.com\"]\nlocalhost = true\n[limits]\nmemory = \"1GiB\"\n[commands]\ndeny = [\"rm\"]\n";
+    let policy =
+        "version = 1\n[network]\nallow = [\"example.com\"]\nlocalhost = true\n[limits]\nmemory = \"1GiB\"\n[commands]\ndeny = [\"rm\"]\n";
     let layer = parse(policy, &path("/home/me/.config/ringfence/policy.toml"), Source::User).unwrap();
     let grants = resolve(&[layer], &flags(), &facts()).unwrap();
     let plan = plan(&grants, &host(&grants, DIRECTORIES, FILES, LINKS), &Support { landlock: 0, ..SUPPORT }, &person());

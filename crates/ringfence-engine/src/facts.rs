@@ -50,7 +50,8 @@ pub fn gather(cwd: &AbsPath) -> Result<Surroundings, EngineError> {
         None => account.home.clone(),
     };
     // A home that is not there is nobody's, and common: services and `nobody` have none.
-    let home = canonical(Path::new(&home)).or_else(|source| AbsPath::new(&home).ok_or(EngineError::Surroundings { what: "the home directory", source }))?;
+    let home = canonical(Path::new(&home))
+        .or_else(|source| AbsPath::new(&home).ok_or(EngineError::Surroundings { what: "the home directory", source }))?;
     let workspace = project(cwd, &home);
     let (path_dirs, programs) = programs(text.get("PATH").map_or("/usr/local/bin:/usr/bin:/bin", String::as_str));
     let cache = text.get("XDG_CACHE_HOME").and_then(AbsPath::new).unwrap_or_else(|| home.join(".cache"));
@@ -162,7 +163,11 @@ impl Account {
             let [name, _, id, _, _, home, shell] = fields.as_slice() else { return None };
             (id.parse() == Ok(uid)).then(|| Account { name: (*name).into(), home: (*home).into(), shell: (*shell).into() })
         });
-        found.unwrap_or_else(|| Account { name: env::var("USER").unwrap_or_else(|_| uid.to_string()), home: "/".into(), shell: "/bin/sh".into() })
+        found.unwrap_or_else(|| Account {
+            name: env::var("USER").unwrap_or_else(|_| uid.to_string()),
+            home: "/".into(),
+            shell: "/bin/sh".into(),
+        })
     }
 }
 

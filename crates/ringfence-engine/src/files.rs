@@ -21,10 +21,8 @@ const MANAGED: &str = "/etc/ringfence/policy.toml";
 pub fn layers(files: &Files, facts: &Facts) -> Result<Vec<Layer>, EngineError> {
     let config = facts.variables.get("XDG_CONFIG_HOME").and_then(AbsPath::new).unwrap_or_else(|| facts.home.join(".config"));
     let mut layers = Vec::new();
-    let optional = [
-        (AbsPath::new(MANAGED).expect("an absolute path"), Source::Managed),
-        (config.join("ringfence/policy.toml"), Source::User),
-    ];
+    let optional =
+        [(AbsPath::new(MANAGED).expect("an absolute path"), Source::Managed), (config.join("ringfence/policy.toml"), Source::User)];
     for (file, source) in optional {
         read_if_there(&file, &source, &mut layers)?;
     }

@@ -69,13 +69,18 @@ fn filter(text: &str) -> String {
         }
         if let Some(rest) = line.strip_prefix('[') {
             // Only plain sections: `[url "…"]`, `[includeIf "…"]` and their like never pass.
-            section = rest.strip_suffix(']').filter(|name| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')).unwrap_or("").to_ascii_lowercase();
+            section = rest
+                .strip_suffix(']')
+                .filter(|name| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'))
+                .unwrap_or("")
+                .to_ascii_lowercase();
             continue;
         }
         let (key, value) = line.split_once('=').unwrap_or((line, "true"));
         let key = key.trim().to_ascii_lowercase();
         let name = format!("{section}.{key}");
-        let passes = !section.is_empty() && SHOWN.iter().any(|known| *known == name || known.strip_suffix('*').is_some_and(|all| name.starts_with(all)));
+        let passes = !section.is_empty()
+            && SHOWN.iter().any(|known| *known == name || known.strip_suffix('*').is_some_and(|all| name.starts_with(all)));
         if passes {
             shown.push_str(&format!("[{section}]\n\t{key} = {}\n", value.trim()));
         }

@@ -52,7 +52,9 @@ pub fn resolve_for(cwd: &AbsPath, flags: &Flags, files: &Files) -> Result<Resolv
     let layers = layers(files, &surroundings.facts)?;
     let mut grants = resolve(&layers, flags, &surroundings.facts)?;
     if let Some(owner) = facts::foreign_owner(&surroundings.facts.workspace) {
-        grants.warnings.push(format!("the project belongs to user {owner}, and root in a sandbox has no power over other people's files: run ringfence as that user"));
+        grants.warnings.push(format!(
+            "the project belongs to user {owner}, and root in a sandbox has no power over other people's files: run ringfence as that user"
+        ));
     }
     Ok(Resolved { grants, surroundings })
 }

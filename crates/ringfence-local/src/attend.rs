@@ -181,10 +181,7 @@ impl<'a> Attendance<'a> {
 
     /// Until something happens or the time is up.
     fn wait(&self) -> Result<Ready, ProviderError> {
-        let mut waits = vec![
-            PollFd::from_borrowed_fd(self.subject.descriptor(), PollFlags::IN),
-            PollFd::new(&self.signals, PollFlags::IN),
-        ];
+        let mut waits = vec![PollFd::from_borrowed_fd(self.subject.descriptor(), PollFlags::IN), PollFd::new(&self.signals, PollFlags::IN)];
         waits.extend(self.pipes.iter().filter_map(|(pipe, _)| pipe.as_ref()).map(|pipe| PollFd::new(pipe, PollFlags::IN)));
         let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let left = left.map(|left| rustix::time::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
@@ -267,7 +264,8 @@ fn not_started(request: &Request, error: LaunchError) -> ProviderError {
 fn fold(denials: Vec<Denial>) -> Vec<Denial> {
     let mut folded: Vec<Denial> = Vec::new();
     for denial in denials {
-        let same = |known: &&mut Denial| known.operation == denial.operation && known.target == denial.target && known.program == denial.program;
+        let same =
+            |known: &&mut Denial| known.operation == denial.operation && known.target == denial.target && known.program == denial.program;
         match folded.iter_mut().find(same) {
             Some(known) => known.count += denial.count,
             None => folded.push(denial),

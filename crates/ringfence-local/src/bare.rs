@@ -34,7 +34,8 @@ impl Session for Bare {
     fn run(&mut self, request: &Request) -> Result<Outcome, ProviderError> {
         let command = request.command[0].to_string_lossy().into_owned();
         let program = find(request).ok_or(ProviderError::NotExecuted { command, source: io::Error::from_raw_os_error(libc::ENOENT) })?;
-        attend::run(request, attend::Farewell::Wait, |streams, mask| start(request, &program, streams, mask)).map(|attended| attended.outcome)
+        attend::run(request, attend::Farewell::Wait, |streams, mask| start(request, &program, streams, mask))
+            .map(|attended| attended.outcome)
     }
 }
 
@@ -45,7 +46,12 @@ fn find(request: &Request) -> Option<PathBuf> {
         let path = request.cwd.as_path().join(name);
         return path.exists().then_some(path);
     }
-    let path = request.variables.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone()).unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    let path = request
+        .variables
+        .iter()
+        .find(|(name, _)| name == "PATH")
+        .map(|(_, value)| value.clone())
+        .unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     std::env::split_paths(&path).map(|directory| directory.join(name)).find(|path| path.is_file())
 }
 
@@ -53,12 +59,17 @@ fn start(request: &Request, program: &std::path::Path, streams: [BorrowedFd<'_>;
     let failed = |what: &'static str| move |source: io::Error| LaunchError::Helper { what, source };
     let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| failed("read the command")(io::ErrorKind::InvalidInput.into()));
     let arguments = request.command.iter().map(|word| text(word.as_bytes())).collect::<Result<Vec<_>, _>>()?;
-    let variables = request.variables.iter().map(|(name, value)| text(&[name.as_bytes(), b"=", value.as_bytes()].concat())).collect::<Result<Vec<_>, _>>()?;
+    let variables = request
+        .variables
+        .iter()
+        .map(|(name, value)| text(&[name.as_bytes(), b"=", value.as_bytes()].concat()))
+        .collect::<Result<Vec<_>, _>>()?;
     std::env::set_current_dir(request.cwd.as_path()).map_err(failed("enter the working directory"))?;
     let copy = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 10).map_err(|error| failed("copy a descriptor")(error.into()));
     let streams = [copy(streams[0])?, copy(streams[1])?, copy(streams[2])?];
     let descriptors = [(streams[0].as_fd(), 0), (streams[1].as_fd(), 1), (streams[2].as_fd(), 2)];
-    let pid = process::spawn(&text(program.as_os_str().as_bytes())?, &arguments, &variables, &descriptors, mask).map_err(failed("start the command"))?;
+    let pid = process::spawn(&text(program.as_os_str().as_bytes())?, &arguments, &variables, &descriptors, mask)
+        .map_err(failed("start the command"))?;
     let pidfd = process::pidfd(pid).map_err(failed("watch the command"))?;
     Ok(Box::new(Child { pid, pidfd, is_over: false }))
 }

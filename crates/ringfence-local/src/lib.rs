@@ -54,7 +54,13 @@ impl Provider for Local {
         }
         let found = survey(grants);
         let plan = plan(grants, &found, &apply::support(), person);
-        Ok(Box::new(Confined { plan, grants: grants.clone(), quarantine: person.quarantine.clone(), farewell: self.farewell, ahead: self.ahead.take() }))
+        Ok(Box::new(Confined {
+            plan,
+            grants: grants.clone(),
+            quarantine: person.quarantine.clone(),
+            farewell: self.farewell,
+            ahead: self.ahead.take(),
+        }))
     }
 }
 

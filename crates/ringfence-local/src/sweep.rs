@@ -28,7 +28,10 @@ pub(crate) fn sweep(made: &[Made], grants: &Grants, quarantine: &AbsPath) -> Vec
         match what {
             Planted::DotGit => sweep.dot_git(directory, &path),
             Planted::Head if !is_inside_git && looks_like_git(directory) => {
-                let is_root = |rule: &Rule| rule.effect == Effect::Write && identity(rule.root.as_path()) == rustix::fs::fstat(directory).ok().map(|s| (s.st_dev, s.st_ino));
+                let is_root = |rule: &Rule| {
+                    rule.effect == Effect::Write
+                        && identity(rule.root.as_path()) == rustix::fs::fstat(directory).ok().map(|s| (s.st_dev, s.st_ino))
+                };
                 sweep.bare(directory, &path, if grants.rules.iter().any(is_root) { Bare::Planted } else { Bare::Own });
             }
             Planted::Head => {}
@@ -150,7 +153,9 @@ impl Sweep {
     fn move_away(&mut self, directory: &OwnedFd, name: impl AsRef<Path>, path: &AbsPath, reason: &str) {
         let name = name.as_ref();
         let target = self.quarantine.join(path.as_path().strip_prefix("/").unwrap_or(path.as_path()));
-        let target = (0..1000).map(|n| if n == 0 { target.clone() } else { target.parent().unwrap_or_else(AbsPath::root).join(format!("{}.{n}", name.display())) });
+        let target = (0..1000).map(|n| {
+            if n == 0 { target.clone() } else { target.parent().unwrap_or_else(AbsPath::root).join(format!("{}.{n}", name.display())) }
+        });
         let Some(target) = target.into_iter().find(|target| target.as_path().symlink_metadata().is_err()) else { return };
         if let Some(above) = target.parent() {
             let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(above.as_path());
@@ -225,7 +230,9 @@ fn is_worktree_pointer(directory: &OwnedFd, path: &AbsPath) -> bool {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
     let Some(pointer) = read(directory, Path::new(".git")).ok().and_then(text) else { return false };
     let Some(target) = pointer.strip_prefix("gitdir:").map(|target| path.join(target.trim())) else { return false };
-    let Some(common) = target.parent().filter(|above| above.name().is_some_and(|name| name == "worktrees")).and_then(|above| above.parent()) else {
+    let Some(common) =
+        target.parent().filter(|above| above.name().is_some_and(|name| name == "worktrees")).and_then(|above| above.parent())
+    else {
         return false;
     };
     let file = |name: &str| fs::read_to_string(target.as_path().join(name)).ok();

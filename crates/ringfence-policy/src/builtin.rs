@@ -31,9 +31,7 @@ pub(crate) fn rules(home: &AbsPath) -> impl Iterator<Item = Rule> + '_ {
     let system = SYSTEM_DENIES.iter().filter_map(|entry| system_rule(entry.text, Effect::Deny));
     let roots = SYSTEM_READS.iter().filter_map(|text| system_rule(text, Effect::Read));
     let etc_root = AbsPath::root().join("etc");
-    let etc = ETC_READS.iter().map(move |name| {
-        path_rule(etc_root.join(name), Effect::Read, &["/etc/", name].concat())
-    });
+    let etc = ETC_READS.iter().map(move |name| path_rule(etc_root.join(name), Effect::Read, &["/etc/", name].concat()));
     denies.chain(system).chain(roots).chain(etc)
 }
 
@@ -46,16 +44,14 @@ pub(crate) fn protects(root: &AbsPath) -> impl Iterator<Item = Rule> + '_ {
 pub(crate) fn patterns() -> impl Iterator<Item = Pattern> {
     let denies = PATTERN_DENIES.iter().map(|entry| (entry, PatternEffect::Deny));
     let protects = PATTERN_PROTECTS.iter().map(|entry| (entry, PatternEffect::Protect));
-    denies.chain(protects).filter_map(|(entry, effect)| {
-        Some(Pattern { glob: built_in_glob(entry.text)?, effect, origin: origin(entry.text), locked: false })
-    })
+    denies
+        .chain(protects)
+        .filter_map(|(entry, effect)| Some(Pattern { glob: built_in_glob(entry.text)?, effect, origin: origin(entry.text), locked: false }))
 }
 
 /// What the built-in rules on names leave open.
 pub(crate) fn exceptions() -> impl Iterator<Item = Exception> {
-    PATTERN_EXCEPTIONS
-        .iter()
-        .filter_map(|entry| Some(Exception { glob: built_in_glob(entry.text)?, origin: origin(entry.text) }))
+    PATTERN_EXCEPTIONS.iter().filter_map(|entry| Some(Exception { glob: built_in_glob(entry.text)?, origin: origin(entry.text) }))
 }
 
 /// An origin for something that is built in.

@@ -161,9 +161,7 @@ impl Grants {
     fn caught(&self, path: &AbsPath, effect: PatternEffect) -> Option<&Pattern> {
         let parts = components(path);
         self.patterns.iter().filter(|pattern| pattern.effect == effect).find(|pattern| {
-            (1..=parts.len()).any(|depth| {
-                pattern.glob.matches_components(&parts[..depth]) && !self.lifted(pattern, &parts[..depth], path)
-            })
+            (1..=parts.len()).any(|depth| pattern.glob.matches_components(&parts[..depth]) && !self.lifted(pattern, &parts[..depth], path))
         })
     }
 

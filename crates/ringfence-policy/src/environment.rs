@@ -167,8 +167,21 @@ mod tests {
             check(name, true);
         }
         for name in [
-            "API_KEY", "my_key_2", "npm_config_token", "Aws_Profile", "GITHUB_ACTOR", "MY_SECRET", "KUBERNETES_SERVICE_HOST",
-            "PGPASSWORD", "GL_PAT", "SENTRY_DSN", "LD_PRELOAD", "LD_LIBRARY_PATH", "SSH_AUTH_SOCK", "WHATEVER", "",
+            "API_KEY",
+            "my_key_2",
+            "npm_config_token",
+            "Aws_Profile",
+            "GITHUB_ACTOR",
+            "MY_SECRET",
+            "KUBERNETES_SERVICE_HOST",
+            "PGPASSWORD",
+            "GL_PAT",
+            "SENTRY_DSN",
+            "LD_PRELOAD",
+            "LD_LIBRARY_PATH",
+            "SSH_AUTH_SOCK",
+            "WHATEVER",
+            "",
         ] {
             check(name, false);
         }
@@ -192,7 +205,14 @@ mod tests {
     fn the_clean_profile_is_exactly_six_variables() {
         let mut clean = EnvironmentRules { clean: true, ..EnvironmentRules::built_in() };
         let vars = [
-            ("PATH", "/evil"), ("HOME", "/h"), ("USER", "u"), ("PWD", "/p"), ("LANG", "de"), ("LC_ALL", "C"), ("TERM", "x"), ("LC_TIME", "C"),
+            ("PATH", "/evil"),
+            ("HOME", "/h"),
+            ("USER", "u"),
+            ("PWD", "/p"),
+            ("LANG", "de"),
+            ("LC_ALL", "C"),
+            ("TERM", "x"),
+            ("LC_TIME", "C"),
         ];
         let six = [("HOME", "/h"), ("USER", "u"), ("PWD", "/p"), ("LANG", "de"), ("LC_ALL", "C"), ("PATH", CLEAN_PATH)];
         check_filter(&clean, &vars, &six);

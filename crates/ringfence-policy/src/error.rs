@@ -74,9 +74,7 @@ impl PolicyError {
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            PolicyError::Syntax { .. } | PolicyError::WrongType { .. } => {
-                "`ringfence policy schema` says what may stand there".to_owned()
-            }
+            PolicyError::Syntax { .. } | PolicyError::WrongType { .. } => "`ringfence policy schema` says what may stand there".to_owned(),
             PolicyError::NotUtf8 { .. } => "save the file as UTF-8".to_owned(),
             PolicyError::UnknownKey { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
             PolicyError::UnknownKey { nearest: None, .. } => "`ringfence policy schema` lists the keys".to_owned(),
@@ -125,9 +123,7 @@ impl PolicyError {
             | PolicyError::GlobInGrant { at, .. }
             | PolicyError::UnsetVariable { at, .. }
             | PolicyError::LockedOutsideManaged { at } => Some(at),
-            PolicyError::ExtendsCycle { .. }
-            | PolicyError::WorkspaceTooBroad { .. }
-            | PolicyError::BeyondCeiling { .. } => None,
+            PolicyError::ExtendsCycle { .. } | PolicyError::WorkspaceTooBroad { .. } | PolicyError::BeyondCeiling { .. } => None,
         }
     }
 }

@@ -94,11 +94,7 @@ impl Entry<'_> {
                 out.push('$');
             } else {
                 let value = facts.variables.get(name).filter(|value| !value.is_empty() && !value.contains('\0'));
-                let unset = || PolicyError::UnsetVariable {
-                    at: self.at.clone(),
-                    entry: self.text.to_owned(),
-                    name: name.to_owned(),
-                };
+                let unset = || PolicyError::UnsetVariable { at: self.at.clone(), entry: self.text.to_owned(), name: name.to_owned() };
                 out.push_str(&quote(value.ok_or_else(unset)?));
             }
             rest = after;

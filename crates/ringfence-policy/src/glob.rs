@@ -97,9 +97,7 @@ impl GlobError {
         match self {
             GlobError::Empty => "write a path or a glob such as `**/.env`",
             GlobError::Nul { .. } => "remove the NUL byte: no path can hold one",
-            GlobError::TooLong { .. } | GlobError::TooManyAlternatives { .. } => {
-                "split it into several entries"
-            }
+            GlobError::TooLong { .. } | GlobError::TooManyAlternatives { .. } => "split it into several entries",
             GlobError::UnclosedClass { .. } => "close it with `]`, or write `[[]` for the character",
             GlobError::UnclosedBrace { .. } => "close it with `}`, or write `[{]` for the character",
             GlobError::DoubleStarInName { .. } => "write `a*b` within a name, `a/**/b` across directories",
@@ -118,10 +116,7 @@ impl GlobError {
             | GlobError::DoubleStarInName { at }
             | GlobError::ParentComponent { at }
             | GlobError::BadRange { at } => Some(at),
-            GlobError::Empty
-            | GlobError::TooLong { .. }
-            | GlobError::TooManyAlternatives { .. }
-            | GlobError::NoAnchor => None,
+            GlobError::Empty | GlobError::TooLong { .. } | GlobError::TooManyAlternatives { .. } | GlobError::NoAnchor => None,
         }
     }
 }

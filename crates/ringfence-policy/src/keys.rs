@@ -2,13 +2,7 @@
 
 /// Each section with its keys; the empty name is the top of the file.
 pub(crate) const KEYS: &[(&str, &[&str])] = &[
-    (
-        "",
-        &[
-            "version", "extends", "enabled", "mode", "on-gap", "filesystem", "environment", "network", "commands", "tools",
-            "limits",
-        ],
-    ),
+    ("", &["version", "extends", "enabled", "mode", "on-gap", "filesystem", "environment", "network", "commands", "tools", "limits"]),
     ("filesystem", &["read", "write", "deny", "protect", "except"]),
     ("environment", &["profile", "allow", "deny", "set"]),
     ("network", &["mode", "allow", "deny", "localhost", "git", "unix-sockets", "bind"]),

@@ -9,29 +9,29 @@
 //! can be tested on any machine, and the same question always has the same answer.
 #![forbid(unsafe_code)]
 
-pub mod path;
+mod amount;
+pub mod builtin;
+pub mod decide;
+pub mod environment;
+pub mod error;
+mod expand;
+pub mod facts;
 pub mod glob;
 pub mod grants;
-mod words;
-pub mod decide;
-pub mod names;
-pub mod builtin;
-pub mod environment;
-pub mod policy;
-mod amount;
+pub mod import;
 mod keys;
-pub mod error;
 pub mod layer;
+pub mod names;
 pub mod parse;
-pub mod facts;
+pub mod path;
+pub mod policy;
 pub mod presets;
-mod expand;
+pub mod render;
 pub mod resolve;
 pub mod schema;
-pub mod render;
-pub mod import;
 #[cfg(test)]
 mod testing;
+mod words;
 
 pub use decide::{Access, Because, Decision, Line, Verdict};
 pub use environment::{EnvDecision, EnvReason};

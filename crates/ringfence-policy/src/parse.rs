@@ -20,10 +20,8 @@ use crate::policy::{Amount, PathEntry, Policy, VERSION};
 /// Keys are checked before values: a misspelt `deny` must never pass as an absent one.
 pub fn parse(text: &str, file: &AbsPath, source: Source) -> Result<Layer, PolicyError> {
     let lines = Lines::new(text, file);
-    let table = DeTable::parse(text).map_err(|error| PolicyError::Syntax {
-        at: lines.place(error.span().unwrap_or_default()),
-        message: error.message().to_owned(),
-    })?;
+    let table = DeTable::parse(text)
+        .map_err(|error| PolicyError::Syntax { at: lines.place(error.span().unwrap_or_default()), message: error.message().to_owned() })?;
     check_version(table.get_ref(), &lines)?;
     let mut places = BTreeMap::new();
     walk(table.get_ref(), "", &lines, &mut places)?;
@@ -64,12 +62,7 @@ fn check_version(table: &DeTable<'_>, lines: &Lines<'_>) -> Result<(), PolicyErr
 }
 
 /// Refuses unknown keys and notes where everything stands.
-fn walk(
-    table: &DeTable<'_>,
-    section: &str,
-    lines: &Lines<'_>,
-    places: &mut BTreeMap<String, (u32, u32)>,
-) -> Result<(), PolicyError> {
+fn walk(table: &DeTable<'_>, section: &str, lines: &Lines<'_>, places: &mut BTreeMap<String, (u32, u32)>) -> Result<(), PolicyError> {
     let known = keys::of_section(section).unwrap_or_default();
     for (key, value) in in_order(table) {
         let name = key.get_ref().as_ref();
@@ -113,13 +106,8 @@ fn check_key(key: &Spanned<std::borrow::Cow<'_, str>>, known: &[&str], lines: &L
 /// What the types cannot say.
 fn check_values(layer: &Layer) -> Result<(), PolicyError> {
     let files = &layer.policy.filesystem;
-    let lists = [
-        ("read", &files.read),
-        ("write", &files.write),
-        ("deny", &files.deny),
-        ("protect", &files.protect),
-        ("except", &files.except),
-    ];
+    let lists =
+        [("read", &files.read), ("write", &files.write), ("deny", &files.deny), ("protect", &files.protect), ("except", &files.except)];
     for (list, entries) in lists {
         for (i, entry) in entries.iter().enumerate() {
             check_entry(layer, &format!("filesystem.{list}.{i}"), entry)?;
@@ -160,8 +148,7 @@ fn check_entry(layer: &Layer, key: &str, entry: &PathEntry) -> Result<(), Policy
 fn check_limits(layer: &Layer) -> Result<(), PolicyError> {
     let limits = &layer.policy.limits;
     let durations = [("wall", &limits.wall), ("cpu", &limits.cpu)];
-    let sizes =
-        [("memory", &limits.memory), ("file-size", &limits.file_size), ("disk", &limits.disk), ("output", &limits.output)];
+    let sizes = [("memory", &limits.memory), ("file-size", &limits.file_size), ("disk", &limits.disk), ("output", &limits.output)];
     let bad = |name: &str, amount: &Amount, expected| PolicyError::BadValue {
         at: layer.place(&format!("limits.{name}")),
         key: format!("limits.{name}"),

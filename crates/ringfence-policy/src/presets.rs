@@ -68,12 +68,7 @@ pub const PRESETS: &[Preset] = &[
     Preset {
         name: "node",
         probes: &["node", "npm", "pnpm", "yarn"],
-        reads: &[
-            moved("NVM_DIR", ".nvm", ""),
-            moved("VOLTA_HOME", ".volta", ""),
-            moved("FNM_DIR", ".local/share/fnm", ""),
-            at(".fnm"),
-        ],
+        reads: &[moved("NVM_DIR", ".nvm", ""), moved("VOLTA_HOME", ".volta", ""), moved("FNM_DIR", ".local/share/fnm", ""), at(".fnm")],
         // npm keeps logs with addresses in ~/.npm; pnpm and yarn keep their own programs
         // beside their stores.
         caches: &[own(at(".npm")), shared(at(".local/share/pnpm")), shared(at(".yarn"))],
@@ -127,16 +122,14 @@ pub const PRESETS: &[Preset] = &[
 
 /// The programs to look for on `PATH`.
 pub const PROBES: &[&str] = &[
-    "cargo", "rustc", "rustup", "node", "npm", "pnpm", "yarn", "python3", "python", "pip", "uv", "pipx", "poetry", "go",
-    "java", "mvn", "gradle", "kotlinc", "ruby", "gem", "bundle", "deno", "bun",
+    "cargo", "rustc", "rustup", "node", "npm", "pnpm", "yarn", "python3", "python", "pip", "uv", "pipx", "poetry", "go", "java", "mvn",
+    "gradle", "kotlinc", "ruby", "gem", "bundle", "deno", "bun",
 ];
 
 /// The rules of all presets that apply.
 pub(crate) fn rules(facts: &Facts) -> Vec<Rule> {
     let mut rules = Vec::new();
-    let applies = |preset: &&Preset| {
-        preset.probes.is_empty() || preset.probes.iter().any(|probe| facts.programs.contains(*probe))
-    };
+    let applies = |preset: &&Preset| preset.probes.is_empty() || preset.probes.iter().any(|probe| facts.programs.contains(*probe));
     for preset in PRESETS.iter().filter(applies) {
         let found = |place: &Place| place.resolve(facts);
         rules.extend(preset.reads.iter().filter_map(found).map(|root| rule(root, Effect::Read, preset.name)));

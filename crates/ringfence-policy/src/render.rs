@@ -120,7 +120,9 @@ mod tests {
     fn what_is_rendered_parses_back() {
         check("version = 1");
         check("version = 1\nextends = [\"a\"]\nenabled = false\nmode = \"read-only\"\non-gap = \"run\"");
-        check("version = 1\n[filesystem]\ndeny = [\"a\\\"b\\\\c\\n\\u0001d\", { path = \"x\", locked = true, reason = \"é\" }]\nread = [\"one\"]");
+        check(
+            "version = 1\n[filesystem]\ndeny = [\"a\\\"b\\\\c\\n\\u0001d\", { path = \"x\", locked = true, reason = \"é\" }]\nread = [\"one\"]",
+        );
         check("version = 1\n[environment]\nprofile = \"clean\"\nset = { \"we ird\" = \"1\", B = \"'\" }");
         check("version = 1\n[network]\nlocalhost = [1, 2]\nbind = false\ngit = true\nallow = [\"a\", \"b\"]");
         check("version = 1\n[limits]\nwall = \"5m\"\nmemory = 5\nprocesses = 3\n[tools]\ndisallowed = [\"Write\"]");

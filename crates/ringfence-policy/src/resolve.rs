@@ -196,8 +196,6 @@ fn has_protects(rules: &[Rule], root: &AbsPath) -> bool {
 
 /// Whether the workspace holds the home directory and nobody asked for that by name.
 fn is_too_broad(rules: &[Rule], facts: &Facts) -> bool {
-    let named = rules
-        .iter()
-        .any(|rule| rule.root == facts.workspace && rule.opens() && rule.origin.source.is_person());
+    let named = rules.iter().any(|rule| rule.root == facts.workspace && rule.opens() && rule.origin.source.is_person());
     facts.home.is_within(&facts.workspace) && !named
 }

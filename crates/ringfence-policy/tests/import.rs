@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringfence_policy::import::{Format, Imported, NoteKind, detect, import};
-use ringfence_policy::{
-    AbsPath, Access, Facts, Flags, Grants, Layer, Policy, Source, Verdict, parse, render, resolve,
-};
+use ringfence_policy::{AbsPath, Access, Facts, Flags, Grants, Layer, Policy, Source, Verdict, parse, render, resolve};
 
 const SANDBOX_JSON: &str = r#"{
   "enabled": true,
@@ -175,9 +173,7 @@ fn sandbox_json_keeps_its_merge_rules() {
     let text = r#"{"policy": {"filesystem": {"whitelist": ["~/.kube/x", "/ok", "/a*"], "blacklist": ["~/.kube", "/etc/passwd"]},
         "network": {"allowNetwork": true}}, "provider": "daytona", "other": 1}"#;
     let expect = "version = 1\nenabled = true\n\n[filesystem]\nwrite = [\"/ok\"]\ndeny = [\"~/.kube\"]\n\n[network]\nmode = \"none\"\n";
-    let notes = [
-        BLACK_NOTES[0], BLACK_NOTES[1], "daytona", "allowNetwork: always false", "goes before", "is a glob", "other: not known",
-    ];
+    let notes = [BLACK_NOTES[0], BLACK_NOTES[1], "daytona", "allowNetwork: always false", "goes before", "is a glob", "other: not known"];
     check(text, Format::SandboxJson, expect, &notes);
 }
 
@@ -240,9 +236,8 @@ fn permission_rules_become_files_and_domains() {
                   write = [\n  \"/srv/out/**\",\n  \"./docs\",\n  \"./../lib\",\n]\n\
                   deny = [\n  \".env\",\n  \"./private/**\",\n  \"./a/b\",\n]\nprotect = [\"./locked\"]\nexcept = [\"*.pem\"]\n\n\
                   [network]\nmode = \"allow-list\"\nallow = [\"x.org\"]\ndeny = [\"evil.com\"]\n\n[tools]\ndisallowed = [\"Write\"]\n";
-    let notes = [
-        "enabledPlatforms", "everything else", "Bash(rm:*)", "Bash(ls:*)", "always wins", "permissions.ask", "defaultMode", "sandbox.new",
-    ];
+    let notes =
+        ["enabledPlatforms", "everything else", "Bash(rm:*)", "Bash(ls:*)", "always wins", "permissions.ask", "defaultMode", "sandbox.new"];
     let grants = check(text, Format::SettingsJson, expect, &notes);
     check_verdict(&grants, "/srv/out/x", Access::Write, Verdict::Allowed);
     check_verdict(&grants, "/home/me/p/private/x", Access::Read, Verdict::Denied);

@@ -28,11 +28,7 @@ struct Sets {
 /// `capset(2)`: exactly these capabilities, as bits, nothing inheritable.
 pub fn set_capabilities(effective: u64, permitted: u64) -> io::Result<()> {
     let header = Header { version: 0x2008_0522, pid: 0 };
-    let half = |shift: u32| Sets {
-        effective: (effective >> shift) as u32,
-        permitted: (permitted >> shift) as u32,
-        inheritable: 0,
-    };
+    let half = |shift: u32| Sets { effective: (effective >> shift) as u32, permitted: (permitted >> shift) as u32, inheritable: 0 };
     let sets = [half(0), half(32)];
     // SAFETY: version 3 of the interface takes one header and two sets, which these are.
     super::check_long(unsafe { libc::syscall(libc::SYS_capset, &header, sets.as_ptr()) }).map(drop)

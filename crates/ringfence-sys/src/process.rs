@@ -55,9 +55,8 @@ pub fn spawn(
         for (ours, theirs) in descriptors {
             result = result.and_then(|()| ok(libc::posix_spawn_file_actions_adddup2(&mut actions, ours.as_raw_fd(), *theirs)));
         }
-        result = result.and_then(|()| {
-            ok(libc::posix_spawn(&mut pid, program.as_ptr(), &actions, &attributes, argv.as_ptr(), envp.as_ptr()))
-        });
+        result =
+            result.and_then(|()| ok(libc::posix_spawn(&mut pid, program.as_ptr(), &actions, &attributes, argv.as_ptr(), envp.as_ptr())));
         libc::posix_spawn_file_actions_destroy(&mut actions);
         libc::posix_spawnattr_destroy(&mut attributes);
         result.map(|()| pid)
@@ -164,11 +163,7 @@ pub fn wait(pid: i32, how: Wait) -> io::Result<Option<(i32, Change, Usage)>> {
         Change::Continued
     };
     let micros = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
-    let usage = Usage {
-        user_us: micros(usage.ru_utime),
-        system_us: micros(usage.ru_stime),
-        max_rss_kb: usage.ru_maxrss as u64,
-    };
+    let usage = Usage { user_us: micros(usage.ru_utime), system_us: micros(usage.ru_stime), max_rss_kb: usage.ru_maxrss as u64 };
     Ok(Some((pid, change, usage)))
 }
 

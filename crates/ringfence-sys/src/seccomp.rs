@@ -34,13 +34,10 @@ pub fn install(filter: &[Instruction]) -> io::Result<OwnedFd> {
     let program = Program { length: filter.len() as u16, instructions: filter.as_ptr() };
     let set = |flags: libc::c_ulong| {
         // SAFETY: the program's pointer and length describe `filter`, which the kernel copies.
-        super::check_long(unsafe {
-            libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &program)
-        })
+        super::check_long(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &program) })
     };
-    let fd = set(NEW_LISTENER | WAIT_KILLABLE).or_else(|error| {
-        if error.raw_os_error() == Some(libc::EINVAL) { set(NEW_LISTENER) } else { Err(error) }
-    })?;
+    let fd = set(NEW_LISTENER | WAIT_KILLABLE)
+        .or_else(|error| if error.raw_os_error() == Some(libc::EINVAL) { set(NEW_LISTENER) } else { Err(error) })?;
     // SAFETY: the descriptor is new and owned by nobody else.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -14,8 +14,8 @@ use ringfence_sys::mount::{self, NO_DEV, NO_EXEC, NO_SUID, READ_ONLY, Reach};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create, fsconfig_set_flag,
-    fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string,
+    fsmount, fsopen, move_mount, open_tree,
 };
 
 use super::{During, Fault, Launch};
@@ -27,7 +27,8 @@ use crate::plan::{Access, Cover, Kind, Step};
 /// well; writable things and devices are put on top of that.
 pub(super) fn build(launch: &Launch, mut ground: Ground) -> Result<(), Fault> {
     let place = place()?;
-    let steps: Vec<(&Step, Source)> = launch.plan.steps.iter().map(|step| Ok((step, source(step, place, launch.run, &mut ground)?))).collect::<Result<_, Fault>>()?;
+    let steps: Vec<(&Step, Source)> =
+        launch.plan.steps.iter().map(|step| Ok((step, source(step, place, launch.run, &mut ground)?))).collect::<Result<_, Fault>>()?;
     let terminal = terminal();
     let base = ground.root;
     move_mount(&base, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).during(|| format!("mount the new root at {place}"))?;
@@ -59,7 +60,8 @@ impl Ground {
         let loud = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
         let terminals = [("ptmxmode", "0666"), ("mode", "0620")];
         Ok(Self {
-            root: make("tmpfs", &[("mode", "0755"), ("size", "64m")], &[], MountAttrFlags::empty()).during(|| "mount the new root".into())?,
+            root: make("tmpfs", &[("mode", "0755"), ("size", "64m")], &[], MountAttrFlags::empty())
+                .during(|| "mount the new root".into())?,
             processes: Some(make("proc", &[], &[], quiet | MountAttrFlags::MOUNT_ATTR_NOEXEC).during(|| "mount /proc".into())?),
             terminals: Some(make("devpts", &terminals, &["newinstance"], loud).during(|| "mount /dev/pts".into())?),
             scratch: vec![scratch()?, scratch()?],
@@ -93,7 +95,9 @@ fn source(step: &Step, place: &str, run: u32, ground: &mut Ground) -> Result<Sou
         // What lies under the new root's place is out of sight once that is mounted.
         Step::Bind { path, access: Access::ReadOnly } if !path.as_path().starts_with(place) => Ok(Source::There),
         Step::Bind { path, access: Access::ReadOnly } => copy(path.as_path(), 0).map(Source::from).during(|| format!("bind {path}")),
-        Step::Bind { path, access: Access::ReadWrite } => copy(path.as_path(), NO_SUID | NO_DEV).map(Source::from).during(|| format!("bind {path}")),
+        Step::Bind { path, access: Access::ReadWrite } => {
+            copy(path.as_path(), NO_SUID | NO_DEV).map(Source::from).during(|| format!("bind {path}"))
+        }
         Step::Private { path, store, beneath } => {
             let made = match beneath {
                 None => copy(store.as_path(), NO_SUID | NO_DEV).map(Source::from),
@@ -206,8 +210,16 @@ impl Root {
     /// Everything that is read-only, and something to stand on for what is not.
     fn prepare(&mut self, step: &Step, source: &Source) -> Result<(), Fault> {
         match step {
-            Step::Symlink { path, .. } | Step::File { path, .. } | Step::Directory { path } | Step::Denied { path, .. } | Step::Passage { path } => {
-                if self.is_late(path) { Ok(()) } else { self.own(step) }
+            Step::Symlink { path, .. }
+            | Step::File { path, .. }
+            | Step::Directory { path }
+            | Step::Denied { path, .. }
+            | Step::Passage { path } => {
+                if self.is_late(path) {
+                    Ok(())
+                } else {
+                    self.own(step)
+                }
             }
             Step::Processes { .. } => self.directory(&here("/proc")),
             Step::Devices => self.device_nodes(),
@@ -247,12 +259,26 @@ impl Root {
     /// What is writable, and covers.
     fn complete(&mut self, step: &Step, source: &Source, terminal: Option<&OwnedFd>) -> Result<(), Fault> {
         match (step, source) {
-            (Step::Symlink { path, .. } | Step::File { path, .. } | Step::Directory { path } | Step::Denied { path, .. } | Step::Passage { path }, _) => {
-                if self.is_late(path) { self.own(step) } else { Ok(()) }
+            (
+                Step::Symlink { path, .. }
+                | Step::File { path, .. }
+                | Step::Directory { path }
+                | Step::Denied { path, .. }
+                | Step::Passage { path },
+                _,
+            ) => {
+                if self.is_late(path) {
+                    self.own(step)
+                } else {
+                    Ok(())
+                }
             }
             (Step::Devices, Source::Mount(terminals)) => self.devices(terminals, terminal),
             (Step::Processes { .. }, Source::Mount(mount)) => self.attach(mount, &here("/proc")),
-            (Step::Scratch { path } | Step::Private { path, .. } | Step::Bind { path, access: Access::ReadWrite }, Source::Mount(mount)) => self.attach(mount, path),
+            (
+                Step::Scratch { path } | Step::Private { path, .. } | Step::Bind { path, access: Access::ReadWrite },
+                Source::Mount(mount),
+            ) => self.attach(mount, path),
             (Step::Bind { path, access: Access::ReadOnly }, _) if self.is_late(path) => self.bind_late(path, source),
             (Step::Cover { path, cover: Cover::Deny(kind) }, _) => self.deny(path, *kind),
             (Step::Cover { path, cover: Cover::ReadOnly }, _) => self.protect(path, Reach::Below),
@@ -416,10 +442,8 @@ impl Root {
     /// The same thing over itself, read-only.
     fn protect(&mut self, path: &AbsPath, reach: Reach) -> Result<(), Fault> {
         let Some(target) = self.find(path).during(|| format!("protect {path}"))? else { return Ok(()) };
-        let how = OpenTreeFlags::OPEN_TREE_CLONE
-            | OpenTreeFlags::OPEN_TREE_CLOEXEC
-            | OpenTreeFlags::AT_RECURSIVE
-            | OpenTreeFlags::AT_EMPTY_PATH;
+        let how =
+            OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE | OpenTreeFlags::AT_EMPTY_PATH;
         open_tree(&target, "", how)
             .and_then(|tree| {
                 restrict(&tree, reach, READ_ONLY | NO_SUID | NO_DEV)?;
@@ -433,7 +457,13 @@ impl Root {
         for name in DEVICES.iter().chain(&["console"]) {
             self.node(&here("/dev").join(name))?;
         }
-        for (name, target) in [("ptmx", "pts/ptmx"), ("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"), ("stderr", "/proc/self/fd/2")] {
+        for (name, target) in [
+            ("ptmx", "pts/ptmx"),
+            ("fd", "/proc/self/fd"),
+            ("stdin", "/proc/self/fd/0"),
+            ("stdout", "/proc/self/fd/1"),
+            ("stderr", "/proc/self/fd/2"),
+        ] {
             self.symlink(Path::new(target), &here("/dev").join(name))?;
         }
         Ok(())

@@ -74,8 +74,19 @@ pub(super) fn is_gone(socket: impl AsFd) -> bool {
 }
 
 /// Signals of the terminal and of those who mean the command: the helper outlives them.
-const NOT_FOR_US: &[i32] =
-    &[libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU, libc::SIGPIPE, libc::SIGUSR1, libc::SIGUSR2, libc::SIGALRM];
+const NOT_FOR_US: &[i32] = &[
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGTSTP,
+    libc::SIGTTIN,
+    libc::SIGTTOU,
+    libc::SIGPIPE,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGALRM,
+];
 
 fn run(network: Network, control: &OwnedFd, mask: &Set) -> Result<(), Fault> {
     privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
@@ -85,8 +96,8 @@ fn run(network: Network, control: &OwnedFd, mask: &Set) -> Result<(), Fault> {
     signal::block(&Set::of(NOT_FOR_US)).during(|| "pthread_sigmask".into())?;
     namespaces(network)?;
     let host_proc = rustix::fs::open("/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).during(|| "open /proc".into())?;
-    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-        .during(|| "socketpair".into())?;
+    let (ours, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).during(|| "socketpair".into())?;
     match process::fork().during(|| "fork".into())? {
         Fork::Child => {
             drop((ours, host_proc));

@@ -12,7 +12,9 @@ use ringfence_sys::signal::{self, Set};
 use ringfence_sys::{landlock, namespace, privilege, seccomp};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recvmsg, sendmsg};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
 
 use super::helper::{is_gone, map_ids, tell};
 use super::{During, Fault, Launch, Order, Report, build};
@@ -59,7 +61,8 @@ fn told(control: &OwnedFd) -> Result<Option<(Launch, OwnedFd)>, Fault> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
-    let received = recvmsg(control, &mut [io::IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC).during(|| "receive the plan".into())?;
+    let received = recvmsg(control, &mut [io::IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+        .during(|| "receive the plan".into())?;
     if received.bytes == 0 {
         return Ok(None);
     }
@@ -85,7 +88,10 @@ fn lock(launch: &Launch, warden: &OwnedFd) -> Result<Inside, Fault> {
     build::quiet_processes(&launch.plan.steps)?;
     // Opened while this process can still be looked into.
     let open = |kind: &str| rustix::fs::open(format!("/proc/self/ns/{kind}"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-    let inside = Inside { user: open("user").during(|| "open the user namespace".into())?, mount: open("mnt").during(|| "open the mount namespace".into())? };
+    let inside = Inside {
+        user: open("user").during(|| "open the user namespace".into())?,
+        mount: open("mnt").during(|| "open the mount namespace".into())?,
+    };
     // A host without keyrings has nothing to hide there.
     match privilege::fresh_session_keyring() {
         Err(error) if error.raw_os_error() != Some(libc::ENOSYS) => Err(error).during(|| "keyctl(KEYCTL_JOIN_SESSION_KEYRING)".into())?,
@@ -130,7 +136,8 @@ fn refuse_calls(launch: &Launch, warden: &OwnedFd, inside: Option<&Inside>, plan
     let group_signals = if scoped { GroupSignals::Scoped } else { GroupSignals::Refused };
     let listener = seccomp::install(&filter(Shape { guard, group_signals })).during(|| "seccomp(SECCOMP_SET_MODE_FILTER)".into())?;
     let inside = inside.ok_or_else(|| Fault { what: "find the lock in the plan".into(), errno: libc::EINVAL })?;
-    hand_over(warden, [listener.as_fd(), inside.user.as_fd(), inside.mount.as_fd(), plan.as_fd()]).during(|| "hand the listener over".into())
+    hand_over(warden, [listener.as_fd(), inside.user.as_fd(), inside.mount.as_fd(), plan.as_fd()])
+        .during(|| "hand the listener over".into())
 }
 
 fn hand_over(warden: &OwnedFd, descriptors: [BorrowedFd<'_>; 4]) -> rustix::io::Result<()> {

@@ -11,8 +11,8 @@ use ringfence_sys::process::{self, Fork, Wait};
 use ringfence_sys::signal::Set;
 use rustix::fs::MemfdFlags;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
-    recvmsg, sendmsg, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
+    SocketType, recvmsg, sendmsg, socketpair,
 };
 
 use super::helper::HOST_NETWORK;
@@ -116,7 +116,8 @@ impl Ahead {
     /// A caller of one thread is copied, which is the fastest; one of several cannot be,
     /// and our binary is started anew.
     pub fn start(network: Network, mask: &Set) -> Result<Self, LaunchError> {
-        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(helper("socketpair"))?;
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(helper("socketpair"))?;
         let pid = if has_one_thread() { copy_self(network, theirs, mask)? } else { start_anew(network, &theirs, mask)? };
         Ok(Self { running: Running { control: ours, pid: Some(pid) }, network })
     }
@@ -130,7 +131,8 @@ impl Ahead {
     pub fn launch(self, launch: &Launch, streams: [BorrowedFd<'_>; 3]) -> Result<Running, LaunchError> {
         let failed = |source: io::Error| LaunchError::Helper { what: "write the plan", source };
         let bytes = postcard::to_stdvec(launch).map_err(|_| failed(io::ErrorKind::InvalidData.into()))?;
-        let mut plan = std::fs::File::from(rustix::fs::memfd_create("ringfence-plan", MemfdFlags::CLOEXEC).map_err(helper("memfd_create"))?);
+        let mut plan =
+            std::fs::File::from(rustix::fs::memfd_create("ringfence-plan", MemfdFlags::CLOEXEC).map_err(helper("memfd_create"))?);
         plan.write_all(&bytes).map_err(failed)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);

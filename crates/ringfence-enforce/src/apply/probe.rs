@@ -28,7 +28,8 @@ pub struct Obstacle {
 ///
 /// Forks: to be called from a single thread only.
 pub fn probe() -> Option<Obstacle> {
-    let wanted = namespace::USER | namespace::MOUNT | namespace::PID | namespace::IPC | namespace::UTS | namespace::CGROUP | namespace::NETWORK;
+    let wanted =
+        namespace::USER | namespace::MOUNT | namespace::PID | namespace::IPC | namespace::UTS | namespace::CGROUP | namespace::NETWORK;
     let errno = match process::fork() {
         Ok(Fork::Child) => {
             let status = namespace::unshare(wanted).err().and_then(|e| e.raw_os_error()).unwrap_or(0);
@@ -54,7 +55,10 @@ fn obstacle(errno: i32, read: &dyn Fn(&str) -> Option<String>) -> Obstacle {
     let (cause, fix) = if setting("user/max_user_namespaces").as_deref() == Some("0") {
         ("user namespaces are switched off (user.max_user_namespaces = 0)", "sudo sysctl -w user.max_user_namespaces=15000")
     } else if setting("kernel/unprivileged_userns_clone").as_deref() == Some("0") {
-        ("unprivileged user namespaces are switched off (kernel.unprivileged_userns_clone = 0)", "sudo sysctl -w kernel.unprivileged_userns_clone=1")
+        (
+            "unprivileged user namespaces are switched off (kernel.unprivileged_userns_clone = 0)",
+            "sudo sysctl -w kernel.unprivileged_userns_clone=1",
+        )
     } else if setting("kernel/apparmor_restrict_unprivileged_userns").as_deref() == Some("1") {
         (
             "AppArmor restricts user namespaces to programs with a profile (Ubuntu 23.10 and later)",
@@ -63,11 +67,17 @@ fn obstacle(errno: i32, read: &dyn Fn(&str) -> Option<String>) -> Obstacle {
     } else if errno == libc::ENOSPC || errno == libc::EUSERS {
         ("the limit of user namespaces is reached, or they are nested too deep", "sudo sysctl -w user.max_user_namespaces=15000")
     } else if errno == libc::EINVAL {
-        ("the kernel was built without one of the namespaces", "use a kernel with CONFIG_USER_NS, CONFIG_PID_NS, CONFIG_NET_NS, CONFIG_IPC_NS and CONFIG_UTS_NS")
+        (
+            "the kernel was built without one of the namespaces",
+            "use a kernel with CONFIG_USER_NS, CONFIG_PID_NS, CONFIG_NET_NS, CONFIG_IPC_NS and CONFIG_UTS_NS",
+        )
     } else if read("/.dockerenv").is_some() || read("/run/.containerenv").is_some() {
         ("a container's seccomp profile forbids unshare", "docker run --security-opt seccomp=unconfined …")
     } else {
-        ("a seccomp filter or security module around this process forbids unshare", "run ringfence outside of the sandbox or service that started it")
+        (
+            "a seccomp filter or security module around this process forbids unshare",
+            "run ringfence outside of the sandbox or service that started it",
+        )
     };
     Obstacle { symptom, cause: cause.into(), fix: fix.into() }
 }

@@ -51,15 +51,7 @@ impl<T: Into<rustix::io::Errno>> From<T> for Reply {
 pub(super) fn serve(socket: &OwnedFd, host_proc: OwnedFd, control: &OwnedFd) {
     let Some([listener, user, mount, plan]) = handed_over(socket) else { return };
     let in_place = seccomp::wake_in_place(listener.as_fd()).is_ok();
-    let mut usher = Usher {
-        plan,
-        judge: None,
-        masks: caller::Masks::default(),
-        host_proc,
-        listener,
-        control,
-        inside: Some([user, mount]),
-    };
+    let mut usher = Usher { plan, judge: None, masks: caller::Masks::default(), host_proc, listener, control, inside: Some([user, mount]) };
     loop {
         // Before 6.6 a receiver is not woken when the last caller ends; poll is.
         if !in_place && !usher.wait() {

@@ -167,11 +167,9 @@ impl Block {
             When::AnyBit(number, bits) => {
                 self.lines.extend([Line::Plain(LOAD, argument(number)), Line::Compare(JUMP_SET, bits, yes, no)]);
             }
-            When::MaskedEquals(number, mask, value) => self.lines.extend([
-                Line::Plain(LOAD, argument(number)),
-                Line::Plain(AND, mask),
-                Line::Compare(JUMP_EQUAL, value, yes, no),
-            ]),
+            When::MaskedEquals(number, mask, value) => {
+                self.lines.extend([Line::Plain(LOAD, argument(number)), Line::Plain(AND, mask), Line::Compare(JUMP_EQUAL, value, yes, no)])
+            }
             When::NoneOf(number, values) => {
                 self.lines.push(Line::Plain(LOAD, argument(number)));
                 for (i, value) in values.iter().enumerate() {

@@ -48,7 +48,12 @@ type Line = (Call, When, Action, &'static str);
 /// Always refused.
 const REFUSED: &[Line] = &[
     // Namespaces and mounts: the sandbox is made of them.
-    (Call::Unshare, When::AnyBit(0, NEW_NAMESPACES | 0x80), PERM, "a user namespace gives every capability inside it, and with them most of the kernel's attack surface"),
+    (
+        Call::Unshare,
+        When::AnyBit(0, NEW_NAMESPACES | 0x80),
+        PERM,
+        "a user namespace gives every capability inside it, and with them most of the kernel's attack surface",
+    ),
     (Call::Clone, When::AnyBit(0, NEW_NAMESPACES), PERM, "the same by another door"),
     (Call::Clone3, When::Always, NONE, "its flags stand in memory where a filter cannot see them; the C library falls back to clone"),
     (Call::Setns, When::Always, PERM, "enters namespaces"),
@@ -112,7 +117,12 @@ const REFUSED: &[Line] = &[
     (Call::Ioctl, When::Equals(1, 0x541d), PERM, "TIOCCONS takes the console's output"),
     (Call::Ioctl, When::Equals(1, 0x5423), PERM, "TIOCSETD loads line disciplines into the kernel"),
     // Sockets: those that live in the network namespace, and netlink to ask about it.
-    (Call::Socket, When::NoneOf(0, &[1, 2, 10, 16]), NO_FAMILY, "families such as vsock and alg are in no namespace, or only attack surface"),
+    (
+        Call::Socket,
+        When::NoneOf(0, &[1, 2, 10, 16]),
+        NO_FAMILY,
+        "families such as vsock and alg are in no namespace, or only attack surface",
+    ),
     (Call::Socket, When::Both((0, 16), (2, 0)), PERM, "of netlink, only routes may be asked about"),
     (Call::Socket, When::MaskedEquals(1, 0xff, 10), PERM, "packet sockets of old"),
     (Call::Socketpair, When::NoneOf(0, &[1]), NO_FAMILY, "only unix sockets come in pairs"),
@@ -141,8 +151,7 @@ const ASKED: &[Line] = &[
 ];
 
 /// Without Landlock's scope, the own process group reaches out of the sandbox.
-const GROUP_SIGNALS: &[Line] =
-    &[(Call::Kill, When::Equals(0, 0), PERM, "the process group may have members outside")];
+const GROUP_SIGNALS: &[Line] = &[(Call::Kill, When::Equals(0, 0), PERM, "the process group may have members outside")];
 
 /// The table for one architecture.
 pub fn entries(arch: Arch, shape: Shape) -> Vec<Entry> {

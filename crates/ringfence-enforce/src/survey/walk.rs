@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::sync::{Condvar, Mutex};
 use std::thread;
 
-use ringfence_policy::{Access, AbsPath, Effect, Grants, NameIndex, Source, Verdict};
+use ringfence_policy::{AbsPath, Access, Effect, Grants, NameIndex, Source, Verdict};
 
 use super::{Linked, is_socket, kind_of};
 use crate::plan::{Cover, Kind};
@@ -176,11 +176,7 @@ fn skipped(grants: &Grants) -> BTreeSet<OsString> {
 }
 
 /// Other names of the same files: a hard link is the file itself.
-pub(super) fn aliases(
-    roots: &[AbsPath],
-    linked: &Linked,
-    covers: &BTreeMap<AbsPath, Cover>,
-) -> Vec<(AbsPath, Cover)> {
+pub(super) fn aliases(roots: &[AbsPath], linked: &Linked, covers: &BTreeMap<AbsPath, Cover>) -> Vec<(AbsPath, Cover)> {
     let mut found = Vec::new();
     let mut waiting: Vec<AbsPath> = roots.to_vec();
     let numbers: BTreeSet<u64> = linked.keys().map(|(_, inode)| *inode).collect();

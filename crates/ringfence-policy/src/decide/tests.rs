@@ -156,16 +156,39 @@ fn locked_stays_shut() {
 #[test]
 fn the_built_in_rules_mean_what_they_promise() {
     for denied in [
-        "/p/.env", "/p/a/.ENV.local", "/p/.envrc", "/p/Server.PEM", "/p/id.key", "/p/aws-credentials.txt", "/p/secrets.json",
-        "/p/secret/anything.rs", "/p/k8s/my-secret.yaml", "/p/.env.example.local", "/home/me/.ssh/config", "/home/me/.npmrc",
-        "/etc/shadow", "/p/secret.json/x.rs", "/etc/ssl/private/x",
+        "/p/.env",
+        "/p/a/.ENV.local",
+        "/p/.envrc",
+        "/p/Server.PEM",
+        "/p/id.key",
+        "/p/aws-credentials.txt",
+        "/p/secrets.json",
+        "/p/secret/anything.rs",
+        "/p/k8s/my-secret.yaml",
+        "/p/.env.example.local",
+        "/home/me/.ssh/config",
+        "/home/me/.npmrc",
+        "/etc/shadow",
+        "/p/secret.json/x.rs",
+        "/etc/ssl/private/x",
     ] {
         check_built_in("", &format!("read {denied}"), "denied");
     }
     for open in [
-        "/p/.env.example", "/p/.env.local.example", "/p/src/secrets.rs", "/p/credentials_test.py", "/p/secret.d.ts",
-        "/p/cacert.pem", "/p/key.pub", "/p/node_modules/x/secret.json", "/p/.venv/lib/cacert.pem", "/p/.git/refs/heads/my-secret",
-        "/p/target/debug/secrets-1234", "/usr/share/secret.txt", "/etc/ssl/certs/a.pem", "/p/environment.ts",
+        "/p/.env.example",
+        "/p/.env.local.example",
+        "/p/src/secrets.rs",
+        "/p/credentials_test.py",
+        "/p/secret.d.ts",
+        "/p/cacert.pem",
+        "/p/key.pub",
+        "/p/node_modules/x/secret.json",
+        "/p/.venv/lib/cacert.pem",
+        "/p/.git/refs/heads/my-secret",
+        "/p/target/debug/secrets-1234",
+        "/usr/share/secret.txt",
+        "/etc/ssl/certs/a.pem",
+        "/p/environment.ts",
     ] {
         check_built_in("", &format!("read {open}"), "yes");
     }
@@ -190,15 +213,28 @@ fn a_project_in_a_directory_called_vendor_is_not_vendored() {
 #[test]
 fn git_is_usable_but_runs_nothing_new() {
     for writable in [
-        "/p/.git/index", "/p/.git/objects/aa/bb", "/p/.git/refs/heads/hooks", "/p/.git/worktrees/w/commondir",
-        "/p/.git/worktrees/w/gitdir", "/p/sub/.vscode/x", "/p/.github/workflows/x",
+        "/p/.git/index",
+        "/p/.git/objects/aa/bb",
+        "/p/.git/refs/heads/hooks",
+        "/p/.git/worktrees/w/commondir",
+        "/p/.git/worktrees/w/gitdir",
+        "/p/sub/.vscode/x",
+        "/p/.github/workflows/x",
     ] {
         check_built_in("", &format!("write {writable}"), "yes");
     }
     for protected in [
-        "/p/.git/hooks/pre-commit", "/p/.git/config", "/p/deep/er/.git/config", "/p/.git/modules/a/b/hooks/x", "/p/.git/commondir",
-        "/p/.git/modules/a/info/attributes", "/p/.git/info/attributes", "/p/.git/worktrees/w/config.worktree", "/p/.vscode/tasks.json",
-        "/p/.bashrc", "/p/.mcp.json",
+        "/p/.git/hooks/pre-commit",
+        "/p/.git/config",
+        "/p/deep/er/.git/config",
+        "/p/.git/modules/a/b/hooks/x",
+        "/p/.git/commondir",
+        "/p/.git/modules/a/info/attributes",
+        "/p/.git/info/attributes",
+        "/p/.git/worktrees/w/config.worktree",
+        "/p/.vscode/tasks.json",
+        "/p/.bashrc",
+        "/p/.mcp.json",
     ] {
         check_built_in("", &format!("write {protected}"), "read-only");
         check_built_in("", &format!("read {protected}"), "yes");
@@ -239,28 +275,48 @@ fn check_explained(rules: &str, target: &str, access: Access, expect: &[&str]) {
 
 #[test]
 fn explanations_say_how_to_change_it() {
-    check_explained("", "/q/x", Access::Read, &[
-        "verdict: reading /q/x finds nothing: no rule opens it",
-        "change: ringfence run --read /q/x, or add it to `read` in ~/.config/ringfence/policy.toml",
-    ]);
-    check_explained("", "/p/.env", Access::Read, &[
-        "verdict: reading /p/.env is denied",
-        "rule: deny **/.env",
-        "from: built in",
-        "why: tokens by convention",
-        "change: ringfence run --read /p/.env, or add it to `except` in ~/.config/ringfence/policy.toml",
-    ]);
-    check_explained("", "/usr/x", Access::Write, &[
-        "verdict: writing /usr/x is denied: it is read-only",
-        "rule: read /usr",
-        "from: built in",
-        "change: ringfence run --write /usr/x",
-    ]);
-    check_explained("managed locked-deny /p/x", "/p/x", Access::Execute, &[
-        "verdict: running /p/x is denied",
-        "rule: deny /p/x",
-        "from: managed policy",
-        "change: the rule is locked: ask whoever keeps managed policy",
-    ]);
+    check_explained(
+        "",
+        "/q/x",
+        Access::Read,
+        &[
+            "verdict: reading /q/x finds nothing: no rule opens it",
+            "change: ringfence run --read /q/x, or add it to `read` in ~/.config/ringfence/policy.toml",
+        ],
+    );
+    check_explained(
+        "",
+        "/p/.env",
+        Access::Read,
+        &[
+            "verdict: reading /p/.env is denied",
+            "rule: deny **/.env",
+            "from: built in",
+            "why: tokens by convention",
+            "change: ringfence run --read /p/.env, or add it to `except` in ~/.config/ringfence/policy.toml",
+        ],
+    );
+    check_explained(
+        "",
+        "/usr/x",
+        Access::Write,
+        &[
+            "verdict: writing /usr/x is denied: it is read-only",
+            "rule: read /usr",
+            "from: built in",
+            "change: ringfence run --write /usr/x",
+        ],
+    );
+    check_explained(
+        "managed locked-deny /p/x",
+        "/p/x",
+        Access::Execute,
+        &[
+            "verdict: running /p/x is denied",
+            "rule: deny /p/x",
+            "from: managed policy",
+            "change: the rule is locked: ask whoever keeps managed policy",
+        ],
+    );
     check_explained("", "/p/x", Access::Write, &["verdict: writing /p/x is allowed", "rule: write /p", "from: the mode"]);
 }

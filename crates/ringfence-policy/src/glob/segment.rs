@@ -170,10 +170,7 @@ fn match_plain(pattern: &[u8], name: &[u8], fold: impl Fn(u8) -> u8) -> bool {
 }
 
 fn match_endings(stem: &[u8], endings: &[u8], name: &[u8]) -> bool {
-    endings
-        .split(|&byte| byte == b',')
-        .filter_map(|ending| name.strip_suffix(ending))
-        .any(|rest| match_plain(stem, rest, |byte| byte))
+    endings.split(|&byte| byte == b',').filter_map(|ending| name.strip_suffix(ending)).any(|rest| match_plain(stem, rest, |byte| byte))
 }
 
 /// The name in lower case; bytes that are no character stay as they are.

@@ -27,13 +27,11 @@ pub(super) fn json(text: &str) -> Result<Value, ImportError> {
         allow_non_finite_numbers: false,
         allow_extended_string_escapes: false,
     };
-    jsonc_parser::parse_to_serde_value::<Value>(text, &options).map_err(|error| {
-        ImportError::Malformed {
-            language: "JSON",
-            line: number(error.line_display()),
-            column: number(error.column_display()),
-            message: error.kind().to_string(),
-        }
+    jsonc_parser::parse_to_serde_value::<Value>(text, &options).map_err(|error| ImportError::Malformed {
+        language: "JSON",
+        line: number(error.line_display()),
+        column: number(error.column_display()),
+        message: error.kind().to_string(),
     })
 }
 

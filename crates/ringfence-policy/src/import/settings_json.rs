@@ -22,8 +22,14 @@ pub(super) fn import(text: &str) -> Result<Imported, ImportError> {
     filesystem(&mut imported, sandbox.table("filesystem", "sandbox.filesystem")?)?;
     permissions(&mut imported, top.table("permissions", "permissions")?)?;
     imported.unknown(sandbox.unknown(&[
-        "enabled", "autoAllowBashIfSandboxed", "allowUnsandboxedCommands", "failIfUnavailable", "excludedCommands",
-        "enabledPlatforms", "network", "filesystem",
+        "enabled",
+        "autoAllowBashIfSandboxed",
+        "allowUnsandboxedCommands",
+        "failIfUnavailable",
+        "excludedCommands",
+        "enabledPlatforms",
+        "network",
+        "filesystem",
     ]));
     Ok(imported)
 }
@@ -84,7 +90,12 @@ fn network(imported: &mut Imported, network: Reader<'_>) -> Result<(), ImportErr
         }
     }
     imported.unknown(network.unknown(&[
-        "allowedDomains", "deniedDomains", "allowLocalBinding", "allowUnixSockets", "allowAllUnixSockets", "httpProxyPort",
+        "allowedDomains",
+        "deniedDomains",
+        "allowLocalBinding",
+        "allowUnixSockets",
+        "allowAllUnixSockets",
+        "httpProxyPort",
         "socksProxyPort",
     ]));
     Ok(())
@@ -123,10 +134,7 @@ fn filesystem(imported: &mut Imported, files: Reader<'_>) -> Result<(), ImportEr
         add_write(imported, &files.full("allowWrite"), file_entry(entry), &deny_write);
     }
     imported.policy.filesystem.protect.extend(deny_write.into_iter().map(PathEntry::Text));
-    imported.changed(
-        files.full("denyRead"),
-        "everything else is readable there; here it is the project, the system and the toolchains",
-    );
+    imported.changed(files.full("denyRead"), "everything else is readable there; here it is the project, the system and the toolchains");
     imported.unknown(files.unknown(&["denyRead", "allowRead", "allowWrite", "denyWrite"]));
     Ok(())
 }

@@ -31,10 +31,9 @@ pub(super) fn import(text: &str) -> Result<Imported, ImportError> {
     let tools = sandbox.table("tools", "sandbox.tools")?;
     match tools.bool("enforce-agent-permissions")? {
         Some(false) => imported.not_carried(tools.full("enforce-agent-permissions"), "disallowed tools are always enforced"),
-        Some(true) => imported.changed(
-            tools.full("enforce-agent-permissions"),
-            "always so; list an agent's disallowed tools in `tools.disallowed`",
-        ),
+        Some(true) => {
+            imported.changed(tools.full("enforce-agent-permissions"), "always so; list an agent's disallowed tools in `tools.disallowed`")
+        }
         None => {}
     }
     imported.unknown(tools.unknown(&["enforce-agent-permissions"]));

@@ -15,8 +15,28 @@ impl Dice {
 
     fn name(&mut self) -> OsString {
         const PIECES: &[&[u8]] = &[
-            b".env", b".ENV", b"secret", b"SeCrEt", b"s", b".pem", b".key", b".", b"a", b"B", b"config", b"hooks", b"credentials",
-            b".json", b"\xc3\xa9", b"\xc3\x89", b"\xff", b"\xe2\x84\xaa", b"ey", b"x", b"lock", b".git",
+            b".env",
+            b".ENV",
+            b"secret",
+            b"SeCrEt",
+            b"s",
+            b".pem",
+            b".key",
+            b".",
+            b"a",
+            b"B",
+            b"config",
+            b"hooks",
+            b"credentials",
+            b".json",
+            b"\xc3\xa9",
+            b"\xc3\x89",
+            b"\xff",
+            b"\xe2\x84\xaa",
+            b"ey",
+            b"x",
+            b"lock",
+            b".git",
         ];
         let mut bytes = Vec::new();
         for _ in 0..=self.roll(4) {

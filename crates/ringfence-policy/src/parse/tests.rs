@@ -86,19 +86,11 @@ fn faults_are_found_with_line_and_column() {
     check("version = 1\n[filesystem]\nraed = []", "3:1: unknown key `raed`", "did you mean `read`?");
     check("version = 1\nallow-binaries = []", "2:1: unknown key `allow-binaries`", "commands.allow-binaries");
     check("version = 1\nzzz = 1", "2:1: unknown key `zzz`", "policy schema");
-    check(
-        "version = 1\n[filesystem]\ndeny = [{ path = \"x\", lokced = true }]",
-        "3:23: unknown key `lokced`",
-        "did you mean `locked`?",
-    );
+    check("version = 1\n[filesystem]\ndeny = [{ path = \"x\", lokced = true }]", "3:23: unknown key `lokced`", "did you mean `locked`?");
     check("version = 2\nnew-key = 1", "1:11: version 2 is not known", "version = 1");
     check("mode = \"read-only\"", "1:1: version (none) is not known", "version = 1");
     check("version = 1\nmode = 3", "2:8: wanted string or table", "schema");
-    check(
-        "version = 1\n[limits]\nwall = \"5 parsecs\"",
-        "3:8: `5 parsecs` is not a value for `limits.wall`",
-        "a duration such as",
-    );
+    check("version = 1\n[limits]\nwall = \"5 parsecs\"", "3:8: `5 parsecs` is not a value for `limits.wall`", "a duration such as");
     check("version = 1\n[limits]\ndisk = \"5m\"", "3:8: `5m` is not a value for `limits.disk`", "a size such as");
     check("version = 1\n[filesystem]\ndeny = [\"a[bc\"]", "3:11: bad glob `a[bc`", "close it with `]`");
     check("version = 1\n[filesystem]\ndeny = [\"\"]", "3:9: bad glob ``", "write a path");
@@ -107,11 +99,7 @@ fn faults_are_found_with_line_and_column() {
         "3:9: `locked` is for the managed policy only",
         "/etc/ringfence/policy.toml",
     );
-    check(
-        "version = 1\n[network]\nallow = [\"https://x.org\"]",
-        "3:10: `https://x.org` is not a value for `network.allow`",
-        "`*.host`",
-    );
+    check("version = 1\n[network]\nallow = [\"https://x.org\"]", "3:10: `https://x.org` is not a value for `network.allow`", "`*.host`");
     check("version = 1\n[network]\nallow = [\"*\"]", "3:10: `*` is not a value for `network.allow`", "full");
 }
 

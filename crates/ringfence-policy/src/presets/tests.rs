@@ -36,9 +36,10 @@ fn a_preset_applies_when_its_program_is_there() {
     let mut facts = facts();
     facts.programs.insert("rustc".into());
     let found = rules(&facts);
-    assert_eq!(roots(&found)[..4], [
-        "read /home/me/.cargo", "read /home/me/.rustup", "private /home/me/.cargo/registry", "private /home/me/.cargo/git",
-    ]);
+    assert_eq!(
+        roots(&found)[..4],
+        ["read /home/me/.cargo", "read /home/me/.rustup", "private /home/me/.cargo/registry", "private /home/me/.cargo/git",]
+    );
     let store = path("/home/me/.cache/ringfence/projects/1/.cargo+registry");
     assert_eq!(found[2].effect, Effect::Private { store, host_beneath: true });
 }

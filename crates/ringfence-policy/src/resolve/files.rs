@@ -23,17 +23,8 @@ struct Written<'a> {
     locked: bool,
 }
 
-pub(super) fn collect(
-    layers: &[Layer],
-    flags: &Flags,
-    facts: &Facts,
-    warnings: &mut Vec<String>,
-) -> Result<Lists, PolicyError> {
-    let mut lists = Lists {
-        rules: Vec::new(),
-        patterns: builtin::patterns().collect(),
-        exceptions: builtin::exceptions().collect(),
-    };
+pub(super) fn collect(layers: &[Layer], flags: &Flags, facts: &Facts, warnings: &mut Vec<String>) -> Result<Lists, PolicyError> {
+    let mut lists = Lists { rules: Vec::new(), patterns: builtin::patterns().collect(), exceptions: builtin::exceptions().collect() };
     for layer in layers {
         let files = &layer.policy.filesystem;
         let anchor = layer.project(&facts.workspace);
@@ -60,13 +51,7 @@ pub(super) fn collect(
 }
 
 /// The five lists with their names.
-fn keyed<'a, T>(
-    read: &'a [T],
-    write: &'a [T],
-    deny: &'a [T],
-    protect: &'a [T],
-    except: &'a [T],
-) -> [(&'static str, &'a [T]); 5] {
+fn keyed<'a, T>(read: &'a [T], write: &'a [T], deny: &'a [T], protect: &'a [T], except: &'a [T]) -> [(&'static str, &'a [T]); 5] {
     [("read", read), ("write", write), ("deny", deny), ("protect", protect), ("except", except)]
 }
 
@@ -149,8 +134,7 @@ pub(super) fn open_git(facts: &Facts, effect: Effect, rules: &mut Vec<Rule>, lis
 /// Warnings about rules that cannot have an effect.
 pub(super) fn without_effect(rules: &[Rule], patterns: &[Pattern], exceptions: &[Exception]) -> Vec<String> {
     let mut warnings = Vec::new();
-    let shut: Vec<&Rule> =
-        rules.iter().filter(|rule| rule.effect == Effect::Deny && rule.origin.source == Source::BuiltIn).collect();
+    let shut: Vec<&Rule> = rules.iter().filter(|rule| rule.effect == Effect::Deny && rule.origin.source == Source::BuiltIn).collect();
     for rule in rules.iter().filter(|rule| rule.opens()) {
         if !matches!(rule.origin.source, Source::Project | Source::Managed | Source::Mode) {
             continue;

@@ -100,11 +100,7 @@ pub(super) fn network(
     Ok(rules)
 }
 
-pub(super) fn commands(
-    layers: &[Layer],
-    facts: &Facts,
-    warnings: &mut Vec<String>,
-) -> Result<CommandRules, PolicyError> {
+pub(super) fn commands(layers: &[Layer], facts: &Facts, warnings: &mut Vec<String>) -> Result<CommandRules, PolicyError> {
     let mut rules = CommandRules::default();
     let mut anchored_by_owner = false;
     for layer in layers {

@@ -142,9 +142,16 @@ fn managed_settings_are_ceilings() {
 #[test]
 fn a_project_cannot_widen() {
     for setting in [
-        "mode = \"full-access\"", "enabled = false", "on-gap = \"run\"", "[network]\nmode = \"full\"",
-        "[environment]\nallow = [\"GITHUB_TOKEN\"]", "[commands]\nexcluded = [\"docker*\"]", "[filesystem]\nread = [\"~/other\"]",
-        "[filesystem]\nwrite = [\"/home/me/other\"]", "[filesystem]\nread = [\"../q\"]", "[network]\nunix-sockets = [\"/run/docker.sock\"]",
+        "mode = \"full-access\"",
+        "enabled = false",
+        "on-gap = \"run\"",
+        "[network]\nmode = \"full\"",
+        "[environment]\nallow = [\"GITHUB_TOKEN\"]",
+        "[commands]\nexcluded = [\"docker*\"]",
+        "[filesystem]\nread = [\"~/other\"]",
+        "[filesystem]\nwrite = [\"/home/me/other\"]",
+        "[filesystem]\nread = [\"../q\"]",
+        "[network]\nunix-sockets = [\"/run/docker.sock\"]",
     ] {
         let grants = check_warns(&[("project", setting)], "~/.config/ringfence/policy.toml");
         let plain = super::tests::grants(&[]);
@@ -165,11 +172,7 @@ fn the_user_may_widen_and_flags_beat_files() {
     assert_eq!(user.environment.named, ["GITHUB_TOKEN"]);
     assert!(user.environment.decide("MY_X").passes() && !user.environment.decide("MY_KEY").passes());
     let layers = with(&[("user", "mode = \"read-only\"")]);
-    let flags = Flags {
-        mode: Some(Mode::WorkspaceWrite),
-        env: vec![("A_KEY".into(), None), ("B".into(), Some("1".into()))],
-        ..flags()
-    };
+    let flags = Flags { mode: Some(Mode::WorkspaceWrite), env: vec![("A_KEY".into(), None), ("B".into(), Some("1".into()))], ..flags() };
     let grants = resolve(&layers, &flags, &facts()).unwrap();
     assert_eq!(grants.mode, Mode::WorkspaceWrite);
     assert!(grants.environment.decide("A_KEY").passes() && grants.environment.decide("B").passes());
@@ -229,7 +232,10 @@ fn network_lists_and_choices() {
     let listed = grants(&[("user", "[network]\nallow = [\"a.org\"]"), ("project", "[network]\nallow = [\"b.org\"]\nlocalhost = [1]")]);
     assert_eq!((listed.network.mode, listed.network.allow.len()), (NetworkMode::AllowList, 2));
     assert_eq!(listed.network.localhost, Ports::Some(vec![1]));
-    let shut = grants(&[("user", "[network]\nmode = \"none\"\nlocalhost = false"), ("project", "[network]\nallow = [\"b.org\"]\nlocalhost = true")]);
+    let shut = grants(&[
+        ("user", "[network]\nmode = \"none\"\nlocalhost = false"),
+        ("project", "[network]\nallow = [\"b.org\"]\nlocalhost = true"),
+    ]);
     assert_eq!((shut.network.mode, shut.network.localhost), (NetworkMode::None, Ports::None));
     assert_eq!(grants(&[("user", "[network]\nallow = []")]).network.mode, NetworkMode::None);
 }

@@ -69,7 +69,11 @@ impl Acts<'_, '_> {
                 other => return self.opened(other, &wish, &start, &path),
             }
         }
-        let follow = if wish.flags.intersects(OFlags::NOFOLLOW) || wish.flags.contains(OFlags::CREATE | OFlags::EXCL) { Last::Keep } else { Last::Follow };
+        let follow = if wish.flags.intersects(OFlags::NOFOLLOW) || wish.flags.contains(OFlags::CREATE | OFlags::EXCL) {
+            Last::Keep
+        } else {
+            Last::Follow
+        };
         match place::walk(self.caller, start, &path, follow)? {
             Lead::Open(through) => {
                 let through = format!("self/fd/{}", through.as_raw_fd());
@@ -128,7 +132,8 @@ impl Acts<'_, '_> {
                 let opened = if wish.flags.contains(OFlags::WRONLY) {
                     self.wait_for_reader(&wish, start, path)
                 } else {
-                    rustix::fs::openat2(start, path, wish.flags, Mode::empty(), ResolveFlags::NO_SYMLINKS).map_err(|error| error.raw_os_error())
+                    rustix::fs::openat2(start, path, wish.flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+                        .map_err(|error| error.raw_os_error())
                 };
                 let _ = match opened {
                     Ok(opened) => seccomp::answer_with(listener, id, opened.as_fd(), wish.target_flags()),
@@ -224,9 +229,12 @@ impl Acts<'_, '_> {
             let last = if flags & libc::AT_SYMLINK_FOLLOW != 0 { Last::Follow } else { Last::Keep };
             match place::walk(self.caller, place::start(self.caller, old.0, &path)?, &path, last)? {
                 Lead::Open(source) => source,
-                Lead::Place(place) => {
-                    rustix::fs::openat(&place.directory, place.name.as_os_str(), OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?
-                }
+                Lead::Place(place) => rustix::fs::openat(
+                    &place.directory,
+                    place.name.as_os_str(),
+                    OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+                    Mode::empty(),
+                )?,
             }
         };
         let place = self.file_place(new.0, new.1)?;
@@ -251,7 +259,8 @@ impl Acts<'_, '_> {
             self.judge.leave(self.caller, &target)?;
             self.judge.make(self.caller, &source, Operation::Rename)?;
         }
-        let renamed = rustix::fs::renameat_with(&source.directory, source.name.as_os_str(), &target.directory, target.name.as_os_str(), flags);
+        let renamed =
+            rustix::fs::renameat_with(&source.directory, source.name.as_os_str(), &target.directory, target.name.as_os_str(), flags);
         if renamed.is_ok() && flags.contains(RenameFlags::EXCHANGE) {
             self.judge.made(self.caller, &source);
         }
@@ -269,7 +278,8 @@ impl Acts<'_, '_> {
         let family = address.get(..2).map(|two| u16::from_ne_bytes([two[0], two[1]]));
         let path = address.get(2..).unwrap_or_default();
         let path = &path[..path.iter().position(|byte| *byte == 0).unwrap_or(path.len())];
-        let bind = |address: &[u8]| net::bind_raw(socket.as_fd(), address).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
+        let bind =
+            |address: &[u8]| net::bind_raw(socket.as_fd(), address).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
         if family != Some(libc::AF_UNIX as u16) || path.is_empty() {
             return bind(&address).map(|()| Reply::Value(0));
         }
@@ -296,19 +306,20 @@ impl Acts<'_, '_> {
             BIND => self.bind(word(0) as i32, word(1).into(), word(2).into()),
             SOCKET => {
                 let (family, kind, protocol) = (word(0) as i32, word(1) as i32, word(2) as i32);
-                let known = matches!(family, libc::AF_UNIX | libc::AF_INET | libc::AF_INET6) || (family == libc::AF_NETLINK && protocol == 0);
+                let known =
+                    matches!(family, libc::AF_UNIX | libc::AF_INET | libc::AF_INET6) || (family == libc::AF_NETLINK && protocol == 0);
                 if !known {
                     return Err(Errno::AFNOSUPPORT);
                 }
                 self.caller.still_waits()?;
-                let socket = net::socket(family, kind | libc::SOCK_CLOEXEC, protocol).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+                let socket = net::socket(family, kind | libc::SOCK_CLOEXEC, protocol)
+                    .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
                 Ok(Reply::Descriptor(socket, (kind & libc::SOCK_CLOEXEC) as u32))
             }
             _ => Err(Errno::NOSYS),
         }
     }
 }
-
 
 /// How a file is to be opened.
 #[derive(Clone, Copy)]
