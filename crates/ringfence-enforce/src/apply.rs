@@ -40,14 +40,11 @@ pub struct Launch {
     pub variables: Vec<Vec<u8>>,
     /// Where the command starts.
     pub cwd: AbsPath,
-    /// Tells this run from others that use the same private places.
-    pub run: u32,
 }
 
-/// Where an overlay over `store` works during `run`: a place of its own each time, since a
-/// volatile overlay refuses one that was used before.
-pub fn work_directory(store: &AbsPath, run: u32) -> AbsPath {
-    store.join(format!("work.{run}"))
+/// Where an overlay over `store` works.
+pub fn work_directory(store: &AbsPath) -> AbsPath {
+    store.join("work")
 }
 
 impl Launch {

@@ -18,4 +18,4 @@ pub mod apply;
 pub use linux::{Person, plan};
 pub use plan::{Access, Cover, Guard, Identity, Kind, Network, Plan, Step};
 pub use support::Support;
-pub use survey::{Found, Survey, survey};
+pub use survey::{Builds, Found, Survey, survey};

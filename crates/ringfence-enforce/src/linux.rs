@@ -7,7 +7,7 @@ use ringfence_policy::{AbsPath, Access as Wanted, Effect, Grants, NetworkMode, V
 use crate::gaps;
 use crate::plan::{Access, Cover, Guard, Identity, Kind, Network, Plan, Step};
 use crate::support::Support;
-use crate::survey::Survey;
+use crate::survey::{Builds, Survey};
 
 /// Who the command is and what it should find in the files ringfence writes for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,6 +155,15 @@ impl Draft<'_> {
                 continue;
             }
             let beneath = (*host_beneath && found.is_some()).then(|| at.clone());
+            // Nothing comes in over a network that is shut, and nothing here is built: the
+            // host's own cache will do, and an overlay is not made for nothing.
+            if beneath.is_some() && self.grants.network.mode == NetworkMode::None && self.survey.builds == Builds::Nothing {
+                if self.enclosing(&at).is_none() {
+                    self.steps.push(Step::Bind { path: at.clone(), access: Access::ReadOnly });
+                    self.binds.insert(at, Access::ReadOnly);
+                }
+                continue;
+            }
             self.steps.push(Step::Private { path: at, store: store.clone(), beneath });
         }
     }

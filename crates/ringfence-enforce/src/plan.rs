@@ -8,7 +8,7 @@ use ringfence_policy::AbsPath;
 use serde::{Deserialize, Serialize};
 
 /// What will be enforced, step by step, and what cannot be.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// What is done, in order.
     pub steps: Vec<Step>,

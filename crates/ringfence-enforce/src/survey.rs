@@ -30,7 +30,23 @@ pub struct Survey {
     pub guards: Vec<Guard>,
     /// How many directories were looked through.
     pub directories: usize,
+    /// Whether the project is one that tools build.
+    pub builds: Builds,
 }
+
+/// Whether a project is one that tools build.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Builds {
+    /// Nothing says so.
+    #[default]
+    Nothing,
+    /// It has a file that a build tool reads.
+    Something,
+}
+
+/// Files by which a project is known to be built.
+const MANIFESTS: &[&str] =
+    &["Cargo.toml", "package.json", "go.mod", "pom.xml", "build.gradle", "build.gradle.kts", "Gemfile", "deno.json", "pyproject.toml"];
 
 /// Where a path leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,12 +66,19 @@ type Linked = BTreeMap<(u64, u64), Cover>;
 pub fn survey(grants: &Grants) -> Survey {
     let mut links = Links::default();
     let mut survey = Survey::default();
-    for root in grants.rules.iter().map(|rule| &rule.root).chain(&grants.network.unix_sockets) {
+    let walked: HashSet<&AbsPath> = grants.rules.iter().filter(|rule| is_walked(rule)).map(|rule| &rule.root).collect();
+    // What is protected in a tree that is walked is found there, by its name.
+    let is_found_anyway = |rule: &&Rule| rule.effect == Effect::Protect && rule.root.parent().is_some_and(|above| walked.contains(&above));
+    let roots = grants.rules.iter().filter(|rule| !is_found_anyway(rule)).map(|rule| &rule.root);
+    for root in roots.chain(&grants.network.unix_sockets) {
         if !survey.found.contains_key(root)
             && let Some(found) = links.follow(root)
         {
             survey.found.insert(root.clone(), found);
         }
+    }
+    if MANIFESTS.iter().any(|name| grants.workspace.as_path().join(name).exists()) {
+        survey.builds = Builds::Something;
     }
     let mut linked = Linked::new();
     for rule in &grants.rules {
@@ -108,7 +131,7 @@ impl Survey {
         let roots: Vec<AbsPath> = grants
             .rules
             .iter()
-            .filter(|rule| rule.opens() && rule.patterns_hold() && !matches!(rule.effect, Effect::Private { .. }))
+            .filter(|rule| is_walked(rule))
             .filter_map(|rule| self.found.get(&rule.root))
             .map(|found| found.real.clone())
             .collect();
@@ -151,6 +174,11 @@ impl Survey {
         self.covers.retain(|path, _| path.parent().is_none_or(|above| !full.contains(&above)));
         self.covers.extend(full.into_iter().map(|directory| (directory.clone(), Cover::Deny(Kind::Directory))));
     }
+}
+
+/// Whether patterns hold in what the rule opens, so that it is walked.
+fn is_walked(rule: &Rule) -> bool {
+    rule.opens() && rule.patterns_hold() && !matches!(rule.effect, Effect::Private { .. })
 }
 
 /// The roots that are not within another one.

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use ringfence_enforce::{Cover, Found, Guard, Kind, Person, Plan, Step, Support, Survey, plan};
+use ringfence_enforce::{Builds, Cover, Found, Guard, Kind, Person, Plan, Step, Support, Survey, plan};
 use ringfence_policy::{AbsPath, Facts, Flags, GitLayout, Grants, Mode, NetworkMode, Source, parse, resolve};
 
 fn path(text: &str) -> AbsPath {
@@ -27,7 +27,7 @@ fn facts() -> Facts {
 
 /// A host that has these directories and files, and nothing else.
 fn host(grants: &Grants, directories: &[&str], files: &[&str], links: &[(&str, &str)]) -> Survey {
-    let mut survey = Survey::default();
+    let mut survey = Survey { builds: Builds::Something, ..Survey::default() };
     for rule in &grants.rules {
         let text = rule.root.to_string();
         let found = if let Some((_, target)) = links.iter().find(|(link, _)| *link == text) {
@@ -175,4 +175,12 @@ fn root_does_not_steer_the_kernel() {
     let grants = resolve(&[], &flags(), &facts()).unwrap();
     let plan = plan(&grants, &host(&grants, DIRECTORIES, FILES, LINKS), &Support { uid: 0, gid: 0, ..SUPPORT }, &person());
     check("root.txt", &plan);
+}
+
+#[test]
+fn without_anything_to_build_the_caches_of_the_host_will_do() {
+    let plan = planned(&facts(), &flags(), |survey| survey.builds = Builds::Nothing);
+    assert!(!plan.steps.iter().any(|step| matches!(step, Step::Private { beneath: Some(_), .. })));
+    let open = planned(&facts(), &Flags { net: Some(NetworkMode::Full), ..flags() }, |survey| survey.builds = Builds::Nothing);
+    assert!(open.steps.iter().any(|step| matches!(step, Step::Private { beneath: Some(_), .. })));
 }

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use ringfence_enforce::Person;
-use ringfence_policy::presets::PROBES;
+use ringfence_policy::presets::PRESETS;
 use ringfence_policy::{AbsPath, Facts, GitLayout, Grants, NetworkMode};
 
 use crate::{EngineError, gitconfig};
@@ -98,8 +98,10 @@ fn programs(path: &str) -> (Vec<AbsPath>, BTreeSet<String>) {
             directories.push(real);
         }
     }
-    let found = |name: &&&str| directories.iter().any(|directory| directory.as_path().join(name).symlink_metadata().is_ok());
-    let programs = PROBES.iter().filter(found).map(|name| (*name).to_owned()).collect();
+    let is_there = |name: &str| directories.iter().any(|directory| directory.as_path().join(name).symlink_metadata().is_ok());
+    // One program of a preset is as good as another: the first that is there will do.
+    let first = |probes: &[&str]| probes.iter().find(|name| is_there(name)).map(|name| (*name).to_owned());
+    let programs = PRESETS.iter().filter_map(|preset| first(preset.probes)).collect();
     (directories, programs)
 }
 

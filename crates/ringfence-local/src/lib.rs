@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::fs;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 
 use ringfence_api::{Outcome, Request};
 use ringfence_enforce::apply::{self, Ahead, Launch};
@@ -88,22 +88,22 @@ impl Session for Confined {
 
     fn run(&mut self, request: &Request) -> Result<Outcome, ProviderError> {
         refuse_directories()?;
-        let run = std::process::id();
-        stores(&mut self.plan, run);
+        stores(&mut self.plan);
         let launch = Launch {
-            plan: self.plan.clone(),
+            plan: std::mem::take(&mut self.plan),
             grants: apply::pack(&self.grants),
             command: request.command.iter().map(|word| word.as_bytes().to_vec()).collect(),
             variables: request.variables.iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat()).collect(),
             cwd: request.cwd.clone(),
-            run,
         };
-        let network = self.plan.network();
+        let network = launch.plan.network();
         let mut ahead = self.ahead.take().filter(|ahead| ahead.network() == network);
         let attended = attend::run(request, self.farewell, |streams, mask| {
             let ahead = ahead.take().map_or_else(|| Ahead::start(network, mask), Ok)?;
             ahead.launch(&launch, streams).map(|running| Box::new(running) as Box<dyn attend::Subject>)
-        })?;
+        });
+        self.plan = launch.plan;
+        let attended = attended?;
         let quarantined = sweep::sweep(&attended.made, &self.grants, &self.quarantine);
         Ok(Outcome {
             enforced: self.plan.steps.iter().map(ToString::to_string).collect(),
@@ -128,14 +128,15 @@ fn refuse_directories() -> Result<(), ProviderError> {
 
 /// Makes the places where private caches are kept. Where that is impossible (a home that
 /// is not there, or is read-only), the cache lasts as long as the sandbox.
-fn stores(plan: &mut Plan, run: u32) {
+fn stores(plan: &mut Plan) {
     for step in &mut plan.steps {
         let Step::Private { path, store, beneath } = step else { continue };
         let made = match beneath {
             None => make(store),
             Some(_) => {
-                remove_old_work(store);
-                make(&store.join("upper")).and_then(|()| make(&apply::work_directory(store, run)))
+                let work = apply::work_directory(store);
+                let upper = make(&store.join("upper"));
+                if work.as_path().is_dir() { upper.and_then(|()| make_fresh(&work)) } else { upper.and_then(|()| make(&work)) }
             }
         };
         if made.is_err() {
@@ -148,21 +149,18 @@ fn make(path: &AbsPath) -> std::io::Result<()> {
     if path.as_path().is_dir() { Ok(()) } else { fs::DirBuilder::new().recursive(true).mode(0o700).create(path.as_path()) }
 }
 
-/// Work directories of runs that are over.
-fn remove_old_work(store: &AbsPath) {
-    for entry in fs::read_dir(store.as_path()).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let run = name.to_str().and_then(|name| name.strip_prefix("work."));
-        if run.is_some_and(|run| !std::path::Path::new("/proc").join(run).exists() || run == std::process::id().to_string()) {
-            let _ = make_removable(&entry.path()).and_then(|()| fs::remove_dir_all(entry.path()));
-        }
+/// A volatile overlay marks where it works, and refuses a place that was marked before:
+/// after a power cut its files might be half written. A cache can live with that.
+fn make_fresh(work: &AbsPath) -> std::io::Result<()> {
+    let inner = work.as_path().join("work");
+    let mark = inner.join("incompat/volatile");
+    // The kernel's own directory has mode 0.
+    match fs::set_permissions(&inner, fs::Permissions::from_mode(0o700)) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        other => other?,
     }
-}
-
-/// The kernel makes a directory of mode 0 in there.
-fn make_removable(work: &std::path::Path) -> std::io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    match fs::set_permissions(work.join("work"), fs::Permissions::from_mode(0o700)) {
+    let removed = fs::remove_dir(&mark).or_else(|_| fs::remove_file(&mark)).and_then(|()| fs::remove_dir(inner.join("incompat")));
+    match removed {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }

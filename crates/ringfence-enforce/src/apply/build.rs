@@ -28,7 +28,7 @@ use crate::plan::{Access, Cover, Kind, Step};
 pub(super) fn build(launch: &Launch, mut ground: Ground) -> Result<(), Fault> {
     let place = place()?;
     let steps: Vec<(&Step, Source)> =
-        launch.plan.steps.iter().map(|step| Ok((step, source(step, place, launch.run, &mut ground)?))).collect::<Result<_, Fault>>()?;
+        launch.plan.steps.iter().map(|step| Ok((step, source(step, place, &mut ground)?))).collect::<Result<_, Fault>>()?;
     let terminal = terminal();
     let base = ground.root;
     move_mount(&base, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).during(|| format!("mount the new root at {place}"))?;
@@ -90,7 +90,7 @@ impl From<Option<OwnedFd>> for Source {
     }
 }
 
-fn source(step: &Step, place: &str, run: u32, ground: &mut Ground) -> Result<Source, Fault> {
+fn source(step: &Step, place: &str, ground: &mut Ground) -> Result<Source, Fault> {
     match step {
         // What lies under the new root's place is out of sight once that is mounted.
         Step::Bind { path, access: Access::ReadOnly } if !path.as_path().starts_with(place) => Ok(Source::There),
@@ -101,7 +101,7 @@ fn source(step: &Step, place: &str, run: u32, ground: &mut Ground) -> Result<Sou
         Step::Private { path, store, beneath } => {
             let made = match beneath {
                 None => copy(store.as_path(), NO_SUID | NO_DEV).map(Source::from),
-                Some(beneath) => overlay(store, beneath, run).map(Source::Mount),
+                Some(beneath) => overlay(store, beneath).map(Source::Mount),
             };
             match made {
                 // The store is another user's, over whom root has no power in here.
@@ -157,7 +157,7 @@ fn make(kind: &str, options: &[(&str, &str)], set: &[&str], flags: MountAttrFlag
 }
 
 /// The host's directory underneath, the project's own writes above.
-fn overlay(store: &AbsPath, beneath: &AbsPath, run: u32) -> rustix::io::Result<OwnedFd> {
+fn overlay(store: &AbsPath, beneath: &AbsPath) -> rustix::io::Result<OwnedFd> {
     let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
     // `lowerdir` takes a list: a colon in the path must not become two.
     let lower = beneath.as_path().as_os_str().as_bytes().iter().fold(Vec::new(), |mut text, byte| {
@@ -169,7 +169,7 @@ fn overlay(store: &AbsPath, beneath: &AbsPath, run: u32) -> rustix::io::Result<O
     });
     fsconfig_set_string(context.as_fd(), "lowerdir", OsStr::from_bytes(&lower))?;
     fsconfig_set_string(context.as_fd(), "upperdir", store.join("upper").as_path())?;
-    fsconfig_set_string(context.as_fd(), "workdir", super::work_directory(store, run).as_path())?;
+    fsconfig_set_string(context.as_fd(), "workdir", super::work_directory(store).as_path())?;
     fsconfig_set_flag(context.as_fd(), "userxattr")?;
     // A cache need not survive a power cut, and everybody's disk would be flushed at the
     // end of every command.
