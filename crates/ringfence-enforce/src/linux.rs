@@ -39,6 +39,21 @@ pub fn plan(grants: &Grants, survey: &Survey, support: &Support, person: &Person
     Plan { steps: draft.steps, gaps: draft.gaps }
 }
 
+/// The first steps of nearly every plan on this host: what of the system is opened by what
+/// is built in. A plan has them in this order, unless its policy takes one away.
+#[cfg(target_os = "linux")]
+pub(crate) fn standard() -> Vec<Step> {
+    let grants = Grants::of_the_system();
+    let survey = crate::survey::look(&grants);
+    let mut draft = Draft { grants: &grants, survey: &survey, steps: Vec::new(), binds: BTreeMap::new(), gaps: Vec::new() };
+    draft.steps.push(Step::Devices);
+    draft.steps.extend(["/tmp", "/dev/shm"].map(|scratch| Step::Scratch { path: path(scratch) }));
+    draft.steps.push(Step::Directory { path: path("/run") });
+    draft.trees();
+    draft.links();
+    draft.steps
+}
+
 struct Draft<'a> {
     grants: &'a Grants,
     survey: &'a Survey,

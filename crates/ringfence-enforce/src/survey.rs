@@ -64,6 +64,20 @@ type Linked = BTreeMap<(u64, u64), Cover>;
 
 /// Looks at the host through the eyes of `grants`.
 pub fn survey(grants: &Grants) -> Survey {
+    let mut survey = look(grants);
+    if MANIFESTS.iter().any(|name| grants.workspace.as_path().join(name).exists()) {
+        survey.builds = Builds::Something;
+    }
+    let mut linked = Linked::new();
+    for rule in &grants.rules {
+        survey.rule(rule, grants, &mut linked);
+    }
+    survey.trees(grants, linked);
+    survey
+}
+
+/// Finds what the rules stand on, and no more.
+pub(crate) fn look(grants: &Grants) -> Survey {
     let mut links = Links::default();
     let mut survey = Survey::default();
     let walked: HashSet<&AbsPath> = grants.rules.iter().filter(|rule| is_walked(rule)).map(|rule| &rule.root).collect();
@@ -77,14 +91,6 @@ pub fn survey(grants: &Grants) -> Survey {
             survey.found.insert(root.clone(), found);
         }
     }
-    if MANIFESTS.iter().any(|name| grants.workspace.as_path().join(name).exists()) {
-        survey.builds = Builds::Something;
-    }
-    let mut linked = Linked::new();
-    for rule in &grants.rules {
-        survey.rule(rule, grants, &mut linked);
-    }
-    survey.trees(grants, linked);
     survey
 }
 

@@ -6,7 +6,10 @@
 mod tables;
 
 use crate::glob::{Case, Glob};
-use crate::grants::{Effect, Exception, Origin, Pattern, PatternEffect, Rule, Source};
+use crate::grants::{
+    CommandRules, Effect, EnvironmentRules, Exception, Grants, Limits, Mode, NetworkRules, OnGap, Origin, Pattern, PatternEffect, Rule,
+    Source,
+};
 use crate::path::AbsPath;
 pub use tables::*;
 
@@ -33,6 +36,31 @@ pub(crate) fn rules(home: &AbsPath) -> impl Iterator<Item = Rule> + '_ {
     let etc_root = AbsPath::root().join("etc");
     let etc = ETC_READS.iter().map(move |name| path_rule(etc_root.join(name), Effect::Read, &["/etc/", name].concat()));
     denies.chain(system).chain(roots).chain(etc)
+}
+
+impl Grants {
+    /// The part of every policy that opens the system: what can be prepared before a
+    /// policy is known.
+    pub fn of_the_system() -> Self {
+        let nowhere = AbsPath::root().join("nowhere");
+        let rules = rules(&nowhere).filter(|rule| rule.effect == Effect::Read || !rule.root.is_within(&nowhere)).collect();
+        Self {
+            mode: Mode::ReadOnly,
+            workspace: nowhere.clone(),
+            home: nowhere,
+            rules,
+            patterns: Vec::new(),
+            exceptions: Vec::new(),
+            environment: EnvironmentRules::default(),
+            network: NetworkRules::default(),
+            commands: CommandRules::default(),
+            disallowed_tools: Vec::new(),
+            limits: Limits::default(),
+            on_gap: OnGap::Refuse,
+            enabled: true,
+            warnings: Vec::new(),
+        }
+    }
 }
 
 /// The protects that stand directly below a writable root.

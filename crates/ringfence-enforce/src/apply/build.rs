@@ -3,6 +3,8 @@
 //! Everything is made in the warden's mount namespace. The command's own is a copy of it
 //! that belongs to a lesser user namespace, so that none of this can be undone inside.
 
+mod ground;
+
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,22 +22,26 @@ use rustix::mount::{
 
 use super::{During, Fault, Launch};
 use crate::plan::{Access, Cover, Kind, Step};
+pub(super) use ground::Ground;
 
 /// Builds the root that the plan describes and makes it the root of this process.
 ///
 /// Read-only things come first and are restricted all at once, which seals the root as
 /// well; writable things and devices are put on top of that.
 pub(super) fn build(launch: &Launch, mut ground: Ground) -> Result<(), Fault> {
-    let place = place()?;
-    let steps: Vec<(&Step, Source)> =
-        launch.plan.steps.iter().map(|step| Ok((step, source(step, place, &mut ground)?))).collect::<Result<_, Fault>>()?;
+    let steps = &launch.plan.steps;
+    if !ground.is_part_of(steps) {
+        // The policy leaves out something that most sandboxes have.
+        ground = ground.anew()?;
+    }
+    ground.uncover(steps)?;
+    let steps: Vec<(&Step, Source)> = steps.iter().map(|step| Ok((step, source(step, &mut ground)?))).collect::<Result<_, Fault>>()?;
     let terminal = terminal();
-    let base = ground.root;
-    move_mount(&base, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).during(|| format!("mount the new root at {place}"))?;
-    rustix::process::fchdir(&base).during(|| "enter the new root".into())?;
-    let mut root = Root { base, made: BTreeSet::from([AbsPath::root()]), bound: BTreeSet::new(), writable: BTreeSet::new(), mask: None };
+    let (mut root, mut done) = (ground.root, ground.done.iter().peekable());
     for (step, source) in &steps {
-        root.prepare(step, source)?;
+        if done.next_if_eq(step).is_none() {
+            root.prepare(step, source)?;
+        }
     }
     restrict(&root.base, Reach::Below, READ_ONLY | NO_SUID | NO_DEV).during(|| "seal the root".into())?;
     for (step, source) in &steps {
@@ -44,34 +50,6 @@ pub(super) fn build(launch: &Launch, mut ground: Ground) -> Result<(), Fault> {
     mount::pivot_here().during(|| "pivot_root".into())?;
     mount::detach_here().during(|| "detach the host's root".into())?;
     rustix::process::chdir("/").during(|| "enter the new root".into())
-}
-
-/// File systems that every sandbox needs, made before it is known what else.
-pub(super) struct Ground {
-    root: OwnedFd,
-    processes: Option<OwnedFd>,
-    terminals: Option<OwnedFd>,
-    scratch: Vec<OwnedFd>,
-}
-
-impl Ground {
-    pub(super) fn lay() -> Result<Self, Fault> {
-        let quiet = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-        let loud = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-        let terminals = [("ptmxmode", "0666"), ("mode", "0620")];
-        Ok(Self {
-            root: make("tmpfs", &[("mode", "0755"), ("size", "64m")], &[], MountAttrFlags::empty())
-                .during(|| "mount the new root".into())?,
-            processes: Some(make("proc", &[], &[], quiet | MountAttrFlags::MOUNT_ATTR_NOEXEC).during(|| "mount /proc".into())?),
-            terminals: Some(make("devpts", &terminals, &["newinstance"], loud).during(|| "mount /dev/pts".into())?),
-            scratch: vec![scratch()?, scratch()?],
-        })
-    }
-}
-
-fn scratch() -> Result<OwnedFd, Fault> {
-    let quiet = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    make("tmpfs", &[("mode", "1777")], &[], quiet).during(|| "mount a place for scratch".into())
 }
 
 /// What a step puts somewhere.
@@ -90,11 +68,9 @@ impl From<Option<OwnedFd>> for Source {
     }
 }
 
-fn source(step: &Step, place: &str, ground: &mut Ground) -> Result<Source, Fault> {
+fn source(step: &Step, ground: &mut Ground) -> Result<Source, Fault> {
     match step {
-        // What lies under the new root's place is out of sight once that is mounted.
-        Step::Bind { path, access: Access::ReadOnly } if !path.as_path().starts_with(place) => Ok(Source::There),
-        Step::Bind { path, access: Access::ReadOnly } => copy(path.as_path(), 0).map(Source::from).during(|| format!("bind {path}")),
+        Step::Bind { access: Access::ReadOnly, .. } => Ok(Source::There),
         Step::Bind { path, access: Access::ReadWrite } => {
             copy(path.as_path(), NO_SUID | NO_DEV).map(Source::from).during(|| format!("bind {path}"))
         }
@@ -105,7 +81,7 @@ fn source(step: &Step, place: &str, ground: &mut Ground) -> Result<Source, Fault
             };
             match made {
                 // The store is another user's, over whom root has no power in here.
-                Err(Errno::ACCESS) => scratch().map(Source::Mount),
+                Err(Errno::ACCESS) => ground::scratch().map(Source::Mount),
                 made => made.during(|| format!("mount {store} at {path}")),
             }
         }
@@ -113,7 +89,7 @@ fn source(step: &Step, place: &str, ground: &mut Ground) -> Result<Source, Fault
         Step::Devices => Ok(ground.terminals.take().into()),
         Step::Scratch { .. } => match ground.scratch.pop() {
             Some(mount) => Ok(Source::Mount(mount)),
-            None => scratch().map(Source::Mount),
+            None => ground::scratch().map(Source::Mount),
         },
         _ => Ok(Source::Nothing),
     }
@@ -185,14 +161,6 @@ fn terminal() -> Option<OwnedFd> {
         let name = rustix::termios::ttyname(stream, Vec::new()).ok()?;
         copy(Path::new(OsStr::from_bytes(name.to_bytes())), READ_ONLY | NO_SUID | NO_EXEC).ok()?
     })
-}
-
-/// A directory that every host has, to put the new root over until it is the root.
-fn place() -> Result<&'static str, Fault> {
-    ["/tmp", "/var", "/run", "/mnt", "/usr"]
-        .into_iter()
-        .find(|place| Path::new(place).is_dir())
-        .ok_or_else(|| Fault { what: "find a place for the new root".into(), errno: libc::ENOENT })
 }
 
 struct Root {

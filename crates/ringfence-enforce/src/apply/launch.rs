@@ -185,7 +185,9 @@ impl Running {
         let length = loop {
             match recvmsg(&self.control, &mut [IoSliceMut::new(&mut buffer)], &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
                 Ok(received) => break received.bytes,
-                Err(rustix::io::Errno::INTR) => {}
+                // Reset: the helper ended with something of ours unread. What it said before
+                // is still there, and comes next.
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
                 Err(_) => break 0,
             }
         };

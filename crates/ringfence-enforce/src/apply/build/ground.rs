@@ -1,0 +1,111 @@
+//! What every sandbox has, built before it is known what else: the caller is still reading
+//! the policy meanwhile.
+
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use ringfence_policy::AbsPath;
+use rustix::fs::CWD;
+use rustix::mount::{MountAttrFlags, MoveMountFlags, UnmountFlags, move_mount, unmount};
+
+use super::{Root, Source, make};
+use crate::apply::{During, Fault};
+use crate::linux::standard;
+use crate::plan::Step;
+
+/// A root with the system in it, at a place where it does no harm yet.
+pub(in crate::apply) struct Ground {
+    pub(super) root: Root,
+    pub(super) processes: Option<OwnedFd>,
+    pub(super) terminals: Option<OwnedFd>,
+    pub(super) scratch: Vec<OwnedFd>,
+    /// Steps that were prepared already, in the order of every plan.
+    pub(super) done: Vec<Step>,
+    place: &'static str,
+}
+
+/// Directories that hosts have, to put the new root over until it is the root.
+const PLACES: &[&str] = &["/tmp", "/mnt", "/media", "/srv", "/var", "/run", "/home", "/opt", "/usr"];
+
+impl Ground {
+    pub(in crate::apply) fn lay() -> Result<Self, Fault> {
+        let quiet = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+        let loud = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+        let terminals = [("ptmxmode", "0666"), ("mode", "0620")];
+        let place = place(&[])?;
+        let mut ground = Self {
+            root: root(place)?,
+            processes: Some(make("proc", &[], &[], quiet | MountAttrFlags::MOUNT_ATTR_NOEXEC).during(|| "mount /proc".into())?),
+            terminals: Some(make("devpts", &terminals, &["newinstance"], loud).during(|| "mount /dev/pts".into())?),
+            scratch: vec![scratch()?, scratch()?],
+            done: Vec::new(),
+            place,
+        };
+        for step in standard() {
+            ground.root.prepare(&step, &Source::There)?;
+            ground.done.push(step);
+        }
+        Ok(ground)
+    }
+
+    /// Whether everything done is also what the plan says.
+    pub(super) fn is_part_of(&self, steps: &[Step]) -> bool {
+        let mut done = self.done.iter().peekable();
+        for step in steps {
+            done.next_if_eq(&step);
+        }
+        done.peek().is_none()
+    }
+
+    /// The same with an empty root.
+    pub(super) fn anew(self) -> Result<Self, Fault> {
+        rustix::process::chdir("/").during(|| "leave the root".into())?;
+        unmount(self.place, UnmountFlags::DETACH).during(|| format!("unmount {}", self.place))?;
+        Ok(Self { root: root(self.place)?, done: Vec::new(), ..self })
+    }
+
+    /// Moves the root elsewhere if it stands over something the plan needs.
+    pub(super) fn uncover(&mut self, steps: &[Step]) -> Result<(), Fault> {
+        let needed: Vec<&AbsPath> = steps.iter().flat_map(sources).collect();
+        if !covers(self.place, &needed) {
+            return Ok(());
+        }
+        self.place = place(&needed)?;
+        move_mount(&self.root.base, "", CWD, self.place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+            .during(|| format!("move the new root to {}", self.place))
+    }
+}
+
+/// Where on the host a step takes something from.
+fn sources(step: &Step) -> Vec<&AbsPath> {
+    match step {
+        Step::Bind { path, .. } => vec![path],
+        Step::Private { store, beneath, .. } => [store].into_iter().chain(beneath).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn covers(place: &str, needed: &[&AbsPath]) -> bool {
+    needed.iter().any(|path| path.as_path().starts_with(place))
+}
+
+fn place(needed: &[&AbsPath]) -> Result<&'static str, Fault> {
+    PLACES
+        .iter()
+        .copied()
+        .find(|place| !covers(place, needed) && Path::new(place).is_dir())
+        .ok_or_else(|| Fault { what: "find a place for the new root".into(), errno: libc::ENOENT })
+}
+
+fn root(place: &str) -> Result<Root, Fault> {
+    let base = make("tmpfs", &[("mode", "0755"), ("size", "64m")], &[], MountAttrFlags::empty()).during(|| "mount the new root".into())?;
+    move_mount(&base, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).during(|| format!("mount the new root at {place}"))?;
+    rustix::process::fchdir(&base).during(|| "enter the new root".into())?;
+    Ok(Root { base, made: BTreeSet::from([AbsPath::root()]), bound: BTreeSet::new(), writable: BTreeSet::new(), mask: None })
+}
+
+pub(super) fn scratch() -> Result<OwnedFd, Fault> {
+    let quiet = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    make("tmpfs", &[("mode", "1777")], &[], quiet).during(|| "mount a place for scratch".into())
+}
