@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::commands::doctor::Doctor;
 use crate::commands::explain::Explain;
@@ -158,8 +158,26 @@ pub(crate) enum OnGapArg {
 
 /// Reads the command line; wrong words end the program with a message and status 125.
 pub(crate) fn parse() -> Arguments {
+    if let Some(run) = only_run() {
+        return Arguments { command: Command::Run(run) };
+    }
     Arguments::try_parse().unwrap_or_else(|error| {
         let _ = error.print();
         std::process::exit(if error.use_stderr() { 125 } else { 0 })
     })
+}
+
+/// Whether the words ask for `run`, before they are understood.
+pub(crate) fn names_run() -> bool {
+    std::env::args_os().nth(1).is_some_and(|word| word == "run")
+}
+
+/// The words of `run` alone: most of the time is spent on the commands that are not meant.
+/// What is wrong with them is left to the whole to say.
+fn only_run() -> Option<Run> {
+    if !names_run() {
+        return None;
+    }
+    let matches = Run::augment_args(clap::Command::new("run")).try_get_matches_from(std::env::args_os().skip(1)).ok()?;
+    Run::from_arg_matches(&matches).ok()
 }

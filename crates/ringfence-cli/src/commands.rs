@@ -11,12 +11,14 @@ pub(crate) mod words;
 
 use std::process::ExitCode;
 
+use ringfence_local::Local;
+
 use crate::args::{Arguments, Command};
 use crate::error::CliError;
 
-pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, CliError> {
+pub(crate) fn run(arguments: Arguments, local: &Local) -> Result<ExitCode, CliError> {
     match arguments.command {
-        Command::Run(arguments) => run::run(arguments),
+        Command::Run(arguments) => run::run(arguments, local),
         Command::Plan(arguments) => plan::run(arguments),
         Command::Explain(arguments) => explain::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),

@@ -17,8 +17,7 @@ const KEPT: usize = 16 * 1024 * 1024;
 /// `SIGINT`, the same number everywhere.
 const INTERRUPT: i32 = 2;
 
-pub(crate) fn run(arguments: Run) -> Result<ExitCode, CliError> {
-    let local = Local::for_one_command();
+pub(crate) fn run(arguments: Run, local: &Local) -> Result<ExitCode, CliError> {
     let meant = meant(&arguments.policy, arguments.timeout.as_deref())?;
     let grants = &meant.resolved.grants;
     if grants.mode == Mode::FullAccess || !grants.enabled {
@@ -35,7 +34,7 @@ pub(crate) fn run(arguments: Run) -> Result<ExitCode, CliError> {
         files: meant.files,
         stdio: if arguments.json { Stdio::Capture { limit: KEPT } } else { Stdio::Inherit },
     };
-    let outcome = run_engine(&local, &asked, &meant.resolved)?;
+    let outcome = run_engine(local, &asked, &meant.resolved)?;
     if arguments.json {
         show::json(&crate::json::outcome(&outcome))?;
     }
@@ -51,5 +50,6 @@ pub(crate) fn run(arguments: Run) -> Result<ExitCode, CliError> {
     if outcome.status == Status::Killed(INTERRUPT) && !outcome.timed_out {
         ringfence_local::die_of_interrupt();
     }
-    Ok(ExitCode::from(outcome.exit_code() as u8))
+    // At once: giving back memory piece by piece takes longer than the kernel takes for all of it.
+    std::process::exit(outcome.exit_code())
 }
