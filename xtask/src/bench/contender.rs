@@ -1,5 +1,7 @@
 //! Who is measured: the bare command, ringfence, and the sandboxes found here.
 
+mod same;
+
 use std::error::Error;
 use std::ffi::OsString;
 use std::fs;
@@ -19,7 +21,10 @@ pub(super) struct Contender {
 enum Words {
     Bare,
     Ringfence(PathBuf),
-    Bubblewrap,
+    /// Bubblewrap with the mounts of ringfence's own plan.
+    Bubblewrap(PathBuf),
+    /// Bubblewrap as people use it: few mounts, all of `/etc` readable, no secret hidden.
+    Plain,
     /// A peer, and what goes before the command.
     Peer(&'static [&'static str]),
 }
@@ -41,8 +46,12 @@ pub(super) fn find(programs: &Programs, scratch: &Scratch) -> Result<(Vec<Conten
     ];
     install_bubblewrap();
     let peers = PEERS.iter().map(|(name, words)| Contender { name, words: Words::Peer(words) });
-    for contender in [Contender { name: "bwrap", words: Words::Bubblewrap }].into_iter().chain(peers) {
-        if on_path(contender.name).is_none() {
+    let bubblewraps = [
+        Contender { name: "bwrap", words: Words::Bubblewrap(programs.ringfence.clone()) },
+        Contender { name: "bwrap-few", words: Words::Plain },
+    ];
+    for contender in bubblewraps.into_iter().chain(peers) {
+        if on_path(contender.program()).is_none() {
             notes.push(format!("{}: absent", contender.name));
             continue;
         }
@@ -58,9 +67,16 @@ pub(super) fn find(programs: &Programs, scratch: &Scratch) -> Result<(Vec<Conten
 }
 
 impl Contender {
+    fn program(&self) -> &'static str {
+        match self.words {
+            Words::Bubblewrap(_) | Words::Plain => "bwrap",
+            _ => self.name,
+        }
+    }
+
     /// Whether work inside is measured too; of the peers only the start is.
     pub(super) fn is_full(&self) -> bool {
-        !matches!(self.words, Words::Peer(_))
+        !matches!(self.words, Words::Peer(_) | Words::Plain)
     }
 
     /// `job` as this contender runs it.
@@ -71,7 +87,8 @@ impl Contender {
                 let reads = job.reads.iter().flat_map(|path| ["--read".into(), path.clone().into_os_string()]);
                 [program.clone().into_os_string(), "run".into()].into_iter().chain(reads).chain(["--".into()]).collect()
             }
-            Words::Bubblewrap => bubblewrap(job),
+            Words::Bubblewrap(ringfence) => same::words(ringfence, job),
+            Words::Plain => plain(job),
             Words::Peer(words) => words.iter().map(OsString::from).collect(),
         };
         words.extend(job.command.iter().map(OsString::from));
@@ -81,8 +98,8 @@ impl Contender {
     }
 }
 
-/// The same isolation as ringfence's default, in bwrap's words.
-fn bubblewrap(job: &Job) -> Vec<OsString> {
+/// Namespaces like ringfence's, and the few mounts that people usually write down.
+fn plain(job: &Job) -> Vec<OsString> {
     let mut words: Vec<OsString> = ["bwrap", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL"].map(OsString::from).to_vec();
     let mut say = |flag: &str, from: &Path, to: &Path| words.extend([flag.into(), from.as_os_str().into(), to.as_os_str().into()]);
     for system in ["/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"].map(Path::new) {

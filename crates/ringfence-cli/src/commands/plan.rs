@@ -36,7 +36,8 @@ pub(crate) fn run(arguments: Plan) -> Result<ExitCode, CliError> {
     let plan = plan(&Local::default(), &meant.resolved)?;
     if arguments.json {
         let steps = plan.steps.iter().map(ToString::to_string).collect::<Vec<_>>();
-        show::json(&json!({ "confined": meant.resolved.grants.is_confined(), "steps": steps, "gaps": plan.gaps }))?;
+        // The same twice: for people who read logs, and for programs.
+        show::json(&json!({ "confined": meant.resolved.grants.is_confined(), "steps": steps, "detail": plan.steps, "gaps": plan.gaps }))?;
     } else if meant.resolved.grants.is_confined() {
         show::text(&as_text(&plan, &meant.resolved.grants.home, Paint::for_stdout()))?;
     } else {
