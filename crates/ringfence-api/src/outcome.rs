@@ -144,6 +144,20 @@ pub enum Operation {
     Connect,
 }
 
+impl Operation {
+    /// Its word on every wire.
+    pub fn word(self) -> &'static str {
+        match self {
+            Operation::Read => "read",
+            Operation::Write => "write",
+            Operation::Create => "create",
+            Operation::Rename => "rename",
+            Operation::Execute => "execute",
+            Operation::Connect => "connect",
+        }
+    }
+}
+
 /// How ringfence knows of a denial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

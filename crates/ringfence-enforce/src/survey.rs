@@ -28,6 +28,7 @@ pub struct Survey {
     pub covers: BTreeMap<AbsPath, Cover>,
     /// Directories that keep their names and in which protects hold by identity.
     pub guards: Vec<Guard>,
+    pinned: HashSet<AbsPath>,
     /// How many directories were looked through.
     pub directories: usize,
     /// Whether the project is one that tools build.
@@ -119,16 +120,47 @@ impl Survey {
     fn pin_ancestors(&mut self, path: &AbsPath, grants: &Grants) {
         let Some(root) = writable_root(path, grants) else { return };
         for above in path.ancestors().skip(1).take_while(|above| *above != root && above.is_within(&root)) {
+            if self.is_pinned(&above) {
+                break;
+            }
             self.pin(&above);
         }
     }
 
+    fn is_pinned(&self, path: &AbsPath) -> bool {
+        self.pinned.contains(path)
+    }
+
+    /// Makes read-only what is there, where it really is.
+    fn protect(&mut self, path: &AbsPath) {
+        let Some(real) = fs::canonicalize(path.as_path()).ok().and_then(AbsPath::new) else { return };
+        self.covers.entry(real).or_insert(Cover::ReadOnly);
+    }
+
     fn pin(&mut self, path: &AbsPath) {
-        if self.guards.iter().any(|guard| guard.path == *path) {
+        if !self.pinned.insert(path.clone()) {
             return;
         }
         if let Ok(metadata) = fs::symlink_metadata(path.as_path()) {
             self.guards.push(Guard { path: path.clone(), device: metadata.dev(), inode: metadata.ino() });
+        }
+    }
+
+    /// Protected files with other names: what is written by one name is written by all.
+    fn note_linked_protects(&self, linked: &mut Linked) {
+        let mut note = |path: &std::path::Path| {
+            if let Ok(metadata) = fs::symlink_metadata(path)
+                && metadata.is_file()
+                && metadata.nlink() > 1
+            {
+                linked.entry((metadata.dev(), metadata.ino())).or_insert(Cover::ReadOnly);
+            }
+        };
+        for (path, _) in self.covers.iter().filter(|(_, cover)| **cover == Cover::ReadOnly) {
+            note(path.as_path());
+            for entry in fs::read_dir(path.as_path()).into_iter().flatten().flatten().take(ENOUGH) {
+                note(&entry.path());
+            }
         }
     }
 
@@ -149,10 +181,13 @@ impl Survey {
             if entry.links > 1 {
                 linked.insert((entry.device, entry.inode), entry.cover);
             }
+            // Moved into a tree that is not looked through, it would be open the next time.
+            self.pin_ancestors(&entry.path, grants);
             self.covers.insert(entry.path, entry.cover);
         }
         self.fold(&walk.full, &roots);
         for directory in &walk.repositories {
+            self.pin_ancestors(directory, grants);
             git::survey(directory, self);
         }
         for root in &roots {
@@ -160,6 +195,7 @@ impl Survey {
                 git::survey(root, self);
             }
         }
+        self.note_linked_protects(&mut linked);
         if !linked.is_empty() {
             for (path, cover) in walk::aliases(&roots, &linked, &self.covers) {
                 self.covers.insert(path, cover);
@@ -209,9 +245,18 @@ fn writable_root(path: &AbsPath, grants: &Grants) -> Option<AbsPath> {
         .max_by_key(AbsPath::depth)
 }
 
+/// How much of a directory is looked at for files with several names.
+const ENOUGH: usize = 512;
+
+/// A small file's text; `None` if it is not a plain file, not small or not text.
+fn read_small(path: &AbsPath) -> Option<String> {
+    const SMALL: u64 = 1 << 20;
+    let metadata = fs::symlink_metadata(path.as_path()).ok()?;
+    (metadata.is_file() && metadata.len() < SMALL).then(|| fs::read_to_string(path.as_path()).ok()).flatten()
+}
+
 /// Remembers denied files that have other names: a hard link in the workspace would open them.
 fn note_linked(path: &AbsPath, kind: Kind, linked: &mut Linked) {
-    const ENOUGH: usize = 512;
     let mut note = |metadata: fs::Metadata| {
         if metadata.is_file() && metadata.nlink() > 1 {
             linked.insert((metadata.dev(), metadata.ino()), Cover::Deny(Kind::File));

@@ -54,7 +54,10 @@ pub fn gather(cwd: &AbsPath) -> Result<Surroundings, EngineError> {
         .or_else(|source| AbsPath::new(&home).ok_or(EngineError::Surroundings { what: "the home directory", source }))?;
     let workspace = project(cwd, &home);
     let (path_dirs, programs) = programs(text.get("PATH").map_or("/usr/local/bin:/usr/bin:/bin", String::as_str));
-    let cache = text.get("XDG_CACHE_HOME").and_then(AbsPath::new).unwrap_or_else(|| home.join(".cache"));
+    // Not in the project: whoever writes there could lead the store anywhere by a link.
+    let is_safe =
+        |cache: &AbsPath| !cache.is_within(&workspace) && canonical(cache.as_path()).is_ok_and(|real| !real.is_within(&workspace));
+    let cache = text.get("XDG_CACHE_HOME").and_then(AbsPath::new).filter(is_safe).unwrap_or_else(|| home.join(".cache"));
     let facts = Facts {
         git: git_layout(&workspace),
         store: cache.join("ringfence/projects").join(slug(&workspace)),
@@ -107,7 +110,9 @@ fn programs(path: &str) -> (Vec<AbsPath>, BTreeSet<String>) {
 
 /// Where git keeps its files, if the workspace only points there.
 fn git_layout(workspace: &AbsPath) -> Option<GitLayout> {
-    let pointer = fs::read_to_string(workspace.as_path().join(".git")).ok()?;
+    // Not if it is a pipe or a device: whoever opens those may wait for ever.
+    let is_file = |path: &Path| fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_file());
+    let pointer = Some(workspace.as_path().join(".git")).filter(|path| is_file(path)).and_then(|path| fs::read_to_string(path).ok())?;
     let target = pointer.strip_prefix("gitdir:")?.trim();
     let git_dir = canonical(workspace.join(target).as_path()).ok()?;
     let common_dir = match fs::read_to_string(git_dir.as_path().join("commondir")) {

@@ -48,14 +48,45 @@ fn is_absent(error: &io::Error) -> bool {
 /// Reads a file and, beneath it, those it extends.
 fn read(file: &AbsPath, source: &Source, stack: &mut Vec<AbsPath>, layers: &mut Vec<Layer>) -> Result<(), EngineError> {
     check_cycle(stack, file)?;
-    let bytes = fs::read(file.as_path()).map_err(|source| EngineError::Unreadable { file: file.clone(), source })?;
+    let bytes = plain_file(file).map_err(|source| EngineError::Unreadable { file: file.clone(), source })?;
     let layer = parse_bytes(&bytes, file, source.clone())?;
     stack.push(file.clone());
     let directory = file.parent().unwrap_or_else(AbsPath::root);
     for (beneath, _) in layer.extends() {
-        read(&directory.join(beneath), source, stack, layers)?;
+        let beneath = directory.join(beneath);
+        if *source == Source::Project {
+            stay_within(&beneath, stack)?;
+        }
+        read(&beneath, source, stack, layers)?;
     }
     stack.pop();
     layers.push(layer);
     Ok(())
+}
+
+/// A file's bytes, if it is a plain file of a size that a policy can have: a pipe would
+/// never end, and a device neither.
+fn plain_file(file: &AbsPath) -> io::Result<Vec<u8>> {
+    const LONGEST: u64 = 1 << 20;
+    let metadata = fs::metadata(file.as_path())?;
+    if !metadata.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file"));
+    }
+    if metadata.len() > LONGEST {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "longer than a mebibyte"));
+    }
+    fs::read(file.as_path())
+}
+
+/// A project's policy stands on files of the project alone: what is wrong with a file is
+/// quoted, and the author of a repository must not have other files quoted.
+fn stay_within(file: &AbsPath, stack: &[AbsPath]) -> Result<(), EngineError> {
+    let outside = |source| EngineError::Unreadable { file: file.clone(), source };
+    let project = stack.first().and_then(AbsPath::parent).and_then(|directory| directory.parent()).unwrap_or_else(AbsPath::root);
+    let real = fs::canonicalize(file.as_path()).map_err(outside)?;
+    let project = fs::canonicalize(project.as_path()).map_err(outside)?;
+    if real.starts_with(project) {
+        return Ok(());
+    }
+    Err(outside(io::Error::new(io::ErrorKind::PermissionDenied, "a project's policy extends files of the project only")))
 }

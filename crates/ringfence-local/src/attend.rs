@@ -1,5 +1,6 @@
 //! Standing by a command: passing signals on, keeping time, keeping output.
 
+use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -52,11 +53,13 @@ impl Subject for Running {
     }
 }
 
-/// What was seen of a command.
-pub(crate) struct Attended {
-    pub(crate) outcome: Outcome,
+/// What was seen of a command, also if it ended in an error of ours.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
     /// Names of git's that it made.
     pub(crate) made: Vec<Made>,
+    /// Whether it was started at all.
+    pub(crate) is_started: bool,
 }
 
 /// Signals a person sends to a command through us.
@@ -69,13 +72,13 @@ const GRACE: Duration = Duration::from_secs(2);
 type Start<'a> = dyn FnMut([BorrowedFd<'_>; 3], &Set) -> Result<Box<dyn Subject>, LaunchError> + 'a;
 
 /// Starts a command and stays with it to its end.
-pub(crate) fn run<F>(request: &Request, farewell: Farewell, mut start: F) -> Result<Attended, ProviderError>
+pub(crate) fn run<F>(request: &Request, farewell: Farewell, seen: &mut Seen, mut start: F) -> Result<Outcome, ProviderError>
 where
     F: FnMut([BorrowedFd<'_>; 3], &Set) -> Result<Box<dyn Subject>, LaunchError>,
 {
     let set = Set::of(PASSED_ON);
     let mask = signal::block(&set).map_err(|source| ProviderError::System { what: "block signals", source })?;
-    let result = Attendance::start(request, &set, &mask, &mut start).and_then(|attendance| attendance.stay(farewell));
+    let result = Attendance::start(request, &set, &mask, seen, &mut start).and_then(|attendance| attendance.stay(farewell));
     // The caller's signals are its own again, also those that came meanwhile.
     let _ = signal::set_mask(&mask);
     result
@@ -91,12 +94,12 @@ struct Attendance<'a> {
     deadline: Option<Instant>,
     timed_out: bool,
     denials: Vec<Denial>,
-    made: Vec<Made>,
+    seen: &'a mut Seen,
     ended: Option<(Status, Usage)>,
 }
 
 impl<'a> Attendance<'a> {
-    fn start(request: &'a Request, set: &Set, mask: &Set, start: &mut Start<'_>) -> Result<Self, ProviderError> {
+    fn start(request: &'a Request, set: &Set, mask: &Set, seen: &'a mut Seen, start: &mut Start<'_>) -> Result<Self, ProviderError> {
         let system = |what: &'static str| move |error: rustix::io::Errno| ProviderError::System { what, source: error.into() };
         let signals = signal::descriptor(set).map_err(|source| ProviderError::System { what: "receive signals", source })?;
         let mut pipes = Vec::new();
@@ -123,12 +126,12 @@ impl<'a> Attendance<'a> {
             deadline: request.deadline.map(|limit| begun + limit),
             timed_out: false,
             denials: Vec::new(),
-            made: Vec::new(),
+            seen,
             ended: None,
         })
     }
 
-    fn stay(mut self, farewell: Farewell) -> Result<Attended, ProviderError> {
+    fn stay(mut self, farewell: Farewell) -> Result<Outcome, ProviderError> {
         loop {
             let ready = self.wait()?;
             if ready.signal {
@@ -161,10 +164,10 @@ impl<'a> Attendance<'a> {
         Ok(self.finish(status, usage, duration))
     }
 
-    fn finish(self, status: Status, usage: Usage, duration: Duration) -> Attended {
+    fn finish(self, status: Status, usage: Usage, duration: Duration) -> Outcome {
         let mut output = self.pipes.into_iter().map(|(_, capture)| capture.finish());
         let (stdout, stderr): (Output, Output) = (output.next().unwrap_or_default(), output.next().unwrap_or_default());
-        let outcome = Outcome {
+        Outcome {
             stdout,
             stderr,
             status,
@@ -175,8 +178,7 @@ impl<'a> Attendance<'a> {
             enforced: Vec::new(),
             gaps: Vec::new(),
             quarantined: Vec::new(),
-        };
-        Attended { outcome, made: self.made }
+        }
     }
 
     /// Until something happens or the time is up.
@@ -217,20 +219,22 @@ impl<'a> Attendance<'a> {
 
     fn note(&mut self, event: Event) -> Result<(), ProviderError> {
         match event {
-            Event::Started | Event::Closed => {}
+            Event::Started => self.seen.is_started = true,
+            Event::Closed => {}
             Event::NotExecuted(errno) => {
                 let command = self.request.command[0].to_string_lossy().into_owned();
                 return Err(ProviderError::NotExecuted { command, source: std::io::Error::from_raw_os_error(errno) });
             }
-            // Whoever started us sees a job that stopped, as if it were the command.
-            Event::Stopped(_) if self.request.stdio == Stdio::Inherit => {
+            // Whoever started us sees a job that stopped, as if it were the command. With a
+            // time limit we stay awake: a command must not stop the clock.
+            Event::Stopped(_) if self.request.stdio == Stdio::Inherit && self.deadline.is_none() => {
                 let _ = signal::raise(libc::SIGSTOP);
                 self.subject.signal(libc::SIGCONT);
             }
             Event::Stopped(_) => {}
             Event::Ended(status, usage) => self.ended = Some((status, usage)),
             Event::Denied(denial) => self.denials.push(denial),
-            Event::Made(made) => self.made.push(made),
+            Event::Made(made) => self.seen.made.push(made),
         }
         Ok(())
     }
@@ -260,15 +264,21 @@ fn not_started(request: &Request, error: LaunchError) -> ProviderError {
     ProviderError::NotStarted { command, hint: error.hint().into(), source: Box::new(error) }
 }
 
-/// Repeats of the same denial become one with a count.
+/// Repeats of the same denial become one with a count; of different ones, as many are kept
+/// as anybody will read.
 fn fold(denials: Vec<Denial>) -> Vec<Denial> {
+    const READABLE: usize = 1000;
     let mut folded: Vec<Denial> = Vec::new();
+    let mut known: HashMap<(String, String, &'static str), usize> = HashMap::new();
     for denial in denials {
-        let same =
-            |known: &&mut Denial| known.operation == denial.operation && known.target == denial.target && known.program == denial.program;
-        match folded.iter_mut().find(same) {
-            Some(known) => known.count += denial.count,
-            None => folded.push(denial),
+        let key = (denial.target.clone(), denial.program.clone(), denial.operation.word());
+        match known.get(&key) {
+            Some(at) => folded[*at].count += denial.count,
+            None if folded.len() < READABLE => {
+                known.insert(key, folded.len());
+                folded.push(denial);
+            }
+            None => {}
         }
     }
     folded

@@ -34,8 +34,7 @@ impl Session for Bare {
     fn run(&mut self, request: &Request) -> Result<Outcome, ProviderError> {
         let command = request.command[0].to_string_lossy().into_owned();
         let program = find(request).ok_or(ProviderError::NotExecuted { command, source: io::Error::from_raw_os_error(libc::ENOENT) })?;
-        attend::run(request, attend::Farewell::Wait, |streams, mask| start(request, &program, streams, mask))
-            .map(|attended| attended.outcome)
+        attend::run(request, attend::Farewell::Wait, &mut attend::Seen::default(), |streams, mask| start(request, &program, streams, mask))
     }
 }
 

@@ -21,6 +21,7 @@ use ringfence_provider::{Provider, ProviderError, Session};
 use ringfence_sys::signal::{self, Set};
 
 use attend::Farewell;
+use sweep::Look;
 
 /// This machine's own sandbox.
 #[derive(Debug, Default)]
@@ -98,18 +99,21 @@ impl Session for Confined {
         };
         let network = launch.plan.network();
         let mut ahead = self.ahead.take().filter(|ahead| ahead.network() == network);
-        let attended = attend::run(request, self.farewell, |streams, mask| {
+        let mut seen = attend::Seen::default();
+        let attended = attend::run(request, self.farewell, &mut seen, |streams, mask| {
             let ahead = ahead.take().map_or_else(|| Ahead::start(network, mask), Ok)?;
             ahead.launch(&launch, streams).map(|running| Box::new(running) as Box<dyn attend::Subject>)
         });
         self.plan = launch.plan;
-        let attended = attended?;
-        let quarantined = sweep::sweep(&attended.made, &self.grants, &self.quarantine);
+        // Also after an error: by then the command may have made what it wanted.
+        let is_all_known = attended.is_ok() && seen.made.iter().all(|made| made.directory.is_some());
+        let look = if is_all_known || !seen.is_started { Look::Made } else { Look::Everywhere };
+        let quarantined = sweep::sweep(&seen.made, look, &self.plan, &self.grants, &self.quarantine);
         Ok(Outcome {
             enforced: self.plan.steps.iter().map(ToString::to_string).collect(),
             gaps: self.plan.gaps.clone(),
             quarantined,
-            ..attended.outcome
+            ..attended?
         })
     }
 }

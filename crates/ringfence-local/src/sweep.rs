@@ -6,35 +6,56 @@
 
 mod config;
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use ringfence_api::Quarantined;
 use ringfence_enforce::apply::{Made, Planted};
-use ringfence_policy::{AbsPath, Effect, Grants, Rule};
+use ringfence_enforce::{Plan, Step};
+use ringfence_policy::{AbsPath, Effect, Grants};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Looks through the directories in which names of git's were made.
-pub(crate) fn sweep(made: &[Made], grants: &Grants, quarantine: &AbsPath) -> Vec<Quarantined> {
-    let mut sweep = Sweep { quarantine: quarantine.clone(), moved: Vec::new() };
+/// Where to look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Where something was seen to be made.
+    Made,
+    /// In every writable tree: not all that was made was seen.
+    Everywhere,
+}
+
+/// Looks through what the command made of git's. `plan` knows what was there before.
+pub(crate) fn sweep(made: &[Made], look: Look, plan: &Plan, grants: &Grants, quarantine: &AbsPath) -> Vec<Quarantined> {
+    let roots: Vec<(u64, u64)> =
+        grants.rules.iter().filter(|rule| rule.effect == Effect::Write).filter_map(|rule| identity(rule.root.as_path())).collect();
+    let before = plan.guards().iter().map(|guard| (guard.device, guard.inode)).collect();
+    let mut sweep = Sweep { quarantine: quarantine.clone(), moved: Vec::new(), before, roots };
     for Made { directory, path, what } in made {
+        let Some(directory) = directory else { continue };
         let path = path_of(directory).unwrap_or_else(|| path.clone());
-        let is_inside_git = path.as_path().components().any(|part| part.as_os_str() == ".git");
         match what {
             Planted::DotGit => sweep.dot_git(directory, &path),
-            Planted::Head if !is_inside_git && looks_like_git(directory) => {
-                let is_root = |rule: &Rule| {
-                    rule.effect == Effect::Write
-                        && identity(rule.root.as_path()) == rustix::fs::fstat(directory).ok().map(|s| (s.st_dev, s.st_ino))
-                };
-                sweep.bare(directory, &path, if grants.rules.iter().any(is_root) { Bare::Planted } else { Bare::Own });
-            }
-            Planted::Head => {}
+            Planted::Head => sweep.head(directory, &path),
+        }
+    }
+    if look == Look::Everywhere {
+        let covered: HashSet<&AbsPath> = plan
+            .steps
+            .iter()
+            .filter_map(|step| match step {
+                Step::Cover { path, .. } => Some(path),
+                _ => None,
+            })
+            .collect();
+        for rule in grants.rules.iter().filter(|rule| rule.effect == Effect::Write) {
+            sweep.everywhere(&rule.root, &covered);
         }
     }
     sweep.moved
@@ -56,31 +77,69 @@ enum Bare {
 struct Sweep {
     quarantine: AbsPath,
     moved: Vec<Quarantined>,
+    /// Git directories that were there before.
+    before: HashSet<(u64, u64)>,
+    /// Writable roots.
+    roots: Vec<(u64, u64)>,
 }
 
 const ONLY_LOOK: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
 
 impl Sweep {
+    /// A whole tree, for what was not there before.
+    fn everywhere(&mut self, root: &AbsPath, covered: &HashSet<&AbsPath>) {
+        let mut waiting = vec![root.clone()];
+        while let Some(path) = waiting.pop() {
+            let Ok(directory) = rustix::fs::open(path.as_path(), ONLY_LOOK | OFlags::DIRECTORY, Mode::empty()) else { continue };
+            let is_new = |name: &str| kind(&directory, name).is_some() && !covered.contains(&path.join(name));
+            if is_new(".git") && !self.was_before(&directory, ".git") {
+                self.dot_git(&directory, &path);
+            }
+            if is_new("HEAD") && !self.was_before(&directory, ".") {
+                self.head(&directory, &path);
+            }
+            let below = names(&directory)
+                .into_iter()
+                .filter(|name| kind(&directory, name) == Some(FileType::Directory) && name.as_os_str() != ".git");
+            waiting.extend(below.map(|name| path.join(name)));
+        }
+    }
+
+    fn was_before(&self, directory: &OwnedFd, name: &str) -> bool {
+        rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
+            .is_ok_and(|status| self.before.contains(&(status.st_dev, status.st_ino)))
+    }
+
+    /// A directory with a `HEAD`, which may make it a bare repository.
+    fn head(&mut self, directory: &OwnedFd, path: &AbsPath) {
+        let is_inside_git = path.as_path().components().any(|part| part.as_os_str() == ".git");
+        if is_inside_git || !looks_like_git(directory) {
+            return;
+        }
+        let is_root = rustix::fs::fstat(directory).is_ok_and(|status| self.roots.contains(&(status.st_dev, status.st_ino)));
+        self.bare(directory, path, if is_root { Bare::Planted } else { Bare::Own });
+    }
+
     /// `.git` in `directory`, whatever it is.
     fn dot_git(&mut self, directory: &OwnedFd, path: &AbsPath) {
         let at = path.join(".git");
         match kind(directory, ".git") {
-            Some(FileType::Directory) => {
-                if let Ok(git) = open_directory(directory, ".git") {
-                    self.repository(&git, &at);
-                }
-            }
-            Some(FileType::RegularFile) if !is_worktree_pointer(directory, path) => {
+            Some(FileType::Directory) => match open_directory(directory, ".git") {
+                Ok(git) => self.repository(&git, &at),
+                Err(_) => self.move_away(directory, ".git", &at, "cannot be looked into"),
+            },
+            Some(FileType::RegularFile) if !self.is_worktree_pointer(directory, path) => {
                 self.move_away(directory, ".git", &at, "points git at a directory that is no worktree's");
             }
+            None | Some(FileType::RegularFile) => {}
             Some(FileType::Symlink) => self.move_away(directory, ".git", &at, "leads git somewhere else"),
-            _ => {}
+            Some(_) => self.move_away(directory, ".git", &at, "is nothing that git knows"),
         }
     }
 
     fn bare(&mut self, directory: &OwnedFd, path: &AbsPath, bare: Bare) {
         if bare == Bare::Planted {
-            for name in ["HEAD", "config", "hooks"] {
+            for name in ["HEAD", "config", "hooks", "commondir", "config.worktree"] {
                 if kind(directory, name).is_some() {
                     self.move_away(directory, name, &path.join(name), "makes git take the project for a bare repository");
                 }
@@ -88,6 +147,30 @@ impl Sweep {
         } else {
             self.repository(directory, path);
         }
+    }
+
+    /// Whether a `.git` file is what `git worktree add` writes: it points at a directory that
+    /// points back, and whose settings are those of the repository around it, which was
+    /// there before or is looked through as well.
+    fn is_worktree_pointer(&mut self, directory: &OwnedFd, path: &AbsPath) -> bool {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
+        let Some(pointer) = read(directory, Path::new(".git")).ok().and_then(text) else { return false };
+        let Some(target) = pointer.strip_prefix("gitdir:").map(|target| path.join(target.trim())) else { return false };
+        let worktrees = target.parent().filter(|above| above.name().is_some_and(|name| name == "worktrees"));
+        let Some(common) = worktrees.and_then(|above| above.parent()) else { return false };
+        let file = |name: &str| fs::read_to_string(target.as_path().join(name)).ok();
+        let points_back = file("commondir").is_some_and(|text| target.join(text.trim()) == common)
+            && file("gitdir").is_some_and(|text| AbsPath::new(text.trim()) == Some(path.join(".git")));
+        let Ok(repository) = rustix::fs::open(common.as_path(), ONLY_LOOK | OFlags::DIRECTORY, Mode::empty()) else { return false };
+        if !points_back {
+            return false;
+        }
+        // Named as git names it, so that no other directory passes for a repository.
+        let is_named_so = common.name().is_some_and(|name| name == ".git");
+        if !self.was_before(&repository, ".") && is_named_so {
+            self.repository(&repository, &common);
+        }
+        is_named_so || self.was_before(&repository, ".")
     }
 
     /// Hooks and settings of a git directory, and of the submodules in it.
@@ -99,8 +182,24 @@ impl Sweep {
         if kind(git, "commondir").is_some() {
             self.move_away(git, "commondir", &path.join("commondir"), "makes git obey the settings of another directory");
         }
+        if let Ok(worktrees) = open_directory(git, "worktrees") {
+            for name in names(&worktrees) {
+                self.worktree(&worktrees, &name, path);
+            }
+        }
         if let Ok(modules) = open_directory(git, "modules") {
             self.modules(&modules, &path.join("modules"), 0);
+        }
+    }
+
+    /// A worktree's own directory below the repository at `path`.
+    fn worktree(&mut self, worktrees: &OwnedFd, name: &Path, path: &AbsPath) {
+        let Ok(own) = open_directory(worktrees, name) else { return };
+        let at = path.join("worktrees").join(name);
+        self.config(&own, "config.worktree", &at.join("config.worktree"));
+        let common = read(&own, Path::new("commondir")).ok().and_then(|text| String::from_utf8(text).ok());
+        if common.is_some_and(|common| at.join(common.trim()) != *path) {
+            self.move_away(&own, "commondir", &at.join("commondir"), "makes git obey the settings of another directory");
         }
     }
 
@@ -152,27 +251,37 @@ impl Sweep {
     /// Moves an entry into quarantine. What cannot be kept is removed all the same.
     fn move_away(&mut self, directory: &OwnedFd, name: impl AsRef<Path>, path: &AbsPath, reason: &str) {
         let name = name.as_ref();
-        let target = self.quarantine.join(path.as_path().strip_prefix("/").unwrap_or(path.as_path()));
-        let target = (0..1000).map(|n| {
-            if n == 0 { target.clone() } else { target.parent().unwrap_or_else(AbsPath::root).join(format!("{}.{n}", name.display())) }
-        });
-        let Some(target) = target.into_iter().find(|target| target.as_path().symlink_metadata().is_err()) else { return };
-        if let Some(above) = target.parent() {
-            let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(above.as_path());
-        }
+        let target = self.free_place(path);
+        // Whoever made the directory may have taken the right to change it away.
+        let _ = rustix::fs::fchmod(directory, Mode::from_raw_mode(0o755));
         let moved = match rustix::fs::renameat(directory, name, rustix::fs::CWD, target.as_path()) {
             Err(Errno::XDEV) => copy_away(directory, name, &target),
             other => other,
         };
-        let moved_to = match moved {
-            Ok(()) => target.to_string_lossy().into_owned(),
-            Err(_) => {
-                let _ = rustix::fs::unlinkat(directory, name, AtFlags::empty());
-                "nowhere: it could not be kept and was removed".into()
-            }
+        let moved_to = if moved.is_ok() {
+            target.to_string_lossy().into_owned()
+        } else if remove(directory, name) {
+            "nowhere: it could not be kept and was removed".into()
+        } else {
+            "nowhere: IT IS STILL THERE and could be neither moved nor removed".into()
         };
         self.moved.push(Quarantined { path: path.to_string_lossy().into_owned(), moved_to, reason: reason.into() });
     }
+
+    /// A path in quarantine that nothing stands at.
+    fn free_place(&self, path: &AbsPath) -> AbsPath {
+        let moment = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+        let run = self.quarantine.join(format!("{moment}-{}", self.moved.len()));
+        let target = run.join(path.as_path().strip_prefix("/").unwrap_or(path.as_path()));
+        if let Some(above) = target.parent() {
+            let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(above.as_path());
+        }
+        target
+    }
+}
+
+fn remove(directory: &OwnedFd, name: &Path) -> bool {
+    rustix::fs::unlinkat(directory, name, AtFlags::empty()).or_else(|_| rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR)).is_ok()
 }
 
 /// Where a directory is now. The sandbox's mounts may be gone already, and with them the
@@ -192,8 +301,10 @@ fn open_directory(directory: &OwnedFd, name: impl AsRef<Path>) -> rustix::io::Re
     rustix::fs::openat(directory, name.as_ref(), ONLY_LOOK | OFlags::DIRECTORY, Mode::empty())
 }
 
+/// By what git goes by: where there is a `commondir`, the rest is elsewhere.
 fn looks_like_git(directory: &OwnedFd) -> bool {
-    kind(directory, "HEAD").is_some() && kind(directory, "objects").is_some() && kind(directory, "refs").is_some()
+    let has = |name: &str| kind(directory, name).is_some();
+    has("HEAD") && ((has("objects") && has("refs")) || has("commondir"))
 }
 
 fn names(directory: &OwnedFd) -> Vec<PathBuf> {
@@ -222,21 +333,4 @@ fn copy_away(directory: &OwnedFd, name: &Path, target: &AbsPath) -> rustix::io::
     };
     copied().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     rustix::fs::unlinkat(directory, name, AtFlags::empty())
-}
-
-/// Whether a `.git` file is what `git worktree add` writes: it points at a directory that
-/// points back, and whose settings are those of the repository around it.
-fn is_worktree_pointer(directory: &OwnedFd, path: &AbsPath) -> bool {
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
-    let Some(pointer) = read(directory, Path::new(".git")).ok().and_then(text) else { return false };
-    let Some(target) = pointer.strip_prefix("gitdir:").map(|target| path.join(target.trim())) else { return false };
-    let Some(common) =
-        target.parent().filter(|above| above.name().is_some_and(|name| name == "worktrees")).and_then(|above| above.parent())
-    else {
-        return false;
-    };
-    let file = |name: &str| fs::read_to_string(target.as_path().join(name)).ok();
-    file("commondir").is_some_and(|text| target.join(text.trim()) == common)
-        && file("gitdir").is_some_and(|text| AbsPath::new(text.trim()) == Some(path.join(".git")))
-        && common.as_path().symlink_metadata().is_ok_and(|m| m.is_dir())
 }

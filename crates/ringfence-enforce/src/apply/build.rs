@@ -385,7 +385,15 @@ impl Root {
         if self.mask.is_none() {
             self.mask = Some(self.masks()?);
         }
-        let Some(target) = self.find(path).during(|| format!("deny {path}"))? else { return Ok(()) };
+        // It was there a moment ago: somebody moves things about, and may move them back.
+        let Some(target) = self.find(path).during(|| format!("deny {path}"))? else {
+            let is_kernels = path.is_within(&here("/proc"));
+            return if is_kernels {
+                Ok(())
+            } else {
+                Err(Fault { what: format!("deny {path}, which moved meanwhile,"), errno: libc::ESTALE })
+            };
+        };
         let mask = self.mask.as_ref().expect("made just above");
         let node = if kind == Kind::Directory { "directory" } else { "file" };
         let how = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;

@@ -55,15 +55,13 @@ pub(super) fn tell(control: impl AsFd, report: &Report) {
     }
 }
 
-/// The same with a descriptor.
-pub(super) fn tell_with(control: impl AsFd, report: &Report, descriptor: BorrowedFd<'_>) {
+/// The same with a descriptor; answers whether it could be sent.
+pub(super) fn tell_with(control: impl AsFd, report: &Report, descriptor: BorrowedFd<'_>) -> bool {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let descriptors = [descriptor];
     ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-    if let Ok(bytes) = postcard::to_stdvec(report) {
-        let _ = sendmsg(control, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL);
-    }
+    postcard::to_stdvec(report).is_ok_and(|bytes| sendmsg(control, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL).is_ok())
 }
 
 /// Whether the other end of a socket is gone.

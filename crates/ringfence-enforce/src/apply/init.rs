@@ -244,10 +244,10 @@ fn attend(command: i32, control: &OwnedFd, ended: &OwnedFd) -> Result<(), Fault>
 
 /// Ends and reaps every other process of the sandbox: orphans become ours.
 fn end_all() {
-    // Told again after each one reaped: what it had just started is new.
+    // Told again after all that could be reaped: what one had just started is new.
     while signal::kill(-1, libc::SIGKILL).is_ok() {
         match process::wait(-1, Wait::Block) {
-            Ok(_) => {}
+            Ok(_) => while let Ok(Some(_)) = process::wait(-1, Wait::Poll) {},
             // Those left are not ours: openers of pipes, which end with us.
             Err(_) => return,
         }

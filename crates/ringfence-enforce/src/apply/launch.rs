@@ -86,8 +86,8 @@ pub enum Event {
 /// A name of git's that the command made.
 #[derive(Debug)]
 pub struct Made {
-    /// The directory it was made in, wherever that is by now.
-    pub directory: OwnedFd,
+    /// The directory it was made in, wherever that is by now; `None` if there were too many.
+    pub directory: Option<OwnedFd>,
     /// Where that was then.
     pub path: AbsPath,
     /// Which name.
@@ -209,10 +209,7 @@ impl Running {
             Report::Exited(status, usage) => Event::Ended(Status::Exited(status), usage),
             Report::Killed(signal, usage) => Event::Ended(Status::Killed(signal), usage),
             Report::Denied(denial) => Event::Denied(*denial),
-            Report::Made(path, what) => match descriptor {
-                Some(directory) => Event::Made(Made { directory, path, what }),
-                None => Event::Started,
-            },
+            Report::Made(path, what) => Event::Made(Made { directory: descriptor, path, what }),
         })
     }
 

@@ -140,6 +140,7 @@ calls! {
     Syslog           103  103  116
     Vhangup          153  111   58
     Ioctl             16   54   29
+    Prlimit64        302  340  261
     Kill              62   37  129
     Vm86               _  166    _
     Vm86old            _  113    _

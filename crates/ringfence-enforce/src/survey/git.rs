@@ -5,36 +5,67 @@ use std::fs;
 use ringfence_policy::AbsPath;
 
 use super::Survey;
-use crate::plan::Cover;
+use crate::plan::{Cover, Kind};
 
 /// Settings and programs that git obeys, below a git directory.
 const PROTECTED: [&str; 5] = ["hooks", "config", "config.worktree", "commondir", "info/attributes"];
 
 /// Covers what exists of them and pins the directories around.
 pub(super) fn survey(directory: &AbsPath, survey: &mut Survey) {
-    if directory.as_path().is_file() {
+    let Ok(metadata) = fs::symlink_metadata(directory.as_path()) else { return };
+    if metadata.is_file() {
         // A pointer to a git directory elsewhere: another target would be obeyed just so.
         survey.covers.entry(directory.clone()).or_insert(Cover::ReadOnly);
+        if let Some(target) = pointed_at(directory)
+            && target != *directory
+            && !survey.is_pinned(&target)
+        {
+            self::survey(&target, survey);
+        }
+        return;
+    }
+    if !metadata.is_dir() {
+        survey.covers.entry(directory.clone()).or_insert(Cover::Deny(Kind::File));
         return;
     }
     survey.pin(directory);
+    if fs::read_dir(directory.as_path()).is_err() {
+        survey.covers.insert(directory.clone(), Cover::Deny(Kind::Directory));
+        return;
+    }
     survey.pin(&directory.join("info"));
     for name in PROTECTED {
-        let path = directory.join(name);
-        if path.as_path().symlink_metadata().is_ok_and(|m| !m.is_symlink()) {
-            survey.covers.entry(path).or_insert(Cover::ReadOnly);
-        }
+        survey.protect(&directory.join(name));
+    }
+    if let Some(hooks) = hooks_path(directory) {
+        survey.protect(&hooks);
     }
     let modules = directory.join("modules");
     survey.pin(&modules);
     nested(&modules, 0, survey);
+    survey.pin(&directory.join("worktrees"));
     for worktree in directories(&directory.join("worktrees")) {
         survey.pin(&worktree);
-        let own = worktree.join("config.worktree");
-        if own.as_path().is_file() {
-            survey.covers.entry(own).or_insert(Cover::ReadOnly);
+        for name in ["config.worktree", "commondir", "gitdir"] {
+            survey.protect(&worktree.join(name));
         }
     }
+}
+
+/// Where a `.git` file points, if that is a directory.
+fn pointed_at(pointer: &AbsPath) -> Option<AbsPath> {
+    let text = super::read_small(pointer)?;
+    let target = pointer.parent()?.join(text.strip_prefix("gitdir:")?.trim());
+    fs::canonicalize(target.as_path()).ok().filter(|path| path.is_dir()).and_then(AbsPath::new)
+}
+
+/// The directory that `core.hooksPath` names.
+fn hooks_path(directory: &AbsPath) -> Option<AbsPath> {
+    let text = super::read_small(&directory.join("config"))?;
+    let value = text.lines().filter_map(|line| line.split_once('=')).find(|(key, _)| key.trim().eq_ignore_ascii_case("hookspath"))?.1;
+    // Relative to the working tree, which is around a `.git` and is the directory itself else.
+    let around = if directory.name().is_some_and(|name| name == ".git") { directory.parent()? } else { directory.clone() };
+    Some(around.join(value.trim().trim_matches('"')))
 }
 
 /// Submodules' git directories, which may lie several directories deep.

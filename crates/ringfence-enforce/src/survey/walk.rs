@@ -32,6 +32,15 @@ pub(super) struct Caught {
     pub(super) links: u64,
 }
 
+impl Found {
+    /// Denies a directory as a whole.
+    fn shut(&mut self, directory: &AbsPath) {
+        let Ok(metadata) = fs::symlink_metadata(directory.as_path()) else { return };
+        let cover = Cover::Deny(Kind::Directory);
+        self.caught.push(Caught { path: directory.clone(), cover, device: metadata.dev(), inode: metadata.ino(), links: 1 });
+    }
+}
+
 pub(super) struct Walk<'a> {
     grants: &'a Grants,
     index: &'a NameIndex,
@@ -97,10 +106,18 @@ impl<'a> Walk<'a> {
 
     fn directory(&self, directory: &AbsPath, found: &mut Found, below: &mut Vec<AbsPath>) {
         found.directories += 1;
-        let Ok(entries) = fs::read_dir(directory.as_path()) else { return };
-        let (mut entries_seen, mut denied) = (0usize, 0usize);
+        // What cannot be looked into may hold anything. A path that is nearly too long is as
+        // good as one: what is below it could not be covered.
+        const LONG: usize = 3000;
+        let entries = match fs::read_dir(directory.as_path()) {
+            Ok(entries) if directory.as_bytes().len() < LONG => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
+            _ => return found.shut(directory),
+        };
+        let (mut entries_seen, mut denied, mut of_git) = (0usize, 0usize, 0usize);
         for entry in entries.flatten() {
             entries_seen += 1;
+            of_git += usize::from(entry.file_name() == "HEAD" || entry.file_name() == "objects" || entry.file_name() == "refs");
             let (name, Ok(file_type)) = (entry.file_name(), entry.file_type()) else { continue };
             if name == ".git" {
                 found.repositories.push(directory.join(&name));
@@ -120,6 +137,10 @@ impl<'a> Walk<'a> {
             if file_type.is_dir() && !self.skipped.contains(&name) {
                 below.push(directory.join(&name));
             }
+        }
+        if of_git == 3 {
+            // A bare repository: git obeys it as it stands.
+            found.repositories.push(directory.clone());
         }
         if denied > 1 && denied == entries_seen {
             found.full.push(directory.clone());

@@ -140,7 +140,14 @@ fn header(line: &str) -> Option<(String, Option<String>)> {
     let inner = line.strip_prefix('[')?.strip_suffix(']')?;
     let (name, sub) = match inner.split_once(char::is_whitespace) {
         None => (inner, None),
-        Some((name, sub)) => (name, Some(sub.trim().strip_prefix('"')?.strip_suffix('"')?.to_owned())),
+        Some((name, sub)) => {
+            let sub = sub.trim().strip_prefix('"')?.strip_suffix('"')?;
+            // A quote within would end the name early, and the rest would be a setting.
+            if sub.contains(['"', '\\']) {
+                return None;
+            }
+            (name, Some(sub.to_owned()))
+        }
     };
     let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
     is_name.then(|| (name.to_ascii_lowercase(), sub))
@@ -208,6 +215,8 @@ mod tests {
     #[test]
     fn what_is_not_understood_goes() {
         check("[core] fsmonitor = x\n", "", &["[core] fsmonitor = x"]);
+        check("[includeIf \"gitdir:**\"] path = \"../evil\"]\n", "", &["[includeIf \"gitdir:**\"] path = \"../evil\"]"]);
+        check("[filter \"x\"] clean = \"y\"]\n", "", &["[filter \"x\"] clean = \"y\"]"]);
         check("loose = x\n", "", &["loose = x"]);
         check("[core]\n\tbare = fal\\\nse\n", "[core]\n", &["core.bare"]);
         check("[core]\n\tbare = x \\\n[core]\n\tfsmonitor = y\n", "[core]\n", &["core.bare", "core.fsmonitor"]);

@@ -116,6 +116,7 @@ pub const PATTERN_EXCEPTIONS: &[Entry] = &[
 
 /// Readable, never writable, at any depth: what makes git run programs on the host.
 pub const PATTERN_PROTECTS: &[Entry] = &[
+    e("**/.ringfence", "a policy of its own would stand in for the project's, in the directory it is in"),
     e("**/.git/hooks", "git runs these on the host"),
     e("**/.git/config", "names programs that git runs on the host"),
     e("**/.git/config.worktree", "names programs that git runs on the host"),

@@ -24,8 +24,8 @@ pub(super) fn environment(layers: &[Layer], flags: &Flags, warnings: &mut Vec<St
         rules.deny.extend(policy.deny.iter().cloned());
         for (i, name) in policy.allow.iter().enumerate() {
             let place = layer.place(&format!("environment.allow.{i}"));
-            if layer.source == Source::Project && looks_secret(name) {
-                warnings.push(format!("{place}`{name}` is ignored: it looks like a secret; {USERS_FILE}"));
+            if layer.source == Source::Project && (looks_secret(name) || name.contains(['*', '?', '['])) {
+                warnings.push(format!("{place}`{name}` is ignored: it looks like a secret, or might match one; {USERS_FILE}"));
             } else if managed_deny.iter().any(|deny| name_matches(deny, name)) {
                 warnings.push(format!("{place}`{name}` is ignored: the managed policy denies it"));
             } else if layer.source.is_person() && !name.contains(['*', '?']) {
@@ -85,7 +85,7 @@ pub(super) fn network(
         for (i, text) in policy.unix_sockets.iter().enumerate() {
             let at = layer.place(&format!("network.unix-sockets.{i}"));
             let socket = Entry { text, key: "unix-sockets", anchor: &anchor, at: at.clone() }.path(facts)?;
-            if layer.source == Source::Project && !socket.is_within(&facts.workspace) {
+            if layer.source == Source::Project {
                 warnings.push(format!("{at}`{text}` is ignored: a project's file cannot open the host's sockets; {USERS_FILE}"));
             } else {
                 rules.unix_sockets.push(socket);

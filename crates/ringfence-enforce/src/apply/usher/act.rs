@@ -251,6 +251,12 @@ impl Acts<'_, '_> {
         let source = place::keep(self.caller, old.0, &path).map_err(busy)?;
         self.judge.leave(self.caller, &source)?;
         let target = self.place(new.0, new.1, Operation::Rename).map_err(busy)?;
+        if source.kind() == Some(FileType::Directory) {
+            self.judge.bring(self.caller, &target)?;
+        }
+        if flags.contains(RenameFlags::EXCHANGE) && target.kind() == Some(FileType::Directory) {
+            self.judge.bring(self.caller, &source)?;
+        }
         let is_slashed = source.end == End::Slash || target.end == End::Slash;
         if is_slashed && source.kind().is_some_and(|kind| kind != FileType::Directory) {
             return Err(Errno::NOTDIR);

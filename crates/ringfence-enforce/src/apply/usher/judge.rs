@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use ringfence_api::{Denial, Evidence, Operation};
-use ringfence_policy::{AbsPath, Access, Because, Decision, Effect, Grants, NameIndex, PatternEffect, Source, Verdict};
+use ringfence_policy::{AbsPath, Access, Because, Decision, Effect, Grants, NameIndex, Source, Verdict};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -22,6 +22,8 @@ pub(super) struct Judge {
     grants: Grants,
     index: NameIndex,
     guards: HashMap<(u64, u64), AbsPath>,
+    /// Those of them that are git directories or lie in one.
+    git_guards: HashSet<(u64, u64)>,
     denials: Vec<Denial>,
     /// Directories in which the command made git directories, and which the caller of the
     /// sandbox has yet to be told of: open, so that they are found wherever they move.
@@ -34,8 +36,11 @@ impl Judge {
     pub(super) fn new(launch: &Launch) -> Option<Self> {
         let grants: Grants = postcard::from_bytes(&launch.grants).ok()?;
         let index = NameIndex::new(&grants);
-        let guards = launch.plan.guards().iter().map(|guard| ((guard.device, guard.inode), guard.path.clone())).collect();
-        Some(Self { grants, index, guards, denials: Vec::new(), made: Vec::new(), known: HashSet::new() })
+        let guards: HashMap<_, _> = launch.plan.guards().iter().map(|guard| ((guard.device, guard.inode), guard.path.clone())).collect();
+        let is_git =
+            |path: &AbsPath| path.as_path().components().any(|part| part.as_os_str() == ".git") || path.as_path().join("HEAD").exists();
+        let git_guards = guards.iter().filter(|(_, path)| is_git(path)).map(|(identity, _)| *identity).collect();
+        Some(Self { grants, index, guards, git_guards, denials: Vec::new(), made: Vec::new(), known: HashSet::new() })
     }
 
     /// Whether the name alone could matter: most do not, and cost nothing more.
@@ -53,8 +58,10 @@ impl Judge {
         let refused = match decision.verdict {
             Verdict::Denied => true,
             Verdict::ReadOnly => self.is_protected(&decision, place)?,
+            // With a HEAD, git would take the project itself for a repository, settings and all.
+            Verdict::Allowed => place.name == "HEAD" && path.parent().as_ref() == Some(&self.grants.workspace),
             // What is outside fails by itself: the mounts are read-only there.
-            Verdict::Allowed | Verdict::Absent => false,
+            Verdict::Absent => false,
         };
         if refused {
             self.refuse(caller, operation, &decision);
@@ -99,6 +106,23 @@ impl Judge {
         Ok(())
     }
 
+    /// Judges bringing a whole directory to `place`: with it comes what was made in it under
+    /// other names, so nothing protected or denied may lie below, there or yet to be made.
+    pub(super) fn bring(&mut self, caller: &Caller<'_>, place: &Place) -> Result<(), Errno> {
+        let path = path_of(caller, place)?;
+        let is_above_rule = self
+            .grants
+            .rules
+            .iter()
+            .any(|rule| matches!(rule.effect, Effect::Protect | Effect::Deny) && rule.root != path && rule.root.is_within(&path));
+        if is_above_rule || self.is_in_guarded_git(place.directory.as_fd())? {
+            let decision = Decision { path, access: Access::Write, verdict: Verdict::ReadOnly, rule: None };
+            self.refuse(caller, Operation::Rename, &decision);
+            return Err(Errno::ACCESS);
+        }
+        Ok(())
+    }
+
     /// Whether a read-only verdict is a protect's, and one that holds here.
     ///
     /// The built-in protects of git hold in repositories that were there before; the
@@ -106,8 +130,8 @@ impl Judge {
     fn is_protected(&self, decision: &Decision, place: &Place) -> Result<bool, Errno> {
         match &decision.rule {
             Some(Because::Rule(rule)) => Ok(rule.effect == Effect::Protect),
-            Some(Because::Pattern(pattern)) if pattern.effect == PatternEffect::Protect && pattern.origin.source == Source::BuiltIn => {
-                self.is_in_guarded(place.directory.as_fd())
+            Some(Because::Pattern(pattern)) if pattern.origin.source == Source::BuiltIn && pattern.glob.text().contains(".git/") => {
+                self.is_in_guarded_git(place.directory.as_fd())
             }
             Some(Because::Pattern(_)) => Ok(true),
             None => Ok(false),
@@ -116,14 +140,14 @@ impl Judge {
 
     /// Whether `directory` is a guarded one or below one: by identity, upwards, so that no
     /// renaming above it changes the answer.
-    fn is_in_guarded(&self, directory: BorrowedFd<'_>) -> Result<bool, Errno> {
-        const DEEP: usize = 64;
+    fn is_in_guarded_git(&self, directory: BorrowedFd<'_>) -> Result<bool, Errno> {
+        const DEEP: usize = 4096;
         let mut here = rustix::io::fcntl_dupfd_cloexec(directory, 3)?;
         let mut before = None;
         for _ in 0..DEEP {
             let status = rustix::fs::fstat(&here)?;
             let identity = (status.st_dev, status.st_ino);
-            if self.guards.contains_key(&identity) {
+            if self.git_guards.contains(&identity) {
                 return Ok(true);
             }
             if before == Some(identity) {
@@ -170,7 +194,10 @@ impl Judge {
             tell(&control, &Report::Denied(Box::new(denial)));
         }
         for (directory, path, what) in self.made.drain(..) {
-            tell_with(&control, &Report::Made(path, what), directory.as_fd());
+            if !tell_with(&control, &Report::Made(path.clone(), what), directory.as_fd()) {
+                // Without the descriptor it is still known that there is something to look for.
+                tell(&control, &Report::Made(path, what));
+            }
         }
     }
 }
