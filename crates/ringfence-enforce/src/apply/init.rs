@@ -36,6 +36,7 @@ fn run(control: &OwnedFd, warden: &OwnedFd, mask: &Set) -> Result<(), Fault> {
     let Some((launch, plan)) = told(control)? else { return Ok(()) };
     let launch = &launch;
     build::build(launch, ground)?;
+    own_null()?;
     let mut inside = None;
     for step in &launch.plan.steps {
         match step {
@@ -77,6 +78,25 @@ fn told(control: &OwnedFd) -> Result<Option<(Launch, OwnedFd)>, Fault> {
         .during(|| "take over the standard streams".into())?;
     let launch = Launch::read(&plan).ok_or_else(|| Fault { what: "read the plan".into(), errno: libc::EBADMSG })?;
     Ok(Some((launch, plan)))
+}
+
+/// A standard stream that is the host's `/dev/null` becomes ours: through the host's, root
+/// could change its mode for everybody.
+fn own_null() -> Result<(), Fault> {
+    let null = rustix::fs::makedev(1, 3);
+    let is_null = |stream: BorrowedFd<'_>| rustix::fs::fstat(stream).is_ok_and(|status| status.st_rdev == null);
+    let streams = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
+    let [stdin, stdout, stderr] = streams.map(is_null);
+    if !(stdin || stdout || stderr) {
+        return Ok(());
+    }
+    let own = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).during(|| "open /dev/null".into())?;
+    let placed = [(stdin, 0), (stdout, 1), (stderr, 2)].into_iter().filter(|(is, _)| *is).try_for_each(|(_, number)| match number {
+        0 => rustix::stdio::dup2_stdin(&own),
+        1 => rustix::stdio::dup2_stdout(&own),
+        _ => rustix::stdio::dup2_stderr(&own),
+    });
+    placed.during(|| "take over /dev/null".into())
 }
 
 /// A user namespace below the warden's: the mounts copied into it are locked together, and

@@ -77,7 +77,8 @@ impl Acts<'_, '_> {
         match place::walk(self.caller, start, &path, follow)? {
             Lead::Open(through) => {
                 let through = format!("self/fd/{}", through.as_raw_fd());
-                let flags = wish.flags - (OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW);
+                // Without waiting: a pipe without another end is refused, not waited for.
+                let flags = (wish.flags - (OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW)) | OFlags::NONBLOCK;
                 let opened = rustix::fs::openat(self.caller.host_proc, through, flags, Mode::empty())?;
                 wish.reply(opened)
             }
