@@ -34,9 +34,9 @@ fn plan(ringfence: &Path, job: &Job) -> Vec<Value> {
 
 fn translate(steps: &[Value], job: &Job) -> Vec<OsString> {
     let mut words: Vec<OsString> = ["bwrap", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL"].map(OsString::from).to_vec();
-    let file = std::env::temp_dir().join(format!("ringfence-bench-shut-{}", std::process::id()));
-    // Made once and tiny; the scratch of the bench is removed by whoever made it.
-    let _ = std::fs::write(&file, "").and_then(|()| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0)));
+    // Beside the project, in the bench's own scratch, which is removed at the end.
+    let file = job.project.with_file_name("shut");
+    let _ = std::fs::write(&file, "").and_then(|()| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o000)));
     let file = file.display().to_string();
     for step in steps {
         words.extend(step_words(step, &file).iter().map(OsString::from));
