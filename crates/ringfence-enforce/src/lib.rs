@@ -16,6 +16,6 @@ mod survey;
 pub mod apply;
 
 pub use linux::{Person, plan};
-pub use plan::{Access, Cover, Guard, Identity, Kind, Network, Plan, Step};
+pub use plan::{Access, Cover, Guard, GuardKind, Identity, Kind, Network, Plan, Step};
 pub use support::Support;
 pub use survey::{Builds, Found, Survey, survey};

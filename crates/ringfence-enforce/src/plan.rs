@@ -190,6 +190,17 @@ pub struct Guard {
     pub device: u64,
     /// Inode number.
     pub inode: u64,
+    /// Why it is guarded.
+    pub kind: GuardKind,
+}
+
+/// Why a directory is guarded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GuardKind {
+    /// Git obeys what is in it.
+    Git,
+    /// Something denied or protected is below it.
+    Above,
 }
 
 impl fmt::Display for Step {

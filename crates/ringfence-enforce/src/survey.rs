@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use ringfence_policy::{AbsPath, Effect, Grants, NameIndex, Rule};
 
-use crate::plan::{Cover, Guard, Kind};
+use crate::plan::{Cover, Guard, GuardKind, Kind};
 use links::Links;
 use walk::Walk;
 
@@ -123,7 +123,7 @@ impl Survey {
             if self.is_pinned(&above) {
                 break;
             }
-            self.pin(&above);
+            self.pin(&above, GuardKind::Above);
         }
     }
 
@@ -137,12 +137,15 @@ impl Survey {
         self.covers.entry(real).or_insert(Cover::ReadOnly);
     }
 
-    fn pin(&mut self, path: &AbsPath) {
+    fn pin(&mut self, path: &AbsPath, kind: GuardKind) {
         if !self.pinned.insert(path.clone()) {
+            if kind == GuardKind::Git {
+                self.guards.iter_mut().filter(|guard| guard.path == *path).for_each(|guard| guard.kind = kind);
+            }
             return;
         }
         if let Ok(metadata) = fs::symlink_metadata(path.as_path()) {
-            self.guards.push(Guard { path: path.clone(), device: metadata.dev(), inode: metadata.ino() });
+            self.guards.push(Guard { path: path.clone(), device: metadata.dev(), inode: metadata.ino(), kind });
         }
     }
 

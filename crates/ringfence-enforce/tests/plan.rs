@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use ringfence_enforce::{Builds, Cover, Found, Guard, Kind, Person, Plan, Step, Support, Survey, plan};
+use ringfence_enforce::{Builds, Cover, Found, Guard, GuardKind, Kind, Person, Plan, Step, Support, Survey, plan};
 use ringfence_policy::{AbsPath, Facts, Flags, GitLayout, Grants, Mode, NetworkMode, Source, parse, resolve};
 
 fn path(text: &str) -> AbsPath {
@@ -128,7 +128,7 @@ fn caught_files_are_covered_and_those_below_a_denied_directory_are_not() {
         survey.covers.insert(path("/home/me/app/secret"), Cover::Deny(Kind::Directory));
         survey.covers.insert(path("/home/me/app/secret/x.pem"), Cover::Deny(Kind::File));
         survey.covers.insert(path("/home/me/app/.git/config"), Cover::ReadOnly);
-        survey.guards.push(Guard { path: path("/home/me/app/.git"), device: 1, inode: 2 });
+        survey.guards.push(Guard { path: path("/home/me/app/.git"), device: 1, inode: 2, kind: GuardKind::Git });
     });
     check("caught.txt", &plan);
 }

@@ -85,9 +85,12 @@ fn canonical(path: &Path) -> io::Result<AbsPath> {
 /// The project around `cwd`: the nearest directory with a policy or a repository of its own.
 /// The home directory is never one by accident.
 fn project(cwd: &AbsPath, home: &AbsPath) -> AbsPath {
-    cwd.ancestors()
-        .take_while(|directory| !home.is_within(directory))
-        .find(|directory| directory.as_path().join(".ringfence").is_dir() || directory.as_path().join(".git").exists())
+    // A policy first, however far up: a repository made below it must not hide it.
+    let around = |has: &dyn Fn(&Path) -> bool| {
+        cwd.ancestors().take_while(|directory| !home.is_within(directory)).find(|directory| has(directory.as_path()))
+    };
+    around(&|directory| directory.join(".ringfence").is_dir())
+        .or_else(|| around(&|directory| directory.join(".git").exists()))
         .unwrap_or_else(|| cwd.clone())
 }
 

@@ -78,15 +78,16 @@ fn plain_file(file: &AbsPath) -> io::Result<Vec<u8>> {
     fs::read(file.as_path())
 }
 
-/// A project's policy stands on files of the project alone: what is wrong with a file is
-/// quoted, and the author of a repository must not have other files quoted.
+/// A project's policy stands on files beside it alone: those are protected like it, and what
+/// is wrong with a file is quoted, which the author of a repository must not have done to
+/// other files.
 fn stay_within(file: &AbsPath, stack: &[AbsPath]) -> Result<(), EngineError> {
     let outside = |source| EngineError::Unreadable { file: file.clone(), source };
-    let project = stack.first().and_then(AbsPath::parent).and_then(|directory| directory.parent()).unwrap_or_else(AbsPath::root);
+    let project = stack.first().and_then(AbsPath::parent).unwrap_or_else(AbsPath::root);
     let real = fs::canonicalize(file.as_path()).map_err(outside)?;
     let project = fs::canonicalize(project.as_path()).map_err(outside)?;
     if real.starts_with(project) {
         return Ok(());
     }
-    Err(outside(io::Error::new(io::ErrorKind::PermissionDenied, "a project's policy extends files of the project only")))
+    Err(outside(io::Error::new(io::ErrorKind::PermissionDenied, "a project's policy extends files in its own `.ringfence` only")))
 }

@@ -62,6 +62,17 @@ pub(crate) struct Seen {
     pub(crate) is_started: bool,
 }
 
+impl Seen {
+    /// Keeps what was made; of very many, only that they were.
+    fn note(&mut self, made: Made) {
+        const MANY: usize = 256;
+        let directory = made.directory.filter(|_| self.made.len() < MANY);
+        if self.made.len() <= MANY {
+            self.made.push(Made { directory, ..made });
+        }
+    }
+}
+
 /// Signals a person sends to a command through us.
 const PASSED_ON: &[i32] =
     &[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGTSTP, libc::SIGCONT, libc::SIGWINCH];
@@ -234,7 +245,7 @@ impl<'a> Attendance<'a> {
             Event::Stopped(_) => {}
             Event::Ended(status, usage) => self.ended = Some((status, usage)),
             Event::Denied(denial) => self.denials.push(denial),
-            Event::Made(made) => self.seen.made.push(made),
+            Event::Made(made) => self.seen.note(made),
         }
         Ok(())
     }

@@ -108,7 +108,7 @@ impl Session for Confined {
         // Also after an error: by then the command may have made what it wanted.
         let is_all_known = attended.is_ok() && seen.made.iter().all(|made| made.directory.is_some());
         let look = if is_all_known || !seen.is_started { Look::Made } else { Look::Everywhere };
-        let quarantined = sweep::sweep(&seen.made, look, &self.plan, &self.grants, &self.quarantine);
+        let quarantined = sweep::sweep(seen.made, look, &self.plan, &self.grants, &self.quarantine);
         Ok(Outcome {
             enforced: self.plan.steps.iter().map(ToString::to_string).collect(),
             gaps: self.plan.gaps.clone(),

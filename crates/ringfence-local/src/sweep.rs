@@ -32,17 +32,19 @@ pub(crate) enum Look {
 }
 
 /// Looks through what the command made of git's. `plan` knows what was there before.
-pub(crate) fn sweep(made: &[Made], look: Look, plan: &Plan, grants: &Grants, quarantine: &AbsPath) -> Vec<Quarantined> {
+pub(crate) fn sweep(made: Vec<Made>, look: Look, plan: &Plan, grants: &Grants, quarantine: &AbsPath) -> Vec<Quarantined> {
     let roots: Vec<(u64, u64)> =
         grants.rules.iter().filter(|rule| rule.effect == Effect::Write).filter_map(|rule| identity(rule.root.as_path())).collect();
     let before = plan.guards().iter().map(|guard| (guard.device, guard.inode)).collect();
-    let mut sweep = Sweep { quarantine: quarantine.clone(), moved: Vec::new(), before, roots };
+    let moment = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+    let mut sweep = Sweep { quarantine: quarantine.join(moment.to_string()), moved: Vec::new(), before, roots };
     for Made { directory, path, what } in made {
         let Some(directory) = directory else { continue };
-        let path = path_of(directory).unwrap_or_else(|| path.clone());
+        let path = path_of(&directory).unwrap_or(path);
+        let directory = by_path(&directory, &path).unwrap_or(directory);
         match what {
-            Planted::DotGit => sweep.dot_git(directory, &path),
-            Planted::Head => sweep.head(directory, &path),
+            Planted::DotGit => sweep.dot_git(&directory, &path),
+            Planted::Head => sweep.head(&directory, &path),
         }
     }
     if look == Look::Everywhere {
@@ -90,7 +92,7 @@ impl Sweep {
     fn everywhere(&mut self, root: &AbsPath, covered: &HashSet<&AbsPath>) {
         let mut waiting = vec![root.clone()];
         while let Some(path) = waiting.pop() {
-            let Ok(directory) = rustix::fs::open(path.as_path(), ONLY_LOOK | OFlags::DIRECTORY, Mode::empty()) else { continue };
+            let Ok(directory) = open_directory_at(&path) else { continue };
             let is_new = |name: &str| kind(&directory, name).is_some() && !covered.contains(&path.join(name));
             if is_new(".git") && !self.was_before(&directory, ".git") {
                 self.dot_git(&directory, &path);
@@ -260,7 +262,7 @@ impl Sweep {
         };
         let moved_to = if moved.is_ok() {
             target.to_string_lossy().into_owned()
-        } else if remove(directory, name) {
+        } else if remove(directory, name, path) {
             "nowhere: it could not be kept and was removed".into()
         } else {
             "nowhere: IT IS STILL THERE and could be neither moved nor removed".into()
@@ -270,18 +272,17 @@ impl Sweep {
 
     /// A path in quarantine that nothing stands at.
     fn free_place(&self, path: &AbsPath) -> AbsPath {
-        let moment = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos());
-        let run = self.quarantine.join(format!("{moment}-{}", self.moved.len()));
-        let target = run.join(path.as_path().strip_prefix("/").unwrap_or(path.as_path()));
+        let target = self.quarantine.join(path.as_path().strip_prefix("/").unwrap_or(path.as_path()));
         if let Some(above) = target.parent() {
             let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(above.as_path());
         }
-        target
+        let is_free = target.as_path().symlink_metadata().is_err();
+        if is_free { target } else { self.quarantine.join(format!("{}-{}", self.moved.len(), path.name().unwrap_or_default().display())) }
     }
 }
 
-fn remove(directory: &OwnedFd, name: &Path) -> bool {
-    rustix::fs::unlinkat(directory, name, AtFlags::empty()).or_else(|_| rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR)).is_ok()
+fn remove(directory: &OwnedFd, name: &Path, path: &AbsPath) -> bool {
+    rustix::fs::unlinkat(directory, name, AtFlags::empty()).is_ok() || fs::remove_dir_all(path.as_path()).is_ok()
 }
 
 /// Where a directory is now. The sandbox's mounts may be gone already, and with them the
@@ -297,8 +298,34 @@ fn kind(directory: &OwnedFd, name: impl AsRef<Path>) -> Option<FileType> {
     Some(FileType::from_raw_mode(status.st_mode))
 }
 
+/// Opens a directory; one that was made unreadable is made readable first.
 fn open_directory(directory: &OwnedFd, name: impl AsRef<Path>) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::openat(directory, name.as_ref(), ONLY_LOOK | OFlags::DIRECTORY, Mode::empty())
+    let name = name.as_ref();
+    let open = || rustix::fs::openat(directory, name, ONLY_LOOK | OFlags::DIRECTORY, Mode::empty());
+    match open() {
+        Err(Errno::ACCESS) => {
+            let shut =
+                rustix::fs::openat(directory, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+            // Through the descriptor, so that no link can be put in its place.
+            let link = format!("/proc/self/fd/{}", shut.as_raw_fd());
+            rustix::fs::chmod(link, Mode::from_raw_mode(0o755))?;
+            open()
+        }
+        other => other,
+    }
+}
+
+fn open_directory_at(path: &AbsPath) -> rustix::io::Result<OwnedFd> {
+    let root = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    open_directory(&root, path.as_path().strip_prefix("/").unwrap_or(path.as_path()))
+}
+
+/// The same directory by the host's own path: things can be renamed out of it, which the
+/// sandbox's mounts do not allow.
+fn by_path(directory: &OwnedFd, path: &AbsPath) -> Option<OwnedFd> {
+    let found = rustix::fs::open(path.as_path(), ONLY_LOOK | OFlags::DIRECTORY, Mode::empty()).ok()?;
+    let identity = |fd: &OwnedFd| rustix::fs::fstat(fd).ok().map(|status| (status.st_dev, status.st_ino));
+    (identity(&found) == identity(directory)).then_some(found)
 }
 
 /// By what git goes by: where there is a `commondir`, the rest is elsewhere.

@@ -7,6 +7,8 @@ mod ipc;
 mod kernel;
 mod mounts;
 mod network;
+mod next_run;
+mod planted;
 mod privilege;
 mod processes;
 mod races;

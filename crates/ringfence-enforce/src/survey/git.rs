@@ -5,7 +5,7 @@ use std::fs;
 use ringfence_policy::AbsPath;
 
 use super::Survey;
-use crate::plan::{Cover, Kind};
+use crate::plan::{Cover, GuardKind, Kind};
 
 /// Settings and programs that git obeys, below a git directory.
 const PROTECTED: [&str; 5] = ["hooks", "config", "config.worktree", "commondir", "info/attributes"];
@@ -28,12 +28,12 @@ pub(super) fn survey(directory: &AbsPath, survey: &mut Survey) {
         survey.covers.entry(directory.clone()).or_insert(Cover::Deny(Kind::File));
         return;
     }
-    survey.pin(directory);
+    survey.pin(directory, GuardKind::Git);
     if fs::read_dir(directory.as_path()).is_err() {
         survey.covers.insert(directory.clone(), Cover::Deny(Kind::Directory));
         return;
     }
-    survey.pin(&directory.join("info"));
+    survey.pin(&directory.join("info"), GuardKind::Git);
     for name in PROTECTED {
         survey.protect(&directory.join(name));
     }
@@ -41,11 +41,11 @@ pub(super) fn survey(directory: &AbsPath, survey: &mut Survey) {
         survey.protect(&hooks);
     }
     let modules = directory.join("modules");
-    survey.pin(&modules);
+    survey.pin(&modules, GuardKind::Git);
     nested(&modules, 0, survey);
-    survey.pin(&directory.join("worktrees"));
+    survey.pin(&directory.join("worktrees"), GuardKind::Git);
     for worktree in directories(&directory.join("worktrees")) {
-        survey.pin(&worktree);
+        survey.pin(&worktree, GuardKind::Git);
         for name in ["config.worktree", "commondir", "gitdir"] {
             survey.protect(&worktree.join(name));
         }
@@ -78,7 +78,7 @@ fn nested(modules: &AbsPath, depth: usize, found: &mut Survey) {
         if directory.as_path().join("HEAD").is_file() {
             survey(&directory, found);
         } else {
-            found.pin(&directory);
+            found.pin(&directory, GuardKind::Git);
             nested(&directory, depth + 1, found);
         }
     }

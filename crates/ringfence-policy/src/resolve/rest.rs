@@ -12,6 +12,13 @@ use crate::policy::{Amount, Profile};
 
 const USERS_FILE: &str = "put it into ~/.config/ringfence/policy.toml or use a flag";
 
+/// Variables that lead to programs of the host, or to passwords by other names.
+fn is_door(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    ["DBUS_", "SSH_", "GPG_", "XDG_RUNTIME"].iter().any(|start| name.starts_with(start))
+        || ["_SOCK", "_SOCKET", "_HOST", "DISPLAY", "PASS", "PWD_FILE"].iter().any(|end| name.ends_with(end))
+}
+
 pub(super) fn environment(layers: &[Layer], flags: &Flags, warnings: &mut Vec<String>) -> EnvironmentRules {
     let mut rules = EnvironmentRules::built_in();
     let mut managed_deny: Vec<&String> = Vec::new();
@@ -24,7 +31,7 @@ pub(super) fn environment(layers: &[Layer], flags: &Flags, warnings: &mut Vec<St
         rules.deny.extend(policy.deny.iter().cloned());
         for (i, name) in policy.allow.iter().enumerate() {
             let place = layer.place(&format!("environment.allow.{i}"));
-            if layer.source == Source::Project && (looks_secret(name) || name.contains(['*', '?', '['])) {
+            if layer.source == Source::Project && (looks_secret(name) || is_door(name) || name.contains(['*', '?', '['])) {
                 warnings.push(format!("{place}`{name}` is ignored: it looks like a secret, or might match one; {USERS_FILE}"));
             } else if managed_deny.iter().any(|deny| name_matches(deny, name)) {
                 warnings.push(format!("{place}`{name}` is ignored: the managed policy denies it"));

@@ -16,6 +16,7 @@ use super::caller::Caller;
 use super::place::Place;
 use crate::apply::helper::{tell, tell_with};
 use crate::apply::{Launch, Planted, Report};
+use crate::plan::{Guard, GuardKind};
 
 /// What the usher knows of the policy, and what it has seen made.
 pub(super) struct Judge {
@@ -27,7 +28,7 @@ pub(super) struct Judge {
     denials: Vec<Denial>,
     /// Directories in which the command made git directories, and which the caller of the
     /// sandbox has yet to be told of: open, so that they are found wherever they move.
-    made: Vec<(OwnedFd, AbsPath, Planted)>,
+    made: Vec<(Option<OwnedFd>, AbsPath, Planted)>,
     known: HashSet<(u64, u64, Planted)>,
 }
 
@@ -36,10 +37,9 @@ impl Judge {
     pub(super) fn new(launch: &Launch) -> Option<Self> {
         let grants: Grants = postcard::from_bytes(&launch.grants).ok()?;
         let index = NameIndex::new(&grants);
-        let guards: HashMap<_, _> = launch.plan.guards().iter().map(|guard| ((guard.device, guard.inode), guard.path.clone())).collect();
-        let is_git =
-            |path: &AbsPath| path.as_path().components().any(|part| part.as_os_str() == ".git") || path.as_path().join("HEAD").exists();
-        let git_guards = guards.iter().filter(|(_, path)| is_git(path)).map(|(identity, _)| *identity).collect();
+        let identity = |guard: &Guard| (guard.device, guard.inode);
+        let guards = launch.plan.guards().iter().map(|guard| (identity(guard), guard.path.clone())).collect();
+        let git_guards = launch.plan.guards().iter().filter(|guard| guard.kind == GuardKind::Git).map(identity).collect();
         Some(Self { grants, index, guards, git_guards, denials: Vec::new(), made: Vec::new(), known: HashSet::new() })
     }
 
@@ -59,7 +59,9 @@ impl Judge {
             Verdict::Denied => true,
             Verdict::ReadOnly => self.is_protected(&decision, place)?,
             // With a HEAD, git would take the project itself for a repository, settings and all.
-            Verdict::Allowed => place.name == "HEAD" && path.parent().as_ref() == Some(&self.grants.workspace),
+            Verdict::Allowed if place.name == "HEAD" && path.parent().as_ref() == Some(&self.grants.workspace) => true,
+            // A git directory by any other name.
+            Verdict::Allowed => self.is_obeyed(place)?,
             // What is outside fails by itself: the mounts are read-only there.
             Verdict::Absent => false,
         };
@@ -68,6 +70,13 @@ impl Judge {
             return Err(Errno::ACCESS);
         }
         Ok(())
+    }
+
+    /// Whether git would obey the name in a directory that was one of its own before.
+    fn is_obeyed(&self, place: &Place) -> Result<bool, Errno> {
+        let status = rustix::fs::fstat(&place.directory)?;
+        let is_git = self.git_guards.contains(&(status.st_dev, status.st_ino));
+        Ok(is_git && matches!(place.name.as_bytes(), b"hooks" | b"config" | b"config.worktree" | b"commondir" | b"attributes"))
     }
 
     /// Notes that `place`'s name was made just now.
@@ -161,10 +170,8 @@ impl Judge {
 
     fn remember(&mut self, place: &Place, path: &AbsPath, what: Planted) {
         let (Ok(status), Some(directory)) = (rustix::fs::fstat(&place.directory), path.parent()) else { return };
-        if self.known.insert((status.st_dev, status.st_ino, what))
-            && let Ok(copy) = rustix::io::fcntl_dupfd_cloexec(&place.directory, 3)
-        {
-            self.made.push((copy, directory, what));
+        if self.known.insert((status.st_dev, status.st_ino, what)) {
+            self.made.push((rustix::io::fcntl_dupfd_cloexec(&place.directory, 3).ok(), directory, what));
         }
     }
 
@@ -194,7 +201,8 @@ impl Judge {
             tell(&control, &Report::Denied(Box::new(denial)));
         }
         for (directory, path, what) in self.made.drain(..) {
-            if !tell_with(&control, &Report::Made(path.clone(), what), directory.as_fd()) {
+            let is_told = directory.is_some_and(|directory| tell_with(&control, &Report::Made(path.clone(), what), directory.as_fd()));
+            if !is_told {
                 // Without the descriptor it is still known that there is something to look for.
                 tell(&control, &Report::Made(path, what));
             }

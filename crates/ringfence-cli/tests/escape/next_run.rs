@@ -1,0 +1,259 @@
+//! What one command prepares must open nothing for the next, nor keep it from starting.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use ringfence_testkit::{As, Project, Ran, SECRET, each_user, finish, wait_at_most};
+
+use crate::project;
+
+/// What the second line prints after the first must hold the secret bare, and not inside.
+#[track_caller]
+fn hidden_after(first: &str, second: &str) {
+    each_user(|user| {
+        let bare = project(user);
+        bare.sh_bare(first);
+        assert!(bare.sh_bare(second).text().contains(SECRET), "{first}: the probe cannot succeed");
+        let project = project(user);
+        project.sh(first);
+        let said = project.sh(second).text();
+        project.sh_bare("chmod -R u+rwX .").ok();
+        assert!(!said.contains(SECRET), "{first}; {second}: the secret was read");
+    });
+}
+
+/// The output of a command that must end on its own soon.
+#[track_caller]
+fn ends_soon(command: &mut Command) -> Ran {
+    // A group of its own: what it stops must not be the test.
+    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the command starts");
+    assert!(wait_at_most(&mut child, Duration::from_secs(8)).is_some(), "{command:?} hangs");
+    finish(child)
+}
+
+#[track_caller]
+fn run_ends_soon(project: &Project, words: &[&str]) -> Ran {
+    ends_soon(project.ringfence().arg("run").args(words))
+}
+
+#[test]
+fn a_secret_is_read_below_a_vendored_name() {
+    for name in ["target", "node_modules", "vendor", ".venv", "x/.git"] {
+        hidden_after(&format!("mkdir -p {name}; mv sub {name}/"), &format!("cat {name}/sub/.env {name}/sub/deeper/credentials.json"));
+    }
+    hidden_after("mv sub target", "cat target/.env");
+    hidden_after("mv sub/deeper vendor; mv vendor sub/", "cat vendor/credentials.json sub/vendor/credentials.json");
+}
+
+#[test]
+fn a_secret_is_read_where_the_survey_cannot_look() {
+    hidden_after("chmod 311 sub", "cat sub/.env");
+    hidden_after("chmod 000 sub", "chmod 755 sub; cat sub/.env sub/deeper/credentials.json");
+    hidden_after("chmod 311 sub/deeper", "cat sub/deeper/credentials.json");
+}
+
+/// Goes down a path that is longer than any path may be; `MOVE` moves the secret there.
+const DEEP: &str = r#"
+name, fd, top = 'd' * 240, os.open('.', os.O_RDONLY), os.open('.', os.O_RDONLY)
+for i in range(20):
+    if MOVE: os.mkdir(name, dir_fd=fd)
+    fd = os.open(name, os.O_RDONLY, dir_fd=fd)
+if MOVE: os.rename('sub', 'sub', src_dir_fd=top, dst_dir_fd=fd)
+else: print(os.read(os.open('sub/.env', os.O_RDONLY, dir_fd=fd), 100))
+"#;
+
+#[test]
+fn a_secret_is_read_below_too_long_a_path() {
+    let (there, read) = (DEEP.replace("MOVE", "True"), DEEP.replace("MOVE", "False"));
+    each_user(|user| {
+        let bare = project(user);
+        bare.python_bare(&there).ok();
+        assert!(bare.python_bare(&read).text().contains(SECRET), "the probe cannot succeed");
+        let project = project(user);
+        project.python(&there);
+        assert!(!project.python(&read).text().contains(SECRET));
+        assert!(!project.sh("cat sub/.env").text().contains(SECRET));
+    });
+}
+
+#[test]
+fn a_secret_is_read_while_another_command_swaps_directories() {
+    each_user(|user| {
+        let project = project(user);
+        let python = ringfence_testkit::python().expect("the tests of ringfence need python3");
+        let swap = "end = time.time() + 1\nprint('begun', flush=True)\nwhile time.time() < end: outcome(lambda: rename2('sub', 'src', 2))";
+        let mut swapping = project.ringfence();
+        let code = format!("{}\n{swap}", ringfence_testkit::PRELUDE);
+        let mut child = swapping
+            .args(["run", "--", python, "-Bc", &code])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("ringfence starts");
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().expect("piped just above")), &mut String::new())
+            .expect("it says something");
+        let mut said = String::new();
+        while matches!(child.try_wait(), Ok(None)) && !said.contains(SECRET) {
+            said += &project.sh("cat sub/.env src/.env sub/.env src/.env").text();
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+        assert!(!said.contains(SECRET));
+    });
+}
+
+#[test]
+fn a_cache_within_the_project_leads_out_of_it() {
+    each_user(|user| {
+        let project = project(user);
+        let run = |line: &str| Ran::of(project.ringfence().env("XDG_CACHE_HOME", project.at(".cache")).args(["run", "-c", line]), b"");
+        let other = project.home().join("work/other");
+        let link = format!("for i in .cache/ringfence/projects/*; do rm -rf $i/.npm; ln -s {} $i/.npm; done", other.display());
+        for _ in 0..2 {
+            run(&link);
+            let said = run("cat ~/.npm/main.rs; echo owned > ~/.npm/owned").text();
+            assert!(!said.contains(SECRET), "read");
+            assert!(!other.join("owned").exists(), "written");
+        }
+    });
+}
+
+#[test]
+fn a_policy_of_the_project_hands_over_variables() {
+    each_user(|user| {
+        let project = project(user);
+        for allow in [r#"["*"]"#, r#"["MY*", "P?PASS", "[D]ATABASE_URL"]"#, r#"["DATABASE_URL"]"#] {
+            project.write(".ringfence/policy.toml", format!("version = 1\n[environment]\nallow = {allow}\n"));
+            let mut command = project.ringfence();
+            for name in ["SSH_AUTH_SOCK", "MYCONN", "PGPASS", "DATABASE_URL"] {
+                command.env(name, SECRET);
+            }
+            let said = Ran::of(command.args(["run", "-c", "env"]), b"").text();
+            assert!(!said.contains(SECRET), "{allow}: {said}");
+        }
+    });
+}
+
+#[test]
+fn a_policy_of_the_project_opens_sockets_of_the_host() {
+    each_user(|user| {
+        let project = project(user);
+        let _host = project.bystander("s = socket.socket(socket.AF_UNIX); s.bind('h.sock'); s.listen(9)");
+        project.write(".ringfence/policy.toml", "version = 1\n[network]\nunix-sockets = [\"./h.sock\"]\n");
+        project.tries("socket.socket(socket.AF_UNIX).connect('h.sock')").inside(&["EACCES", "EPERM", "ECONNREFUSED"]).bare_ok();
+    });
+}
+
+/// What `line` makes must not take a file out of the project's denials, seen from below.
+#[track_caller]
+fn policy_still_holds_after(line: &str) {
+    each_user(|user| {
+        let project = project(user);
+        project.sh_bare("git init -q").ok();
+        project.write("pkg/data.txt", SECRET);
+        project.write(".ringfence/policy.toml", "version = 1\n[filesystem]\ndeny = [\"./pkg/data.txt\"]\n");
+        let read = || Ran::of(project.ringfence().current_dir(project.at("pkg")).args(["run", "-c", "cat data.txt"]), b"").text();
+        assert!(!read().contains(SECRET));
+        project.sh(line);
+        assert!(!read().contains(SECRET), "{line}");
+    });
+}
+
+#[test]
+fn a_policy_made_inside_takes_the_place_of_the_projects() {
+    policy_still_holds_after("mkdir pkg/.ringfence; echo 'version = 1' > pkg/.ringfence/policy.toml");
+    policy_still_holds_after("mkdir -p p/.ringfence; mv p/.ringfence pkg/");
+    policy_still_holds_after("mkdir p; mv p pkg/.ringfence");
+    policy_still_holds_after("ln -s ../src pkg/.ringfence");
+}
+
+#[test]
+fn a_command_that_stops_itself_outlives_its_time() {
+    // As one user: it takes its time.
+    let project = project(As::User);
+    run_ends_soon(&project, &["--timeout", "100ms", "-c", "kill -STOP $$; sleep 60"]);
+}
+
+#[test]
+fn a_pipe_in_place_of_a_file_keeps_later_commands_waiting() {
+    each_user(|user| {
+        let other = crate::project(user);
+        other.sh("mkfifo .git");
+        assert_eq!(run_ends_soon(&other, &["-c", "echo alive"]).ok(), "alive");
+        for name in [".gitignore", ".mcp.json", "HEAD", "config", "commondir"] {
+            let project = project(user);
+            project.sh(&format!("mkfifo {name}"));
+            assert_eq!(run_ends_soon(&project, &["-c", "echo alive"]).ok(), "alive", "{name}");
+        }
+        // The person's own doing: an error will do.
+        let project = project(user);
+        project.sh_bare("mkdir .ringfence; mkfifo .ringfence/policy.toml").ok();
+        run_ends_soon(&project, &["-c", "echo alive"]);
+    });
+}
+
+#[test]
+fn a_policy_of_the_project_reads_what_lies_elsewhere() {
+    each_user(|user| {
+        let project = project(user);
+        project.write_at(&project.home().join("other.toml"), format!("version = 1\n[network]\nmode = \"{SECRET}\"\n"));
+        for path in ["../../../other.toml", "../../other.toml", "~/other.toml", "~/.ssh/id_rsa", "/dev/zero"] {
+            project.write(".ringfence/policy.toml", format!("version = 1\nextends = [\"{path}\"]\n"));
+            let line = r#"ulimit -v 2000000; exec "$0" run -c true"#;
+            let ran = ends_soon(project.command("/bin/sh").args(["-c", line]).arg(project.binary()));
+            assert!(!ran.talk().contains(SECRET) && !ran.talk().contains("memory"), "{path}: {}", ran.talk());
+        }
+    });
+}
+
+#[test]
+fn a_policy_extends_a_link_out_of_the_project() {
+    each_user(|user| {
+        let project = project(user);
+        project.write_at(&project.home().join("other.toml"), format!("version = 1\n[network]\nmode = \"{SECRET}\"\n"));
+        project.write(".ringfence/policy.toml", "version = 1\nextends = [\"../shared.toml\"]\n");
+        project.sh_bare("ln -s ../../other.toml shared.toml").ok();
+        let ran = run_ends_soon(&project, &["-c", "true"]);
+        assert!(!ran.talk().contains(SECRET), "{}", ran.talk());
+        project.sh_bare("rm shared.toml; mkfifo shared.toml").ok();
+        run_ends_soon(&project, &["-c", "true"]);
+    });
+}
+
+#[test]
+fn a_file_that_the_policy_extends_is_changed() {
+    each_user(|user| {
+        let project = project(user);
+        project.write("data.txt", SECRET);
+        project.write(".ringfence/shared.toml", "version = 1\n[filesystem]\ndeny = [\"./data.txt\"]\n");
+        project.write(".ringfence/policy.toml", "version = 1\nextends = [\"shared.toml\"]\n");
+        let said = project.sh("cat data.txt; true");
+        said.ok();
+        assert!(!said.text().contains(SECRET), "the file is not even obeyed");
+        project.sh("cd .ringfence; echo 'version = 1' > shared.toml; rm shared.toml; echo 'version = 1' > shared.toml");
+        assert!(!project.sh("cat data.txt").text().contains(SECRET));
+        // Elsewhere it would not be protected, and is not obeyed.
+        project.write(".ringfence/policy.toml", "version = 1\nextends = [\"../shared.toml\"]\n");
+        project.write("shared.toml", "version = 1\n");
+        assert_eq!(project.sh("true").status, 125);
+    });
+}
+
+#[test]
+fn a_repository_made_inside_hides_the_policy_above() {
+    policy_still_holds_after("git init -q pkg");
+}
+
+#[test]
+fn a_policy_of_the_project_hands_over_the_keys_of_the_agent() {
+    each_user(|user| {
+        let project = project(user);
+        for name in ["SSH_AUTH_SOCK", "PGPASS", "DBUS_SESSION_BUS_ADDRESS"] {
+            project.write(".ringfence/policy.toml", format!("version = 1\n[environment]\nallow = [\"{name}\"]\n"));
+            let said = Ran::of(project.ringfence().env(name, SECRET).args(["run", "-c", "env"]), b"").text();
+            assert!(!said.contains(SECRET), "{name}");
+        }
+    });
+}

@@ -1,0 +1,316 @@
+//! What a command leaves behind must not run when the person uses git on the host later.
+
+use ringfence_testkit::{As, Project, Ran, each_user, needs};
+
+use crate::project;
+
+/// Short words in the lines below.
+const WORDS: &[(&str, &str)] = &[
+    ("EVIL", r#"printf "[core]\nrepositoryformatversion = 0\nfsmonitor = touch ~/RAN; false\n""#),
+    ("HOOK", r##"printf "#!/bin/sh\ntouch ~/RAN\n""##),
+    ("COMMIT", "git -c user.name=a -c user.email=b commit -q -m x"),
+    ("ELSEWHERE", "mkdir -p ev/objects ev/refs; EVIL > ev/config"),
+];
+
+fn spelled(line: &str) -> String {
+    WORDS.iter().rev().fold(line.to_owned(), |line, (word, meaning)| line.replace(word, meaning))
+}
+
+/// One plant: what stands before, the commands that plant, and what the person does then.
+struct Plant<'a> {
+    before: &'a str,
+    commands: &'a [&'a str],
+    then: &'a str,
+}
+
+impl Plant<'_> {
+    /// Whether anything planted ran on the host. `run` runs one of the commands.
+    fn runs(&self, user: As, run: impl Fn(&Project, &str) -> Ran) -> (bool, String) {
+        let project = project(user);
+        project.sh_bare(&spelled(self.before)).ok();
+        let mut said = String::new();
+        for line in self.commands {
+            said += &run(&project, &spelled(line)).talk();
+        }
+        said += &project.sh_bare(&spelled(self.then)).talk();
+        project.sh_bare("chmod -R u+rwX .").ok();
+        (project.home().join("RAN").exists(), said)
+    }
+
+    #[track_caller]
+    fn never_runs_after(&self, run: impl Fn(&Project, &str) -> Ran) {
+        each_user(|user| {
+            let (ran, said) = self.runs(user, &run);
+            assert!(!ran, "{:?}: what was planted ran on the host\n{said}", self.commands);
+        });
+    }
+
+    /// It runs when planted bare, and not when planted from inside.
+    #[track_caller]
+    fn never_runs(&self) {
+        each_user(|user| {
+            let (ran, said) = self.runs(user, Project::sh_bare);
+            assert!(ran, "{:?}: the probe cannot succeed\n{said}", self.commands);
+        });
+        self.never_runs_after(Project::sh);
+    }
+}
+
+/// A limit of descriptors as it is on most machines.
+fn with_few_descriptors(project: &Project, words: &[&str]) -> Ran {
+    let line = r#"ulimit -n 1024; exec "$0" run "$@""#;
+    Ran::of(project.command("/bin/sh").args(["-c", line]).arg(project.binary()).args(words), b"")
+}
+
+// Repositories of the host.
+
+#[test]
+fn a_repository_that_goes_through_a_vendored_name() {
+    for name in ["vendor", "node_modules", "x/.git"] {
+        let (there, back) =
+            (format!("mkdir -p {name}; mv nested {name}/"), format!("EVIL >> {name}/nested/.git/config; mv {name}/nested nested"));
+        Plant { before: "git init -q; git init -q nested", commands: &[&there, &back], then: "cd nested && git status" }.never_runs();
+    }
+}
+
+#[test]
+fn a_repository_that_was_shut_from_the_survey() {
+    let shut = "chmod 000 .git";
+    Plant { before: "git init -q", commands: &[shut, "chmod 755 .git; EVIL >> .git/config"], then: "git status" }.never_runs();
+    let above = "chmod 311 nested";
+    Plant { before: "git init -q nested", commands: &[above, "EVIL >> nested/.git/config"], then: "cd nested && git status" }.never_runs();
+}
+
+#[test]
+fn a_head_beside_a_repository_without_one() {
+    let plant = r#"rm -f .git/HEAD; ELSEWHERE; printf "[core]\nbare = false\nrepositoryformatversion = 1\n[extensions]\nworktreeConfig = true\n" >> ev/config;
+        printf "[core]\nworktree = $PWD\n" > config.worktree; echo ev > commondir; echo "ref: refs/heads/m" > HEAD"#;
+    Plant { before: "git init -q; git add README; COMMIT", commands: &[plant], then: "git status" }.never_runs();
+    Plant { before: "true", commands: &[plant], then: "git status" }.never_runs();
+}
+
+#[test]
+fn a_common_directory_of_a_linked_worktree() {
+    Plant {
+        before: "git init -q; git add README; COMMIT; git worktree add -q ../linked",
+        commands: &["ELSEWHERE; echo ../../../ev > .git/worktrees/linked/commondir"],
+        then: "cd ../linked && git status",
+    }
+    .never_runs();
+}
+
+#[test]
+fn a_config_by_the_other_name_it_was_given() {
+    Plant { before: "true", commands: &["git init -q; ln .git/config notes.txt", "EVIL >> notes.txt"], then: "git status" }.never_runs();
+}
+
+#[test]
+fn a_config_that_a_pointer_leads_to() {
+    Plant {
+        before: r#"git init -q --bare .bare; echo "gitdir: ./.bare" > .git"#,
+        commands: &[r#"EVIL >> .bare/config; printf "bare = false\n" >> .bare/config"#],
+        then: "git status",
+    }
+    .never_runs();
+    Plant { before: "git init -q --separate-git-dir=store", commands: &["EVIL >> store/config"], then: "git status" }.never_runs();
+}
+
+#[test]
+fn a_bare_repository_below_the_project() {
+    let before = "git init -q; git init -q --bare fix/r.git; git add README; COMMIT";
+    let hook = "HOOK > fix/r.git/hooks/pre-receive; chmod +x fix/r.git/hooks/pre-receive";
+    Plant { before, commands: &[hook], then: "git push -q fix/r.git HEAD:main" }.never_runs();
+    let config = r#"printf "[alias]\nx = !touch ~/RAN\n" >> fix/r.git/config"#;
+    Plant { before, commands: &[config], then: "cd fix/r.git && git x" }.never_runs();
+}
+
+#[test]
+fn hooks_that_were_absent() {
+    let before = "git init -q; rm -rf .git/hooks; git add README; COMMIT";
+    let hook = "mkdir .git/hooks; HOOK > .git/hooks/post-checkout; chmod +x .git/hooks/post-checkout";
+    Plant { before, commands: &[hook], then: "git checkout -q -b other" }.never_runs();
+}
+
+#[test]
+fn a_tree_that_is_moved_into_a_repository_as_a_submodule() {
+    Plant {
+        before: "git init -q ../lib-origin; (cd ../lib-origin; echo s > s; git add s; COMMIT); git init -q;
+            git -c protocol.file.allow=always submodule --quiet add $PWD/../lib-origin lib; COMMIT;
+            git submodule --quiet deinit -f lib; rm -rf .git/modules lib",
+        commands: &[r#"git init -q --bare p; HOOK > p/hooks/post-checkout; chmod +x p/hooks/post-checkout;
+            printf "[core]\nbare = false\nworktree = ../../../lib\n[remote \"origin\"]\nurl = $PWD/../lib-origin\nfetch = +refs/heads/*:refs/remotes/origin/*\n" > p/config;
+            mkdir .git/modules; mv p .git/modules/lib"#],
+        then: "git -c protocol.file.allow=always submodule --quiet update --init",
+    }
+    .never_runs();
+}
+
+#[test]
+fn a_protected_name_that_comes_with_a_directory() {
+    each_user(|user| {
+        let project = project(user);
+        project.sh_bare("git init -q").ok();
+        project.sh("mkdir p; echo '* filter=x' > p/attributes; rm -f .git/info/exclude; rmdir .git/info; mv p .git/info");
+        assert!(!project.has(".git/info/attributes"));
+        let line = "mkdir -p x/workflows; echo evil > x/workflows/ci.yml; mv x .github";
+        project.run(["--protect", "./.github/workflows", "-c", line]);
+        assert!(!project.has(".github/workflows"));
+    });
+}
+
+// Repositories that the command makes.
+
+#[test]
+fn a_config_line_that_looks_like_a_header() {
+    let include = r#"git init -q own; cd own; printf "[includeIf \"gitdir:**\"] path = \"../evil\"]\n" >> .git/config; EVIL > "evil]""#;
+    Plant { before: "true", commands: &[include], then: "cd own && git status" }.never_runs();
+    let filter = r#"git init -q own; cd own; printf "[filter \"x\"] clean = \"touch ~/RAN; cat; true \"]\n" >> .git/config;
+        echo "* filter=x" > .gitattributes; echo 1 > f"#;
+    Plant { before: "true", commands: &[filter], then: "cd own && git add f" }.never_runs();
+}
+
+#[test]
+fn a_config_of_a_run_that_ends_badly() {
+    if !needs(&["prlimit"]) {
+        return;
+    }
+    // Not bare: there, the first process is that of the machine.
+    for end in ["prlimit --pid 1 --nofile=0:0; (sleep 0.1 &); sleep 0.5", "kill -9 $PPID"] {
+        let line = format!("git init -q own; EVIL >> own/.git/config; {end}");
+        Plant { before: "true", commands: &[&line], then: "cd own && git status" }.never_runs_after(Project::sh);
+    }
+    let line = "git init -q own; EVIL >> own/.git/config; sleep 60";
+    Plant { before: "true", commands: &[line], then: "cd own && git status" }
+        .never_runs_after(|project, line| project.run(["--timeout", "300ms", "-c", line]));
+}
+
+/// Puts more descriptors into sockets than may be on their way at once, then plants.
+const IN_FLIGHT: &str = r#"
+import array
+pairs, null = [], os.open('/dev/null', 0)
+try:
+    for i in range(8):
+        pairs.append(socket.socketpair())
+        pairs[-1][0].sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [null] * 200))])
+except OSError: pass
+os.makedirs('p/objects'); os.makedirs('p/refs'); os.mkdir('own')
+open('p/config', 'w').write('[core]\nrepositoryformatversion = 0\nfsmonitor = touch ~/RAN; false\n')
+open('p/named-later', 'w').write('ref: refs/heads/m\n')
+os.rename('p/named-later', 'p/HEAD'); os.rename('p', 'own/.git')
+"#;
+
+#[test]
+fn a_config_made_while_no_descriptor_can_be_sent() {
+    let Some(python) = ringfence_testkit::python() else { return };
+    let code = format!("{}\n{IN_FLIGHT}", ringfence_testkit::PRELUDE);
+    Plant { before: "true", commands: &[&code], then: "cd own && git status" }
+        .never_runs_after(|project, code| with_few_descriptors(project, &["--", python, "-Bc", code]));
+}
+
+/// A repository with a hook, in the end of which `end` is done.
+#[track_caller]
+fn hook_never_runs_after(end: &str) {
+    let own = "git init -q own; cd own; echo x > f; git add f; COMMIT; HOOK > .git/hooks/post-checkout; chmod +x .git/hooks/post-checkout";
+    Plant { before: "true", commands: &[&format!("{own}; {end}")], then: "cd own && git checkout -q -b other" }.never_runs();
+}
+
+#[test]
+fn a_hook_in_a_directory_that_cannot_be_changed() {
+    hook_never_runs_after("chmod 555 .git/hooks");
+}
+
+#[test]
+fn a_hook_below_a_directory_that_cannot_be_read() {
+    hook_never_runs_after("chmod 311 .");
+}
+
+#[test]
+fn a_config_that_cannot_be_replaced() {
+    let line = "git init -q own; EVIL >> own/.git/config; chmod 444 own/.git/config; chmod 555 own/.git own";
+    Plant { before: "true", commands: &[line], then: "cd own && git status" }.never_runs();
+}
+
+#[test]
+fn a_hook_whose_names_in_the_quarantine_are_taken() {
+    let names = "git init -q own; cd own/.git/hooks; for i in post-checkout $(seq -f post-checkout.%g 1 99); do echo > $i; done";
+    let again = "mv own old; git init -q own; cd own; echo x > f; git add f; COMMIT; HOOK > .git/hooks/post-checkout; chmod +x .git/hooks/post-checkout";
+    Plant { before: "true", commands: &[names, again], then: "cd own && git checkout -q -b other" }.never_runs();
+}
+
+#[test]
+fn a_repository_within_the_directory_of_another() {
+    Plant {
+        before: "true",
+        commands: &[r#"top=$PWD; mkdir -p x/.git/e/objects x/.git/e/refs x/.git/e/worktrees/w wt; cd x/.git/e;
+            echo "ref: refs/heads/m" > HEAD; EVIL > config; cd worktrees/w; echo "ref: refs/heads/m" > HEAD; echo ../.. > commondir;
+            echo $top/wt/.git > gitdir; echo "gitdir: $top/x/.git/e/worktrees/w" > $top/wt/.git"#],
+        then: "cd wt && git status",
+    }
+    .never_runs();
+}
+
+#[test]
+fn a_config_of_one_worktree() {
+    Plant {
+        before: "true",
+        commands: &["git init -q own; cd own; echo x > f; git add f; COMMIT; git worktree add -q ../w;
+            git config extensions.worktreeConfig true; EVIL > .git/worktrees/w/config.worktree"],
+        then: "cd w && git status",
+    }
+    .never_runs();
+}
+
+#[test]
+fn a_config_behind_more_repositories_than_descriptors() {
+    let line = "mkdir -p $(seq -f r%g/.git 1 1100); git init -q own; EVIL >> own/.git/config";
+    Plant { before: "true", commands: &[line], then: "cd own && git status" }
+        .never_runs_after(|project, line| with_few_descriptors(project, &["-c", line]));
+}
+
+#[test]
+fn a_hook_in_a_directory_that_cannot_be_read() {
+    for end in ["chmod 311 .git/hooks", "chmod 111 .git/hooks", "chmod 311 .git"] {
+        hook_never_runs_after(end);
+    }
+}
+
+#[test]
+fn a_config_in_a_directory_that_cannot_be_read() {
+    let line = "git init -q own; cd own; EVIL >> .git/config; chmod 311 .git";
+    Plant { before: "true", commands: &[line], then: "cd own && git status" }.never_runs();
+}
+
+#[test]
+fn a_config_of_a_worktree_that_cannot_be_read() {
+    let line =
+        "git init -q own; cd own; echo x > f; git add f; COMMIT; git worktree add -q ../w; git config extensions.worktreeConfig true;
+        EVIL > .git/worktrees/w/config.worktree; chmod 311 .git/worktrees";
+    Plant { before: "true", commands: &[line], then: "cd w && git status" }.never_runs();
+}
+
+#[test]
+fn a_common_directory_of_a_bare_project() {
+    Plant {
+        before: "git init -q --bare .",
+        commands: &[r#"ELSEWHERE; printf "[alias]\nx = !touch ~/RAN\n" >> ev/config; echo ev > commondir"#],
+        then: "git x",
+    }
+    .never_runs();
+}
+
+#[test]
+fn an_absent_name_of_a_bare_repository_below_the_project() {
+    let before = "git init -q; git init -q --bare fix/r.git; rm -rf fix/r.git/hooks; git add README; COMMIT";
+    let common = r#"ELSEWHERE; printf "[alias]\nx = !touch ~/RAN\n" >> ev/config; echo ../../ev > fix/r.git/commondir"#;
+    Plant { before, commands: &[common], then: "cd fix/r.git && git x" }.never_runs();
+    let hook = "mkdir fix/r.git/hooks; HOOK > fix/r.git/hooks/pre-receive; chmod +x fix/r.git/hooks/pre-receive";
+    Plant { before, commands: &[hook], then: "git push -q fix/r.git HEAD:main" }.never_runs();
+}
+
+#[test]
+fn an_absent_name_where_a_pointer_leads_to() {
+    let before = "git init -q --separate-git-dir=store; rm -rf store/hooks; git add README; COMMIT";
+    Plant { before, commands: &["ELSEWHERE; echo ../ev > store/commondir"], then: "git status" }.never_runs();
+    let hook = "mkdir store/hooks; HOOK > store/hooks/post-checkout; chmod +x store/hooks/post-checkout";
+    Plant { before, commands: &[hook], then: "git checkout -q -b other" }.never_runs();
+}
