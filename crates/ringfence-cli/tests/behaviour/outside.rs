@@ -68,6 +68,11 @@ fn flags_open_more_for_reading_or_writing() {
         project.tries("create('HOME/data/new')").with(&["--read", &data]).inside(&["EACCES", "EROFS"]);
         project.tries("create('HOME/data/new')").with(&["--write", &data]).inside(&["ok"]);
         assert!(project.home().join("data/new").exists());
+        // A single file, and not what is beside it.
+        let file = format!("{data}/set.csv");
+        project.tries("read('HOME/data/set.csv')").with(&["--read", &file]).inside(&["ok"]);
+        project.tries("read('HOME/data/new')").with(&["--read", &file]).inside(&["ENOENT"]);
+        project.tries("write('HOME/data/set.csv')").with(&["--write", &file]).inside(&["ok"]);
         // A path that is not there yet is no error.
         project.tries("read('README')").with(&["--read", "HOME/absent", "--deny", "absent-too"]).inside(&["ok"]);
     });

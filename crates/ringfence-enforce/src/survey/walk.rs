@@ -111,7 +111,7 @@ impl<'a> Walk<'a> {
         const LONG: usize = 3000;
         let entries = match fs::read_dir(directory.as_path()) {
             Ok(entries) if directory.as_bytes().len() < LONG => entries,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
+            Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => return,
             _ => return found.shut(directory),
         };
         let (mut entries_seen, mut denied, mut of_git) = (0usize, 0usize, 0usize);
