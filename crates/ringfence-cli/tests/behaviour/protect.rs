@@ -301,3 +301,21 @@ fn a_protect_of_a_flag_holds_too() {
         assert!(!project.has("Makefile") && !project.has("src/x.lock"));
     });
 }
+
+#[test]
+fn hooks_that_git_is_told_to_run_from_the_project_cannot_be_changed() {
+    each_user(|user| {
+        let project = project(user);
+        repository(&project, ".");
+        project.write(".husky/pre-commit", "#!/bin/sh\n");
+        project.write("scripts/pre-push", "#!/bin/sh\n");
+        let config = std::fs::read_to_string(project.at(".git/config")).expect("the repository has a config");
+        project.write(".git/config", format!("{config}[core]\n\thooksPath = .husky\n"));
+        std::fs::remove_dir_all(project.at(".git/hooks")).expect("hooks can be removed");
+        std::os::unix::fs::symlink("../scripts", project.at(".git/hooks")).expect("a link can be made");
+        project.tries("write('.husky/pre-commit')").inside(&["EACCES", "EROFS"]);
+        project.tries("create('.husky/post-checkout')").inside(&["EACCES", "EROFS"]);
+        project.tries("write('scripts/pre-push')").inside(&["EACCES", "EROFS"]);
+        project.tries("create('src/other')").inside(&["ok"]);
+    });
+}
