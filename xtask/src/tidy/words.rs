@@ -16,7 +16,7 @@ const MARKS: &[(&str, &str)] = &[
 const NOTES: &[&str] = &["FIXME", "XXX"];
 
 /// Directories in which somebody builds; a reader has none of them.
-const MACHINES: &[&str] = &["/work/", "/home/runner/"];
+const MACHINES: &[&str] = &["/builds/", "/home/runner/"];
 
 /// The one file that has to spell them.
 const HERE: &str = "xtask/src/tidy/words.rs";
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn paths_of_one_machine_are_found() {
-        check(findings, &tree(&[("a.md", "see /work/main\n`/work/x`\n")]), &["a.md:1: `/work/`", "a.md:2: `/work/`"]);
-        check(findings, &tree(&[("a.md", "~/work/x https://a.example/work/x $D/work/ ${D}/work/")]), &[]);
+        check(findings, &tree(&[("a.md", "see /builds/main\n`/builds/x`\n")]), &["a.md:1: `/builds/`", "a.md:2: `/builds/`"]);
+        check(findings, &tree(&[("a.md", "~/builds/x https://a.example/builds/x $D/builds/ ${D}/builds/")]), &[]);
     }
 }
