@@ -14,7 +14,7 @@ use crate::commands::test::Test;
 
 /// Run an agent's commands in the project and nowhere else
 ///
-/// The command works in the project at full speed. Secrets stay unread, other projects are
+/// The command works in the project as if it ran bare. Secrets stay unread, other projects are
 /// not there, and the network is shut unless it was opened.
 #[derive(Debug, Parser)]
 #[command(
