@@ -71,8 +71,6 @@ pub fn pack(grants: &Grants) -> Vec<u8> {
 /// From the helper to its caller.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 enum Report {
-    /// The command is about to be executed.
-    Started,
     /// The sandbox could not be made: what was tried, and the error number.
     Failed(String, i32),
     /// The command could not be executed.

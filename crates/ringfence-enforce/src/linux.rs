@@ -108,7 +108,7 @@ impl Draft<'_> {
 
     /// The opened trees, outer before inner; what an outer one already gives is not bound again.
     fn trees(&mut self) {
-        let mut opened: Vec<AbsPath> = self
+        let mut opened: Vec<(AbsPath, Kind)> = self
             .grants
             .rules
             .iter()
@@ -116,11 +116,11 @@ impl Draft<'_> {
             .map(|rule| &rule.root)
             .chain(&self.grants.network.unix_sockets)
             .filter_map(|root| self.survey.found.get(root))
-            .map(|found| found.real.clone())
+            .map(|found| (found.real.clone(), found.kind))
             .collect();
-        opened.sort_by(|a, b| a.depth().cmp(&b.depth()).then_with(|| a.cmp(b)));
+        opened.sort_by(|(a, _), (b, _)| a.depth().cmp(&b.depth()).then_with(|| a.cmp(b)));
         opened.dedup();
-        for real in opened {
+        for (real, kind) in opened {
             let access = match self.grants.verdict(&real, Wanted::Write) {
                 Verdict::Allowed => Access::ReadWrite,
                 Verdict::ReadOnly => Access::ReadOnly,
@@ -131,7 +131,7 @@ impl Draft<'_> {
             if self.enclosing(&real) == Some(access) {
                 continue;
             }
-            self.steps.push(Step::Bind { path: real.clone(), access });
+            self.steps.push(Step::Bind { path: real.clone(), access, kind });
             self.binds.insert(real, access);
         }
     }
@@ -169,16 +169,20 @@ impl Draft<'_> {
             if found.is_none() && at.parent().is_some_and(|above| self.enclosing(&above).is_some()) {
                 continue;
             }
-            let beneath = (*host_beneath && found.is_some()).then(|| at.clone());
+            let beneath = found.filter(|_| *host_beneath);
             // Nothing comes in over a network that is shut, and nothing here is built: the
             // host's own cache will do, and an overlay is not made for nothing.
-            if beneath.is_some() && self.grants.network.mode == NetworkMode::None && self.survey.builds == Builds::Nothing {
+            if let Some(found) = beneath
+                && self.grants.network.mode == NetworkMode::None
+                && self.survey.builds == Builds::Nothing
+            {
                 if self.enclosing(&at).is_none() {
-                    self.steps.push(Step::Bind { path: at.clone(), access: Access::ReadOnly });
+                    self.steps.push(Step::Bind { path: at.clone(), access: Access::ReadOnly, kind: found.kind });
                     self.binds.insert(at, Access::ReadOnly);
                 }
                 continue;
             }
+            let beneath = beneath.map(|_| at.clone());
             self.steps.push(Step::Private { path: at, store: store.clone(), beneath });
         }
     }

@@ -78,6 +78,8 @@ pub enum Step {
         path: AbsPath,
         /// What may be done there.
         access: Access,
+        /// What it is.
+        kind: Kind,
     },
     /// A writable place private to the project.
     Private {
@@ -213,8 +215,8 @@ impl fmt::Display for Step {
             Step::Symlink { path, target } => write!(f, "link     {path} -> {}", target.display()),
             Step::File { path, .. } => write!(f, "write    {path}"),
             Step::Directory { path } => write!(f, "make     {path}"),
-            Step::Bind { path, access: Access::ReadOnly } => write!(f, "read     {path}"),
-            Step::Bind { path, access: Access::ReadWrite } => write!(f, "write    {path}"),
+            Step::Bind { path, access: Access::ReadOnly, .. } => write!(f, "read     {path}"),
+            Step::Bind { path, access: Access::ReadWrite, .. } => write!(f, "write    {path}"),
             Step::Private { path, store, beneath: None } => write!(f, "private  {path} (kept in {store})"),
             Step::Private { path, store, beneath: Some(_) } => write!(f, "private  {path} over the host's (kept in {store})"),
             Step::Scratch { path } => write!(f, "scratch  {path}"),

@@ -150,7 +150,10 @@ impl<'a> Attendance<'a> {
             }
             self.drain();
             if ready.event {
-                match self.subject.next().map_err(|error| not_started(self.request, error))? {
+                let event = self.subject.next().map_err(|error| not_started(self.request, error))?;
+                // A helper that went without a word may have got that far.
+                self.seen.is_started |= !matches!(event, Event::NotExecuted(_));
+                match event {
                     Event::Closed => break,
                     event => self.note(event)?,
                 }
@@ -215,6 +218,9 @@ impl<'a> Attendance<'a> {
     }
 
     fn drain(&mut self) {
+        if self.pipes.is_empty() {
+            return;
+        }
         let mut buffer = [0; 64 * 1024];
         for (pipe, capture) in &mut self.pipes {
             while let Some(reader) = pipe {
@@ -230,8 +236,7 @@ impl<'a> Attendance<'a> {
 
     fn note(&mut self, event: Event) -> Result<(), ProviderError> {
         match event {
-            Event::Started => self.seen.is_started = true,
-            Event::Closed => {}
+            Event::Closed | Event::Continued => {}
             Event::NotExecuted(errno) => {
                 let command = self.request.command[0].to_string_lossy().into_owned();
                 return Err(ProviderError::NotExecuted { command, source: std::io::Error::from_raw_os_error(errno) });

@@ -100,7 +100,7 @@ impl Subject for Child {
                 Event::Ended(Status::Killed(signal), usage)
             }
             Change::Stopped(signal) => Event::Stopped(signal),
-            Change::Continued => Event::Started,
+            Change::Continued => Event::Continued,
         })
     }
 

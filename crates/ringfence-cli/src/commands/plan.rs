@@ -98,8 +98,8 @@ fn groups(plan: &Enforced, home: &AbsPath) -> Groups {
                 groups.isolate.push("mounts, processes, ipc, host name, cgroup; the network is the host's".into())
             }
             Step::Identity(id) => groups.isolate.push(format!("as uid {}, gid {}", id.uid, id.gid)),
-            Step::Bind { path, access: Access::ReadWrite } => groups.write.push(short(path, home)),
-            Step::Bind { path, access: Access::ReadOnly } => groups.read.push(path.clone()),
+            Step::Bind { path, access: Access::ReadWrite, .. } => groups.write.push(short(path, home)),
+            Step::Bind { path, access: Access::ReadOnly, .. } => groups.read.push(path.clone()),
             Step::Private { path, store, beneath } => {
                 groups.private.push(format!("{}{}", short(path, home), if beneath.is_some() { " over the host's" } else { "" }));
                 groups.stores.extend(store.parent());
@@ -171,6 +171,7 @@ fn wrapped(line: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use ringfence_api::Gap;
+    use ringfence_enforce::Kind;
 
     use super::*;
 
@@ -180,7 +181,7 @@ mod tests {
 
     #[test]
     fn steps_are_grouped_and_files_of_one_directory_folded() {
-        let read = |text: &str| Step::Bind { path: path(text), access: Access::ReadOnly };
+        let read = |text: &str| Step::Bind { path: path(text), access: Access::ReadOnly, kind: Kind::Directory };
         let steps = vec![
             Step::Namespaces { network: Network::Own },
             read("/usr"),
@@ -188,7 +189,7 @@ mod tests {
             read("/etc/b"),
             read("/etc/c"),
             read("/etc/d"),
-            Step::Bind { path: path("/h/p"), access: Access::ReadWrite },
+            Step::Bind { path: path("/h/p"), access: Access::ReadWrite, kind: Kind::Directory },
             Step::Private { path: path("/h/.cache"), store: path("/h/s/.cache"), beneath: None },
             Step::Seal,
         ];

@@ -104,3 +104,17 @@ fn ringfence_within_ringfence_refuses_rather_than_pretends() {
         assert!(!project.has("ran-inside"));
     });
 }
+
+#[test]
+fn the_command_may_use_the_processors_it_could_use_bare() {
+    each_user(|user| {
+        let project = project(user);
+        let line = "grep Cpus_allowed_list /proc/self/status";
+        let bare = project.sh_bare(line).ok();
+        assert_eq!(project.sh(line).ok(), bare);
+        if needs(&["taskset"]) {
+            let ran = project.sh_bare(&format!("taskset -c 0 {} run -- {line}", project.binary().display()));
+            assert_eq!(ran.ok().split_whitespace().last(), Some("0"));
+        }
+    });
+}

@@ -71,8 +71,9 @@ impl From<Option<OwnedFd>> for Source {
 fn source(step: &Step, ground: &mut Ground) -> Result<Source, Fault> {
     match step {
         Step::Bind { access: Access::ReadOnly, .. } => Ok(Source::There),
-        Step::Bind { path, access: Access::ReadWrite } => {
-            copy(path.as_path(), NO_SUID | NO_DEV).map(Source::from).during(|| format!("bind {path}"))
+        Step::Bind { path, access: Access::ReadWrite, .. } => {
+            let there = copy(path.as_path(), NO_SUID | NO_DEV).and_then(|tree| tree.ok_or(Errno::NOENT));
+            there.map(Source::Mount).during(|| format!("bind {path}"))
         }
         Step::Private { path, store, beneath } => {
             let made = match beneath {
@@ -195,10 +196,10 @@ impl Root {
                 self.writable.insert(path.clone());
                 self.directory(path)
             }
-            Step::Bind { path, access: Access::ReadOnly } if !self.is_late(path) => self.bind(path, source),
-            Step::Bind { path, .. } => {
+            Step::Bind { path, access: Access::ReadOnly, kind } if !self.is_late(path) => self.bind(path, *kind, source),
+            Step::Bind { path, kind, .. } => {
                 self.bound.insert(path.clone());
-                if self.is_late(path) { Ok(()) } else { self.stand_for(path, path) }
+                if self.is_late(path) { Ok(()) } else { self.stand_for(path, *kind) }
             }
             Step::Private { path, .. } if !self.is_late(path) => self.directory(path),
             Step::Cover { .. } => self.directory(&here(MASKS)),
@@ -244,10 +245,10 @@ impl Root {
             (Step::Devices, Source::Mount(terminals)) => self.devices(terminals, terminal),
             (Step::Processes { .. }, Source::Mount(mount)) => self.attach(mount, &here("/proc")),
             (
-                Step::Scratch { path } | Step::Private { path, .. } | Step::Bind { path, access: Access::ReadWrite },
+                Step::Scratch { path } | Step::Private { path, .. } | Step::Bind { path, access: Access::ReadWrite, .. },
                 Source::Mount(mount),
             ) => self.attach(mount, path),
-            (Step::Bind { path, access: Access::ReadOnly }, _) if self.is_late(path) => self.bind_late(path, source),
+            (Step::Bind { path, access: Access::ReadOnly, .. }, _) if self.is_late(path) => self.bind_late(path, source),
             (Step::Cover { path, cover: Cover::Deny(kind) }, _) => self.deny(path, *kind),
             (Step::Cover { path, cover: Cover::ReadOnly }, _) => self.protect(path, Reach::Below),
             (Step::Cover { path, cover: Cover::Shallow }, _) => self.protect(path, Reach::One),
@@ -256,19 +257,20 @@ impl Root {
     }
 
     /// A read-only tree in our own root; the seal restricts it.
-    fn bind(&mut self, path: &AbsPath, source: &Source) -> Result<(), Fault> {
+    fn bind(&mut self, path: &AbsPath, kind: Kind, source: &Source) -> Result<(), Fault> {
         match source {
             Source::Nothing => return Ok(()),
             Source::Mount(mount) => {
-                self.stand_for(path, path)?;
+                self.stand_for(path, kind)?;
                 self.attach(mount, path)?;
             }
             Source::There => {
-                match self.stand_for(path, path) {
-                    Err(fault) if fault.errno == libc::ENOENT => return Ok(()),
-                    other => other?,
+                self.stand_for(path, kind)?;
+                match rustix::mount::mount_bind_recursive(path.as_path(), relative(path).as_c_str()) {
+                    // Gone meanwhile: what stands for it is empty.
+                    Err(Errno::NOENT) => return Ok(()),
+                    other => other.during(|| format!("bind {path}"))?,
                 }
-                rustix::mount::mount_bind_recursive(path.as_path(), relative(path).as_c_str()).during(|| format!("bind {path}"))?;
             }
         }
         self.bound.insert(path.clone());
@@ -293,10 +295,12 @@ impl Root {
         self.attach(mount, path)
     }
 
-    /// A directory or an empty file at `path`, whichever `like` is on the host.
-    fn stand_for(&mut self, path: &AbsPath, like: &AbsPath) -> Result<(), Fault> {
-        let kind = rustix::fs::stat(like.as_path()).during(|| format!("look at {like}"))?;
-        if rustix::fs::FileType::from_raw_mode(kind.st_mode).is_dir() { self.directory(path) } else { self.node(path) }
+    /// A directory or an empty file at `path`.
+    fn stand_for(&mut self, path: &AbsPath, kind: Kind) -> Result<(), Fault> {
+        match kind {
+            Kind::Directory => self.directory(path),
+            Kind::File => self.node(path),
+        }
     }
 
     fn is_bound(&self, path: &AbsPath) -> bool {

@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -12,7 +12,11 @@ use ringfence_sys::signal::{self, Set};
 use ringfence_sys::{namespace, net, privilege};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::net::{AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
+    SocketType, recvmsg, sendmsg, socketpair,
+};
+use rustix::thread::CpuSet;
 
 use super::{CONTROL_FD, During, Fault, HELPER, Report, init, usher};
 use crate::plan::Network;
@@ -30,16 +34,18 @@ fn main() -> i32 {
     let Ok(control) = process::inherited(CONTROL_FD) else { return 125 };
     let network = if std::env::args_os().nth(1).as_deref() == Some(OsStr::new(HOST_NETWORK)) { Network::Host } else { Network::Own };
     let mask = signal::block(&Set::of(&[])).expect("asking for the mask changes nothing");
-    become_warden(network, control, &mask)
+    become_warden(network, control, &mask, None)
 }
 
 /// The argument that keeps the helper in the host's network.
 pub(super) const HOST_NETWORK: &str = "--host-network";
 
 /// What the helper does, in whichever way it was started; answers its exit status.
-pub(super) fn become_warden(network: Network, control: OwnedFd, mask: &Set) -> i32 {
+///
+/// `processors` are those that the command may use, if the helper was not left on all of them.
+pub(super) fn become_warden(network: Network, control: OwnedFd, mask: &Set, processors: Option<&CpuSet>) -> i32 {
     let Ok(control) = process::keep_only(control) else { return 125 };
-    match run(network, &control, mask) {
+    match run(network, &control, mask, processors) {
         Ok(()) => 0,
         Err(fault) => {
             tell(&control, &Report::Failed(fault.what, fault.errno));
@@ -64,6 +70,12 @@ pub(super) fn tell_with(control: impl AsFd, report: &Report, descriptor: Borrowe
     postcard::to_stdvec(report).is_ok_and(|bytes| sendmsg(control, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL).is_ok())
 }
 
+/// Back to every processor that the command may use.
+pub(super) fn spread(processors: Option<&CpuSet>) {
+    // Only a matter of speed.
+    let _ = processors.map(|processors| rustix::thread::sched_setaffinity(None, processors));
+}
+
 /// Whether the other end of a socket is gone.
 pub(super) fn is_gone(socket: impl AsFd) -> bool {
     let mut ends = [PollFd::new(&socket, PollFlags::empty())];
@@ -86,23 +98,27 @@ const NOT_FOR_US: &[i32] = &[
     libc::SIGALRM,
 ];
 
-fn run(network: Network, control: &OwnedFd, mask: &Set) -> Result<(), Fault> {
+fn run(network: Network, control: &OwnedFd, mask: &Set, processors: Option<&CpuSet>) -> Result<(), Fault> {
     privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
     if is_gone(control) {
         process::exit_now(125);
     }
     signal::block(&Set::of(NOT_FOR_US)).during(|| "pthread_sigmask".into())?;
-    namespaces(network)?;
+    namespaces()?;
     let host_proc = rustix::fs::open("/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).during(|| "open /proc".into())?;
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).during(|| "socketpair".into())?;
     match process::fork().during(|| "fork".into())? {
         Fork::Child => {
             drop((ours, host_proc));
-            init::main(control, &theirs, mask)
+            init::main(&init::Ties { control, warden: &theirs, network, mask, processors })
         }
         Fork::Parent(pid) => {
             drop(theirs);
+            spread(processors);
+            if network == Network::Own {
+                own_network(&host_proc, &ours)?;
+            }
             // Those who wait at pipes for the usher are reaped by the kernel.
             let _ = signal::set_disposition(libc::SIGCHLD, signal::Disposition::Ignore);
             usher::serve(&ours, host_proc, control);
@@ -116,19 +132,43 @@ fn run(network: Network, control: &OwnedFd, mask: &Set) -> Result<(), Fault> {
     }
 }
 
-fn namespaces(network: Network) -> Result<(), Fault> {
-    let mut flags = namespace::USER | namespace::MOUNT | namespace::PID | namespace::IPC | namespace::UTS | namespace::CGROUP;
-    if network == Network::Own {
-        flags |= namespace::NETWORK;
-    }
+fn namespaces() -> Result<(), Fault> {
+    let flags = namespace::USER | namespace::MOUNT | namespace::PID | namespace::IPC | namespace::UTS | namespace::CGROUP;
     let (uid, gid) = process::ids();
     namespace::unshare(flags).during(|| "unshare(CLONE_NEWUSER|…)".into())?;
     map_ids(uid, gid)?;
-    namespace::set_host_name(c"ringfence").during(|| "sethostname".into())?;
-    if network == Network::Own {
-        net::loopback_up().during(|| "set the loopback up".into())?;
-    }
-    Ok(())
+    namespace::set_host_name(c"ringfence").during(|| "sethostname".into())
+}
+
+/// A network with nothing but a loopback, for the sandbox's first process to join. Making
+/// one takes the kernel as long as all the rest together; that process builds meanwhile,
+/// and the root of both may be another by the time it is made.
+fn own_network(host_proc: &OwnedFd, init: &OwnedFd) -> Result<(), Fault> {
+    namespace::unshare(namespace::NETWORK).during(|| "unshare(CLONE_NEWNET)".into())?;
+    net::loopback_up().during(|| "set the loopback up".into())?;
+    let made = rustix::fs::openat(host_proc, "self/ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .during(|| "open the network namespace".into())?;
+    hand_over(init, [made.as_fd()]).during(|| "hand the network over".into())
+}
+
+/// Passes descriptors on.
+pub(super) fn hand_over<const COUNT: usize>(to: &OwnedFd, descriptors: [BorrowedFd<'_>; COUNT]) -> rustix::io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    sendmsg(to, &[IoSlice::new(b"d")], &mut ancillary, SendFlags::NOSIGNAL).map(drop)
+}
+
+/// Descriptors that were passed on; `None` if their sender is gone.
+pub(super) fn handed_over<const COUNT: usize>(socket: &OwnedFd) -> Option<[OwnedFd; COUNT]> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC).ok()?;
+    ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => descriptors.collect::<Vec<_>>().try_into().ok(),
+        _ => None,
+    })
 }
 
 /// Names one user and one group in a user namespace just made: all that needs no privilege.

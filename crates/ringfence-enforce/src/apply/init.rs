@@ -2,8 +2,6 @@
 //! takes everything with it when it ends.
 
 use std::ffi::CString;
-use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ringfence_api::Usage;
@@ -12,31 +10,47 @@ use ringfence_sys::signal::{self, Set};
 use ringfence_sys::{landlock, namespace, privilege, seccomp};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
+use rustix::thread::CpuSet;
 
-use super::helper::{is_gone, map_ids, tell};
+use super::helper::{hand_over, handed_over, is_gone, map_ids, spread, tell};
 use super::{During, Fault, Launch, Order, Report, build};
-use crate::plan::Step;
+use crate::plan::{Network, Step};
 use crate::seccomp::{GroupSignals, Guarded, Shape, filter};
 
+/// What ties the first process to those outside.
+pub(super) struct Ties<'a> {
+    /// To the caller.
+    pub(super) control: &'a OwnedFd,
+    /// To the warden.
+    pub(super) warden: &'a OwnedFd,
+    pub(super) network: Network,
+    /// The signal mask that the command is to start with.
+    pub(super) mask: &'a Set,
+    /// The processors that it may use, if we are not on all of them.
+    pub(super) processors: Option<&'a CpuSet>,
+}
+
 /// Does not return: the process ends with the command.
-pub(super) fn main(control: &OwnedFd, warden: &OwnedFd, mask: &Set) -> ! {
-    if let Err(fault) = run(control, warden, mask) {
-        tell(control, &Report::Failed(fault.what, fault.errno));
+pub(super) fn main(ties: &Ties<'_>) -> ! {
+    if let Err(fault) = run(ties) {
+        tell(ties.control, &Report::Failed(fault.what, fault.errno));
     }
     process::exit_now(0)
 }
 
-fn run(control: &OwnedFd, warden: &OwnedFd, mask: &Set) -> Result<(), Fault> {
+fn run(ties: &Ties<'_>) -> Result<(), Fault> {
+    let Ties { control, warden, .. } = *ties;
     privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
     // Here and not in the warden: /proc can only be mounted from among the processes it shows.
     let ground = build::Ground::lay()?;
     let Some((launch, plan)) = told(control)? else { return Ok(()) };
+    spread(ties.processors);
     let launch = &launch;
     build::build(launch, ground)?;
     own_null()?;
+    if ties.network == Network::Own {
+        join_network(warden)?;
+    }
     let mut inside = None;
     for step in &launch.plan.steps {
         match step {
@@ -50,7 +64,7 @@ fn run(control: &OwnedFd, warden: &OwnedFd, mask: &Set) -> Result<(), Fault> {
     let children = Set::of(&[libc::SIGCHLD]);
     signal::block(&children).during(|| "pthread_sigmask".into())?;
     let ended = signal::descriptor(&children).during(|| "signalfd".into())?;
-    match start(launch, control, mask)? {
+    match start(launch, control, ties.mask)? {
         Some(command) => attend(command, control, &ended),
         None => Ok(()),
     }
@@ -59,25 +73,19 @@ fn run(control: &OwnedFd, warden: &OwnedFd, mask: &Set) -> Result<(), Fault> {
 /// Waits to be told what to do, and takes over the standard streams; `None` if the caller
 /// has changed its mind. Answers the plan as it came, too, for the usher.
 fn told(control: &OwnedFd) -> Result<Option<(Launch, OwnedFd)>, Fault> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0];
-    let received = recvmsg(control, &mut [io::IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
-        .during(|| "receive the plan".into())?;
-    if received.bytes == 0 {
-        return Ok(None);
-    }
-    let descriptors: Option<[OwnedFd; 4]> = ancillary.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(descriptors) => descriptors.collect::<Vec<_>>().try_into().ok(),
-        _ => None,
-    });
-    let [plan, stdin, stdout, stderr] = descriptors.ok_or_else(|| Fault { what: "receive the plan".into(), errno: libc::EBADMSG })?;
+    let Some([plan, stdin, stdout, stderr]) = handed_over(control) else { return Ok(None) };
     rustix::stdio::dup2_stdin(stdin)
         .and_then(|()| rustix::stdio::dup2_stdout(stdout))
         .and_then(|()| rustix::stdio::dup2_stderr(stderr))
         .during(|| "take over the standard streams".into())?;
     let launch = Launch::read(&plan).ok_or_else(|| Fault { what: "read the plan".into(), errno: libc::EBADMSG })?;
     Ok(Some((launch, plan)))
+}
+
+/// Into the network that the warden made meanwhile.
+fn join_network(warden: &OwnedFd) -> Result<(), Fault> {
+    let [network] = handed_over(warden).ok_or_else(|| Fault { what: "receive the network".into(), errno: libc::EBADMSG })?;
+    namespace::enter(network.as_fd(), namespace::NETWORK).during(|| "enter the network namespace".into())
 }
 
 /// A standard stream that is the host's `/dev/null` becomes ours: through the host's, root
@@ -160,20 +168,12 @@ fn refuse_calls(launch: &Launch, warden: &OwnedFd, inside: Option<&Inside>, plan
         .during(|| "hand the listener over".into())
 }
 
-fn hand_over(warden: &OwnedFd, descriptors: [BorrowedFd<'_>; 4]) -> rustix::io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-    sendmsg(warden, &[io::IoSlice::new(b"l")], &mut ancillary, SendFlags::NOSIGNAL).map(drop)
-}
-
 /// Starts the command; answers its process id, or `None` if it could not be executed.
 fn start(launch: &Launch, control: &OwnedFd, mask: &Set) -> Result<Option<i32>, Fault> {
     let text = |bytes: &Vec<u8>| CString::new(bytes.as_slice()).map_err(|_| Fault { what: "read the command".into(), errno: libc::EINVAL });
     let arguments = launch.command.iter().map(text).collect::<Result<Vec<_>, _>>()?;
     let variables = launch.variables.iter().map(text).collect::<Result<Vec<_>, _>>()?;
     rustix::process::chdir(launch.cwd.as_path()).during(|| format!("enter {}", launch.cwd))?;
-    tell(control, &Report::Started);
     match execute(&arguments, &variables, mask) {
         Ok(pid) => Ok(Some(pid)),
         Err(errno) => {

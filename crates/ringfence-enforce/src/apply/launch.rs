@@ -14,6 +14,7 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
     SocketType, recvmsg, sendmsg, socketpair,
 };
+use rustix::thread::CpuSet;
 
 use super::helper::HOST_NETWORK;
 use super::{CONTROL_FD, HELPER, Launch, Order, Planted, Report};
@@ -67,12 +68,12 @@ impl LaunchError {
 /// Something that happened to the command.
 #[derive(Debug)]
 pub enum Event {
-    /// It is about to be executed.
-    Started,
     /// It could not be executed: the error number.
     NotExecuted(i32),
     /// It was stopped by a signal.
     Stopped(i32),
+    /// It goes on.
+    Continued,
     /// It ended.
     Ended(Status, Usage),
     /// Something was refused.
@@ -154,9 +155,27 @@ fn has_one_thread() -> bool {
 }
 
 fn copy_self(network: Network, control: OwnedFd, mask: &Set) -> Result<i32, LaunchError> {
+    let processors = rustix::thread::sched_getaffinity(None).ok();
     match process::fork().map_err(|source| LaunchError::Helper { what: "fork", source })? {
-        Fork::Parent(pid) => Ok(pid),
-        Fork::Child => process::exit_now(super::helper::become_warden(network, control, mask)),
+        Fork::Parent(pid) => {
+            if let Some(processors) = processors {
+                send_elsewhere(pid, processors);
+            }
+            Ok(pid)
+        }
+        Fork::Child => process::exit_now(super::helper::become_warden(network, control, mask, processors.as_ref())),
+    }
+}
+
+/// Sends the helper to another processor. Left alone, the kernel often lets it wait for the
+/// one its caller is busy on, and nothing would be done meanwhile.
+///
+/// It returns to all of them when it was told what to do.
+fn send_elsewhere(pid: i32, mut processors: CpuSet) {
+    processors.unset(rustix::thread::sched_getcpu());
+    if processors.count() > 0 {
+        // Only a matter of speed.
+        let _ = rustix::thread::sched_setaffinity(rustix::process::Pid::from_raw(pid), &processors);
     }
 }
 
@@ -179,14 +198,12 @@ impl Running {
 
     /// The next event; blocks.
     pub fn next(&self) -> Result<Event, LaunchError> {
-        let mut buffer = vec![0; 64 * 1024];
+        let mut buffer = vec![0; self.length_of_next()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let length = loop {
             match recvmsg(&self.control, &mut [IoSliceMut::new(&mut buffer)], &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
                 Ok(received) => break received.bytes,
-                // Reset: the helper ended with something of ours unread. What it said before
-                // is still there, and comes next.
                 Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
                 Err(_) => break 0,
             }
@@ -200,7 +217,6 @@ impl Running {
         }
         let Ok(report) = postcard::from_bytes(&buffer[..length]) else { return Ok(Event::Closed) };
         Ok(match report {
-            Report::Started => Event::Started,
             Report::Failed(what, errno) => {
                 return Err(LaunchError::Step { what, source: io::Error::from_raw_os_error(errno) });
             }
@@ -211,6 +227,19 @@ impl Running {
             Report::Denied(denial) => Event::Denied(*denial),
             Report::Made(path, what) => Event::Made(Made { directory: descriptor, path, what }),
         })
+    }
+
+    /// How long the next message is: most are a few bytes. Blocks.
+    fn length_of_next(&self) -> usize {
+        loop {
+            match rustix::net::recv(&self.control, &mut [0u8; 1], RecvFlags::PEEK | RecvFlags::TRUNC) {
+                Ok((_, length)) => return length.max(1),
+                // Reset: the helper ended with something of ours unread. What it said before
+                // is still there, and comes next.
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
+                Err(_) => return 1,
+            }
+        }
     }
 
     /// Sends the command a signal.

@@ -13,16 +13,14 @@ mod caller;
 mod judge;
 mod place;
 
-use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
 use ringfence_sys::seccomp::{self, Notification};
 use ringfence_sys::{namespace, privilege, process};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use super::Launch;
+use super::helper::handed_over;
 use crate::seccomp::calls::{Arch, Call};
 use caller::Caller;
 use judge::Judge;
@@ -67,18 +65,6 @@ pub(super) fn serve(socket: &OwnedFd, host_proc: OwnedFd, control: &OwnedFd) {
             Err(_) => break,
         }
     }
-}
-
-/// The listener, the sandbox's user and mount namespaces, and the plan.
-fn handed_over(socket: &OwnedFd) -> Option<[OwnedFd; 4]> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0];
-    recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC).ok()?;
-    ancillary.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(descriptors) => descriptors.collect::<Vec<_>>().try_into().ok(),
-        _ => None,
-    })
 }
 
 struct Usher<'a> {
