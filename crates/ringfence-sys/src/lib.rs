@@ -7,7 +7,6 @@
 #![cfg(target_os = "linux")]
 
 pub mod landlock;
-pub mod limit;
 pub mod memory;
 pub mod mount;
 pub mod namespace;

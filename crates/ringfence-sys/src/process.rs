@@ -41,6 +41,8 @@ pub fn spawn(
     mask: &Set,
 ) -> io::Result<i32> {
     let (argv, envp) = (pointers(arguments), pointers(variables));
+    // Rust's own start ignores it; a command that writes to a pipe nobody reads must end.
+    let pipe = Set::of(&[libc::SIGPIPE]);
     let mut pid = 0;
     let ok = |error: i32| if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) };
     // SAFETY: both are opaque data that the init calls below fill in.
@@ -50,8 +52,10 @@ pub fn spawn(
     unsafe {
         ok(libc::posix_spawn_file_actions_init(&mut actions))?;
         ok(libc::posix_spawnattr_init(&mut attributes))?;
+        let flags = libc::POSIX_SPAWN_SETSIGMASK | libc::POSIX_SPAWN_SETSIGDEF;
         let mut result = ok(libc::posix_spawnattr_setsigmask(&mut attributes, mask.as_ptr()))
-            .and_then(|()| ok(libc::posix_spawnattr_setflags(&mut attributes, libc::POSIX_SPAWN_SETSIGMASK as libc::c_short)));
+            .and_then(|()| ok(libc::posix_spawnattr_setsigdefault(&mut attributes, pipe.as_ptr())))
+            .and_then(|()| ok(libc::posix_spawnattr_setflags(&mut attributes, flags as libc::c_short)));
         for (ours, theirs) in descriptors {
             result = result.and_then(|()| ok(libc::posix_spawn_file_actions_adddup2(&mut actions, ours.as_raw_fd(), *theirs)));
         }

@@ -64,6 +64,9 @@ fn a_reader_that_goes_away_ends_the_command() {
         let project = project(user);
         let line = format!("{} run -- yes | head -n 2", project.binary().display());
         assert_eq!(project.sh_bare(&line).ok(), "y\ny");
+        // By the signal, as it would bare: not by an error that a program may overlook.
+        let ends = r#"bash -c 'yes | head -n 1 > /dev/null; echo "${PIPESTATUS[@]}"'"#;
+        assert_eq!(project.sh(ends).ok(), project.sh_bare(ends).ok());
     });
 }
 

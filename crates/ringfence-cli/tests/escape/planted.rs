@@ -314,3 +314,40 @@ fn an_absent_name_where_a_pointer_leads_to() {
     let hook = "mkdir store/hooks; HOOK > store/hooks/post-checkout; chmod +x store/hooks/post-checkout";
     Plant { before, commands: &[hook], then: "git checkout -q -b other" }.never_runs();
 }
+
+#[test]
+fn a_link_among_the_files_of_git() {
+    let lead = |plant: &str| {
+        let commands = &[plant];
+        Plant {
+            before: "git init -q .; git add -A; COMMIT; mkdir -p .git/info",
+            commands,
+            then: "echo '* filter=evil' > /dev/null; git -C sub status; git status",
+        }
+        .never_runs();
+    };
+    let store = "mkdir -p .git/a/objects .git/a/refs .git/a/b/w; EVIL > .git/a/config; echo 'ref: refs/heads/x' > .git/a/b/w/HEAD; \
+        echo ../.. > .git/a/b/w/commondir; mkdir -p sub .git/worktrees; echo $PWD/sub/.git > .git/a/b/w/gitdir; \
+        echo gitdir: $PWD/.git/worktrees/w > sub/.git;";
+    lead(&format!("{store} ln -s ../a/b/w .git/worktrees/w"));
+    lead(&format!("{store} ln -s ../a/b/w w; mv w .git/worktrees/w"));
+    lead(&format!("{store} ln -s ../a/b/w w; ln -P w .git/worktrees/w"));
+}
+
+#[test]
+fn no_link_is_made_among_the_files_of_git() {
+    each_user(|user| {
+        let project = project(user);
+        project.sh_bare("git init -q .; mkdir -p .git/worktrees .git/info; ln -s ../x there").ok();
+        for line in [
+            "ln -s ../x .git/worktrees/w",
+            "rm -rf .git/info; ln -s ../e .git/info",
+            "mv there .git/worktrees/w",
+            "ln -P there .git/worktrees/w",
+        ] {
+            let ran = project.sh(line);
+            assert!(ran.talk().contains("Permission denied"), "{line}: {}", ran.talk());
+        }
+        assert_eq!(project.sh_bare("find .git -type l").ok(), "");
+    });
+}

@@ -135,3 +135,77 @@ print(outcome(lambda: create('.mcp.json')))
         assert_eq!(project.python(code).ok(), "EMFILE\nTrue\nEACCES");
     });
 }
+
+#[test]
+fn it_waits_for_ever_at_what_is_no_pipe() {
+    each_user(|user| {
+        let project = project(user);
+        let code = r#"
+import signal
+signal.alarm(5)
+if os.path.exists('s'): os.unlink('s')
+server = socket.socket(socket.AF_UNIX); server.bind('s')
+for path in ['s', '/dev/tty']:
+    try: print(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOCTTY, 0o600))
+    except OSError as error: print(errno.errorcode[error.errno])
+"#;
+        // Without a terminal: a session of its own.
+        let alone = format!("if os.fork(): os.wait(); os._exit(0)\nos.setsid()\n{code}");
+        assert_eq!(project.python(&alone).ok(), "ENXIO\nENXIO");
+        assert_eq!(project.python_bare(&alone).ok(), "ENXIO\nENXIO");
+    });
+}
+
+#[test]
+fn a_process_without_a_terminal_writes_to_the_persons() {
+    each_user(|user| {
+        let project = project(user);
+        let Some(python) = ringfence_testkit::python() else { return };
+        let code = "import os\nif os.fork() == 0:\n  os.setsid()\n  try: os.write(os.open('/dev/tty', os.O_WRONLY | os.O_CREAT), b'RE' b'ACHED')\n  except OSError as e: open('said.txt', 'w').write(str(e.errno))\n  os._exit(0)\nos.wait()\nos.write(os.open('/dev/tty', os.O_WRONLY | os.O_CREAT), b'MI' b'NE')";
+        project.write("try.py", code);
+        let ran = project.run_on_terminal(&["--", python, "-B", "try.py"], "expect('MINE'); wait(); print('done')");
+        let said = ran.ok();
+        assert!(!said.contains("REACHED"), "{said}");
+        assert_eq!(project.read("said.txt").as_deref(), Some("6"));
+    });
+}
+
+#[test]
+fn a_program_believes_in_rules_of_its_own_that_do_not_hold() {
+    each_user(|user| {
+        let project = project(user);
+        // A program that confines itself must learn that it is not confined.
+        let version = "
+try: print(call(444, 0, 0, 1) > 0)
+except OSError as error: print(errno.errorcode[error.errno])
+";
+        assert_eq!(project.python(version).ok(), "ENOSYS");
+    });
+}
+
+#[test]
+fn it_still_acts_when_the_command_has_ended() {
+    each_user(|user| {
+        // The git directory was looked through and found harmless; another takes its place
+        // by a call that takes the usher so long that the command is over before it is done.
+        let code = r#"
+import subprocess, threading
+for name in ['sub'] + ['f/%d' % i for i in range(20)]: subprocess.run(['git', 'init', '-q', name], check=True)
+top = os.open('.', os.O_RDONLY)
+os.chdir('f/0/.git')
+for _ in range(1900):
+    os.mkdir('d'); os.chdir('d')
+os.mkdir('evil'); os.mkdir('evil/objects'); os.mkdir('evil/refs')
+open('evil/HEAD', 'w').write('ref: refs/heads/x\n')
+open('evil/config', 'w').write('[core]\n\trepositoryformatversion = 0\n\tfsmonitor = touch RAN; false\n')
+threading.Thread(target=lambda: call('renameat2', -100, b'evil', top, b'sub/.git', 2)).start()
+import time; time.sleep(DELAY); os._exit(0)
+"#;
+        for delay in ["0.002", "0.005", "0.008"] {
+            let project = project(user);
+            project.python(&code.replace("DELAY", delay));
+            let config = project.read("sub/.git/config").unwrap_or_default();
+            assert!(!config.contains("fsmonitor"), "{config}");
+        }
+    });
+}

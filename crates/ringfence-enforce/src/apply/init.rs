@@ -237,6 +237,7 @@ fn attend(command: i32, control: &OwnedFd, ended: &OwnedFd) -> Result<(), Fault>
             };
             // Told when nothing else is left, so that the caller need not wait for us to go.
             end_all();
+            wait_for_usher();
             tell(control, &report);
             return Ok(());
         }
@@ -252,6 +253,7 @@ fn attend(command: i32, control: &OwnedFd, ended: &OwnedFd) -> Result<(), Fault>
             Some(Order::Signal(signal)) => drop(signal::kill(command, signal)),
             Some(Order::End) => {
                 end_all();
+                wait_for_usher();
                 tell(control, &Report::Killed(libc::SIGKILL, Usage::default()));
                 return Ok(());
             }
@@ -272,6 +274,12 @@ fn end_all() {
             Err(_) => return,
         }
     }
+}
+
+/// Until the usher has done what it was about to do for those who ended: it serves one call
+/// after the other, and this one is ours.
+fn wait_for_usher() {
+    rustix::process::umask(Mode::from_raw_mode(0o077));
 }
 
 fn receive(control: &OwnedFd) -> Option<Order> {

@@ -84,6 +84,10 @@ calls! {
     Renameat2        316  353  276
     Bind              49  361  200
     Umask             95   60  166
+    Setpriority      141   97  140
+    IoprioSet        251  289   30
+    Seccomp          317  354  277
+    LandlockCreate   444  444  444
     Socketcall         _  102    _
     Socket            41  359  198
     Socketpair        53  360  199
@@ -168,6 +172,10 @@ mod tests {
         check(Call::Renameat2, libc::SYS_renameat2);
         check(Call::Bind, libc::SYS_bind);
         check(Call::Umask, libc::SYS_umask);
+        check(Call::Setpriority, libc::SYS_setpriority);
+        check(Call::IoprioSet, libc::SYS_ioprio_set);
+        check(Call::Seccomp, libc::SYS_seccomp);
+        check(Call::LandlockCreate, libc::SYS_landlock_create_ruleset);
         check(Call::Socket, libc::SYS_socket);
         check(Call::Clone, libc::SYS_clone);
         check(Call::Clone3, libc::SYS_clone3);

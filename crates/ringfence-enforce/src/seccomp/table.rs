@@ -76,6 +76,16 @@ const REFUSED: &[Line] = &[
     (Call::IoUringEnter, When::Always, NONE, "carries out calls that no filter sees"),
     (Call::IoUringRegister, When::Always, NONE, "carries out calls that no filter sees"),
     (Call::Openat2, When::Always, NONE, "its flags stand in memory; callers fall back to openat"),
+    (Call::Seccomp, When::AnyBit(1, 8), PERM, "a listener of its own would answer calls before the usher does"),
+    (
+        Call::LandlockCreate,
+        When::Always,
+        NONE,
+        "the usher makes names for the caller and knows nothing of its rules: better none than some that do not hold",
+    ),
+    // The process group may have members outside.
+    (Call::Setpriority, When::Equals(0, 1), PERM, "reaches the process group's members outside"),
+    (Call::IoprioSet, When::Equals(0, 2), PERM, "reaches the process group's members outside"),
     // Keys of the host's sessions.
     (Call::Keyctl, When::Always, PERM, "the kernel's keyrings are not in a namespace"),
     (Call::AddKey, When::Always, PERM, "the kernel's keyrings are not in a namespace"),
@@ -127,6 +137,7 @@ const REFUSED: &[Line] = &[
     (Call::Socket, When::Both((0, 16), (2, 0)), PERM, "of netlink, only routes may be asked about"),
     (Call::Socket, When::MaskedEquals(1, 0xff, 10), PERM, "packet sockets of old"),
     (Call::Socketpair, When::NoneOf(0, &[1]), NO_FAMILY, "only unix sockets come in pairs"),
+    (Call::Socketcall, When::Equals(0, 8), NONE, "a pair of any family; the C library falls back to socketpair"),
     (Call::Socketcall, When::Equals(0, 1), Action::Notify, "the family stands in memory: the usher reads it and makes the socket"),
 ];
 

@@ -105,9 +105,13 @@ impl Acts<'_, '_> {
     fn opened(&self, opened: Result<OwnedFd, Errno>, wish: &Wish, start: &OwnedFd, path: &CStr) -> Result<Reply, Errno> {
         match opened {
             // A pipe without another end: the caller wants to wait for one, we cannot.
-            Err(Errno::NXIO) if !wish.flags.contains(OFlags::NONBLOCK) => self.open_later(wish, start, path),
+            Err(Errno::NXIO) if !wish.flags.contains(OFlags::NONBLOCK) && is_pipe(start, path) => self.open_later(wish, start, path),
+            Err(Errno::NXIO) if is_terminal_of_caller(start, path) => self.open_terminal(wish),
             Err(error) => Err(error),
             Ok(opened) => {
+                if is_own_terminal(&opened) {
+                    return self.open_terminal(wish);
+                }
                 // Opened for reading, a pipe does not tell whether it has a writer yet; in
                 // the other directions it is open as the caller would have had it.
                 let is_reader = !wish.flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::NONBLOCK);
@@ -120,6 +124,21 @@ impl Acts<'_, '_> {
                 }
                 wish.reply(opened)
             }
+        }
+    }
+
+    /// `/dev/tty` is another terminal, or none, for each session: the caller's is found by
+    /// its number among those of the sandbox, unless its session is ours.
+    fn open_terminal(&self, wish: &Wish) -> Result<Reply, Errno> {
+        const OURS: i32 = 0;
+        let (session, terminal) = self.caller.terminal(self.caller.pid()).ok_or(Errno::NXIO)?;
+        let flags = wish.without_making().flags | OFlags::NONBLOCK;
+        if self.caller.terminal(OURS).is_some_and(|(ours, _)| ours == session) {
+            return wish.reply(rustix::fs::open("/dev/tty", flags, Mode::empty())?);
+        }
+        match (rustix::fs::major(terminal), rustix::fs::minor(terminal)) {
+            (136..=143, number) => wish.reply(rustix::fs::open(format!("/dev/pts/{number}"), flags, Mode::empty())?),
+            _ => Err(Errno::NXIO),
         }
     }
 
@@ -215,6 +234,7 @@ impl Acts<'_, '_> {
     fn symlink(&mut self, target: usize, directory: i32, path: usize) -> Result<Reply, Errno> {
         let target = self.caller.text(target)?;
         let place = self.file_place(directory, path)?;
+        self.judge.link_into(self.caller, &place)?;
         let made = rustix::fs::symlinkat(target, &place.directory, place.name.as_os_str());
         self.done(&place, made)
     }
@@ -239,6 +259,9 @@ impl Acts<'_, '_> {
             }
         };
         let place = self.file_place(new.0, new.1)?;
+        if FileType::from_raw_mode(rustix::fs::fstat(&source)?.st_mode).is_symlink() {
+            self.judge.link_into(self.caller, &place)?;
+        }
         let name = format!("self/fd/{}", source.as_raw_fd());
         let made = rustix::fs::linkat(self.caller.host_proc, name, &place.directory, place.name.as_os_str(), AtFlags::SYMLINK_FOLLOW);
         self.done(&place, made)
@@ -252,11 +275,9 @@ impl Acts<'_, '_> {
         let source = place::keep(self.caller, old.0, &path).map_err(busy)?;
         self.judge.leave(self.caller, &source)?;
         let target = self.place(new.0, new.1, Operation::Rename).map_err(busy)?;
-        if source.kind() == Some(FileType::Directory) {
-            self.judge.bring(self.caller, &target)?;
-        }
-        if flags.contains(RenameFlags::EXCHANGE) && target.kind() == Some(FileType::Directory) {
-            self.judge.bring(self.caller, &source)?;
+        self.judge.moved(self.caller, source.kind(), &target)?;
+        if flags.contains(RenameFlags::EXCHANGE) {
+            self.judge.moved(self.caller, target.kind(), &source)?;
         }
         let is_slashed = source.end == End::Slash || target.end == End::Slash;
         if is_slashed && source.kind().is_some_and(|kind| kind != FileType::Directory) {
@@ -292,8 +313,12 @@ impl Acts<'_, '_> {
         }
         self.masks.put_on(self.caller);
         let path = CString::new(path).map_err(|_| Errno::INVAL)?;
-        if place::last_name(&path).is_some_and(|name| !self.judge.is_interesting(name)) {
-            self.caller.stand_where_it_stands()?;
+        // As it is written, so that the socket tells its name as it was given; but below
+        // `/proc`, `self` would be us.
+        let is_plain = !path.to_bytes().starts_with(b"/proc/");
+        if is_plain && place::last_name(&path).is_some_and(|name| !self.judge.is_interesting(name)) {
+            rustix::process::fchdir(self.caller.directory(HERE)?)?;
+            self.caller.still_waits()?;
             return bind(&address).map(|()| Reply::Value(0));
         }
         let place = place::keep(self.caller, HERE, &path)?;
@@ -326,6 +351,33 @@ impl Acts<'_, '_> {
             _ => Err(Errno::NOSYS),
         }
     }
+}
+
+/// The device that is each session's own terminal.
+const TERMINAL: (u32, u32) = (5, 0);
+
+fn is_terminal(status: &rustix::fs::Stat) -> bool {
+    let is_device = FileType::from_raw_mode(status.st_mode) == FileType::CharacterDevice;
+    is_device && (rustix::fs::major(status.st_rdev), rustix::fs::minor(status.st_rdev)) == TERMINAL
+}
+
+fn is_own_terminal(opened: &OwnedFd) -> bool {
+    rustix::fs::fstat(opened).is_ok_and(|status| is_terminal(&status))
+}
+
+fn is_terminal_of_caller(start: &OwnedFd, path: &CStr) -> bool {
+    status_of(start, path).is_some_and(|status| is_terminal(&status))
+}
+
+fn is_pipe(start: &OwnedFd, path: &CStr) -> bool {
+    status_of(start, path).is_some_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Fifo)
+}
+
+/// What stands at a path, through no link.
+fn status_of(start: &OwnedFd, path: &CStr) -> Option<rustix::fs::Stat> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let there = rustix::fs::openat2(start, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS).ok()?;
+    rustix::fs::fstat(there).ok()
 }
 
 /// How a file is to be opened.

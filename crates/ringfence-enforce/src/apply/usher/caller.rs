@@ -134,15 +134,22 @@ impl Caller<'_> {
         (set("SigPnd:") | set("ShdPnd:")) & !set("SigBlk:") & set("SigCgt:") != 0
     }
 
+    /// The session of a process and the device number of its terminal; zero means us.
+    pub(super) fn terminal(&self, pid: i32) -> Option<(i32, u64)> {
+        let name = if pid == 0 { "self/stat".to_owned() } else { format!("{pid}/stat") };
+        let file = rustix::fs::openat(self.host_proc, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let mut text = [0; 1024];
+        let length = rustix::io::read(&file, &mut text[..]).ok()?;
+        // Behind the name, which may hold anything: state, parent, group, session, terminal.
+        let text = std::str::from_utf8(&text[..length][text[..length].iter().rposition(|byte| *byte == b')')? + 1..]).ok()?;
+        let mut fields = text.split_whitespace().skip(3);
+        Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+    }
+
     fn mask(&self) -> Option<u32> {
         let status = self.status()?;
         let line = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
         u32::from_str_radix(line.trim(), 8).ok()
-    }
-
-    /// Enters the caller's working directory, for calls that take a path but no directory.
-    pub(super) fn stand_where_it_stands(&self) -> Result<(), Errno> {
-        rustix::process::fchdir(self.directory(libc::AT_FDCWD)?)
     }
 }
 

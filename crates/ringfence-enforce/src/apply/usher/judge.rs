@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use ringfence_api::{Denial, Evidence, Operation};
 use ringfence_policy::{AbsPath, Access, Because, Decision, Effect, Grants, NameIndex, Source, Verdict};
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::caller::Caller;
@@ -115,9 +115,27 @@ impl Judge {
         Ok(())
     }
 
+    /// Judges moving something of this kind to `place`.
+    pub(super) fn moved(&mut self, caller: &Caller<'_>, kind: Option<FileType>, place: &Place) -> Result<(), Errno> {
+        match kind {
+            Some(FileType::Directory) => self.bring(caller, place),
+            Some(FileType::Symlink) => self.link_into(caller, place),
+            _ => Ok(()),
+        }
+    }
+
+    /// Judges putting a symbolic link at `place`: git makes none among its own files, and
+    /// one would lead it to settings that have another name.
+    pub(super) fn link_into(&mut self, caller: &Caller<'_>, place: &Place) -> Result<(), Errno> {
+        if self.is_in_guarded_git(place.directory.as_fd())? {
+            return self.keep_out(caller, path_of(caller, place)?);
+        }
+        Ok(())
+    }
+
     /// Judges bringing a whole directory to `place`: with it comes what was made in it under
     /// other names, so nothing protected or denied may lie below, there or yet to be made.
-    pub(super) fn bring(&mut self, caller: &Caller<'_>, place: &Place) -> Result<(), Errno> {
+    fn bring(&mut self, caller: &Caller<'_>, place: &Place) -> Result<(), Errno> {
         let path = path_of(caller, place)?;
         let is_above_rule = self
             .grants
@@ -125,11 +143,15 @@ impl Judge {
             .iter()
             .any(|rule| matches!(rule.effect, Effect::Protect | Effect::Deny) && rule.root != path && rule.root.is_within(&path));
         if is_above_rule || self.is_in_guarded_git(place.directory.as_fd())? {
-            let decision = Decision { path, access: Access::Write, verdict: Verdict::ReadOnly, rule: None };
-            self.refuse(caller, Operation::Rename, &decision);
-            return Err(Errno::ACCESS);
+            return self.keep_out(caller, path);
         }
         Ok(())
+    }
+
+    fn keep_out(&mut self, caller: &Caller<'_>, path: AbsPath) -> Result<(), Errno> {
+        let decision = Decision { path, access: Access::Write, verdict: Verdict::ReadOnly, rule: None };
+        self.refuse(caller, Operation::Rename, &decision);
+        Err(Errno::ACCESS)
     }
 
     /// Whether a read-only verdict is a protect's, and one that holds here.
