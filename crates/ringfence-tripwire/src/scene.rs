@@ -1,0 +1,128 @@
+//! What there is to see: the names that stand for what is mounted over them, and those
+//! that are denied.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+use ringfence_policy::AbsPath;
+
+/// Everything the file system shows. Nothing is ever added to it by looking.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scene {
+    props: Vec<Prop>,
+    by_path: HashMap<AbsPath, usize>,
+    covers: Vec<usize>,
+}
+
+/// One thing to see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prop {
+    /// Its path in the sandbox.
+    pub path: AbsPath,
+    /// What it is.
+    pub kind: PropKind,
+    pub(crate) children: BTreeMap<OsString, usize>,
+}
+
+/// What a thing is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PropKind {
+    /// A directory that leads on; its list is what the scene has below it.
+    Directory,
+    /// A directory that leads on and is not listed.
+    Passage,
+    /// A file for something to be mounted over.
+    File,
+    /// A symbolic link.
+    Link(PathBuf),
+    /// A file that a rule shuts.
+    DeniedFile,
+    /// A directory that a rule shuts.
+    DeniedDirectory,
+}
+
+impl Default for Scene {
+    fn default() -> Self {
+        let root = Prop { path: AbsPath::root(), kind: PropKind::Directory, children: BTreeMap::new() };
+        Self { props: vec![root], by_path: HashMap::from([(AbsPath::root(), 0)]), covers: Vec::new() }
+    }
+}
+
+impl Scene {
+    /// Puts something at `path`, and directories above it.
+    ///
+    /// What stands there already stays, unless it was only a directory on the way.
+    pub fn put(&mut self, path: &AbsPath, kind: PropKind) {
+        let at = self.at(path);
+        if self.props[at].kind == PropKind::Directory {
+            self.props[at].kind = kind;
+        }
+    }
+
+    /// Something that is denied in a tree that is mounted: it stands beside the rest, to be
+    /// mounted over what it shuts. Answers its name among the covers.
+    pub fn cover(&mut self, path: &AbsPath, kind: PropKind) -> String {
+        self.covers.push(self.props.len());
+        self.props.push(Prop { path: path.clone(), kind, children: BTreeMap::new() });
+        (self.covers.len() - 1).to_string()
+    }
+
+    /// What stands at `path`.
+    pub fn find(&self, path: &AbsPath) -> Option<&Prop> {
+        self.by_path.get(path).map(|at| &self.props[*at])
+    }
+
+    /// Whether `path` leads on, so that it should be listed once before it is used.
+    pub fn directories(&self) -> impl Iterator<Item = &AbsPath> {
+        self.props.iter().filter(|prop| !prop.children.is_empty()).map(|prop| &prop.path)
+    }
+
+    /// How many covers there are.
+    pub fn cover_count(&self) -> usize {
+        self.covers.len()
+    }
+
+    fn at(&mut self, path: &AbsPath) -> usize {
+        if let Some(at) = self.by_path.get(path) {
+            return *at;
+        }
+        let at = self.props.len();
+        self.props.push(Prop { path: path.clone(), kind: PropKind::Directory, children: BTreeMap::new() });
+        self.by_path.insert(path.clone(), at);
+        if let (Some(above), Some(name)) = (path.parent(), path.as_path().file_name()) {
+            let above = self.at(&above);
+            self.props[above].children.insert(name.to_owned(), at);
+        }
+        at
+    }
+
+    pub(crate) fn prop(&self, at: usize) -> Option<&Prop> {
+        self.props.get(at)
+    }
+
+    pub(crate) fn cover_named(&self, name: &OsStr) -> Option<usize> {
+        self.covers.get(name.to_str()?.parse::<usize>().ok()?).copied()
+    }
+
+    pub(crate) fn covers(&self) -> &[usize] {
+        &self.covers
+    }
+}
+
+impl PropKind {
+    /// Its kind and permissions, as the kernel writes them.
+    pub(crate) fn mode(&self) -> u32 {
+        const DIRECTORY: u32 = 0o040_000;
+        const FILE: u32 = 0o100_000;
+        const LINK: u32 = 0o120_000;
+        match self {
+            PropKind::Directory => DIRECTORY | 0o755,
+            PropKind::Passage => DIRECTORY | 0o111,
+            PropKind::File => FILE | 0o644,
+            PropKind::Link(_) => LINK | 0o777,
+            PropKind::DeniedFile => FILE,
+            PropKind::DeniedDirectory => DIRECTORY,
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! The kernel's side of the conversation: `fuse(4)`, as much of it as is spoken here.
+//!
+//! Requests and answers are laid out by the kernel's header, in the machine's own byte
+//! order. What is malformed is no request: the kernel does not send such.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+/// What the kernel asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Request<'a> {
+    /// To be repeated in the answer.
+    pub(crate) unique: u64,
+    /// About which node.
+    pub(crate) node: u64,
+    /// Who asks, as numbered where the file system was mounted.
+    pub(crate) pid: u32,
+    pub(crate) ask: Ask<'a>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ask<'a> {
+    /// Which protocol: the kernel's minor number and flags.
+    Hello { minor: u32, flags: u32 },
+    Lookup(&'a OsStr),
+    Attributes,
+    SetAttributes,
+    ReadLink,
+    /// With the caller's flags.
+    Open(u32),
+    OpenDirectory,
+    /// From an offset, at most so many bytes; with each entry's attributes, or not.
+    List {
+        offset: u64,
+        size: u32,
+        plus: bool,
+    },
+    Access(u32),
+    /// Something is to be made at a name.
+    Make(&'a OsStr),
+    /// A name is to be taken away.
+    Remove(&'a OsStr),
+    /// A name here is to become another.
+    Rename(&'a OsStr),
+    Statistics,
+    /// Nobody waits for an answer.
+    Silent,
+    /// The kernel may close what was opened.
+    Release,
+    /// A call that does not exist here; the kernel need not ask again.
+    Unknown,
+}
+
+const HEADER: usize = 40;
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+/// The name that ends with NUL at an offset.
+fn name_at(bytes: &[u8], at: usize) -> Option<&OsStr> {
+    let rest = bytes.get(at..)?;
+    let end = rest.iter().position(|byte| *byte == 0)?;
+    Some(OsStr::from_bytes(&rest[..end]))
+}
+
+impl<'a> Request<'a> {
+    /// `None` if this is no request.
+    pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let length = u32_at(bytes, 0)? as usize;
+        let body = bytes.get(HEADER..length)?;
+        let ask = match u32_at(bytes, 4)? {
+            1 => Ask::Lookup(name_at(body, 0)?),
+            2 | 36 | 42 => Ask::Silent,
+            3 => Ask::Attributes,
+            4 => Ask::SetAttributes,
+            5 => Ask::ReadLink,
+            6 => Ask::Make(name_at(body, 0)?),
+            8 => Ask::Make(name_at(body, 16)?),
+            9 => Ask::Make(name_at(body, 8)?),
+            10 | 11 => Ask::Remove(name_at(body, 0)?),
+            12 => Ask::Rename(name_at(body, 8)?),
+            13 => Ask::Make(name_at(body, 8)?),
+            14 => Ask::Open(u32_at(body, 0)?),
+            17 => Ask::Statistics,
+            18 | 25 | 29 => Ask::Release,
+            26 => Ask::Hello { minor: u32_at(body, 4)?, flags: u32_at(body, 12)? },
+            27 => Ask::OpenDirectory,
+            28 => Ask::List { offset: u64_at(body, 8)?, size: u32_at(body, 16)?, plus: false },
+            34 => Ask::Access(u32_at(body, 0)?),
+            35 | 51 => Ask::Make(name_at(body, 16)?),
+            44 => Ask::List { offset: u64_at(body, 8)?, size: u32_at(body, 16)?, plus: true },
+            45 => Ask::Rename(name_at(body, 16)?),
+            _ => Ask::Unknown,
+        };
+        Some(Self { unique: u64_at(bytes, 8)?, node: u64_at(bytes, 16)?, pid: u32_at(bytes, 32)?, ask })
+    }
+}
+
+/// An answer in the making.
+pub(crate) struct Answer(Vec<u8>);
+
+impl Answer {
+    fn new(unique: u64) -> Self {
+        let mut answer = Self(Vec::with_capacity(256));
+        answer.u32(0).u32(0).u64(unique);
+        answer
+    }
+
+    /// The call fails with this error number.
+    pub(crate) fn error(unique: u64, number: i32) -> Vec<u8> {
+        let mut answer = Self::new(unique);
+        answer.0[4..8].copy_from_slice(&(-number).to_ne_bytes());
+        answer.done()
+    }
+
+    /// The call succeeds, and that is all.
+    pub(crate) fn nothing(unique: u64) -> Vec<u8> {
+        Self::new(unique).done()
+    }
+
+    pub(crate) fn hello(unique: u64, minor: u32, flags: u32) -> Vec<u8> {
+        /// What is taken of what the kernel offers: entries with attributes in lists,
+        /// several calls in one directory at a time, links remembered.
+        const WANTED: u32 = 1 << 13 | 1 << 18 | 1 << 23;
+        const MINOR: u32 = 31;
+        let mut answer = Self::new(unique);
+        answer.u32(7).u32(minor.min(MINOR)).u32(0).u32(flags & WANTED);
+        // Most requests under way, longest write, granularity of time.
+        answer.u16(12).u16(9).u32(4096).u32(1).u16(0).u16(0);
+        answer.0.resize(16 + 64, 0);
+        answer.done()
+    }
+
+    pub(crate) fn entry(unique: u64, entry: &Entry) -> Vec<u8> {
+        let mut answer = Self::new(unique);
+        answer.put_entry(entry);
+        answer.done()
+    }
+
+    /// The name is not there, and need not be asked for again so soon.
+    pub(crate) fn absent(unique: u64, seconds: u64) -> Vec<u8> {
+        let mut answer = Self::new(unique);
+        answer.u64(0).u64(0).u64(seconds).u64(0).u64(0);
+        answer.0.resize(16 + 128, 0);
+        answer.done()
+    }
+
+    pub(crate) fn attributes(unique: u64, entry: &Entry) -> Vec<u8> {
+        let mut answer = Self::new(unique);
+        answer.u64(FOREVER).u64(0).put_attributes(entry);
+        answer.done()
+    }
+
+    pub(crate) fn text(unique: u64, text: &[u8]) -> Vec<u8> {
+        let mut answer = Self::new(unique);
+        answer.0.extend_from_slice(text);
+        answer.done()
+    }
+
+    pub(crate) fn opened(unique: u64) -> Vec<u8> {
+        /// The list does not change behind the kernel's back.
+        const KEEP_AND_CACHE: u32 = 1 << 1 | 1 << 3;
+        let mut answer = Self::new(unique);
+        answer.u64(0).u32(KEEP_AND_CACHE).u32(0);
+        answer.done()
+    }
+
+    pub(crate) fn statistics(unique: u64) -> Vec<u8> {
+        let mut answer = Self::new(unique);
+        // Nothing is free here, and names may be long.
+        answer.u64(0).u64(0).u64(0).u64(0).u64(0).u32(4096).u32(255).u32(4096);
+        answer.0.resize(16 + 80, 0);
+        answer.done()
+    }
+
+    /// A list of entries from an offset on, as many as fit.
+    pub(crate) fn list<'e>(unique: u64, size: u32, plus: bool, entries: impl Iterator<Item = (u64, &'e OsStr, Entry)>) -> Vec<u8> {
+        let mut answer = Self::new(unique);
+        for (offset, name, entry) in entries {
+            let (name, before) = (name.as_bytes(), answer.0.len());
+            if plus {
+                answer.put_entry(&entry);
+            }
+            answer.u64(entry.node).u64(offset).u32(name.len() as u32).u32(entry.mode >> 12);
+            answer.0.extend_from_slice(name);
+            answer.0.resize(before + (answer.0.len() - before).next_multiple_of(8), 0);
+            if answer.0.len() - 16 > size as usize {
+                answer.0.truncate(before);
+                break;
+            }
+        }
+        answer.done()
+    }
+
+    fn u16(&mut self, value: u16) -> &mut Self {
+        self.0.extend_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    fn u32(&mut self, value: u32) -> &mut Self {
+        self.0.extend_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    fn u64(&mut self, value: u64) -> &mut Self {
+        self.0.extend_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    fn put_entry(&mut self, entry: &Entry) -> &mut Self {
+        self.u64(entry.node).u64(0).u64(FOREVER).u64(FOREVER).u32(0).u32(0).put_attributes(entry)
+    }
+
+    fn put_attributes(&mut self, entry: &Entry) -> &mut Self {
+        self.u64(entry.node).u64(entry.size).u64(0).u64(0).u64(0).u64(0).u32(0).u32(0).u32(0);
+        self.u32(entry.mode).u32(1).u32(entry.uid).u32(entry.gid).u32(0).u32(4096).u32(0)
+    }
+
+    fn done(mut self) -> Vec<u8> {
+        let length = self.0.len() as u32;
+        self.0[..4].copy_from_slice(&length.to_ne_bytes());
+        self.0
+    }
+}
+
+/// Seconds for which the kernel may believe what it was told: nothing here changes.
+const FOREVER: u64 = 1 << 30;
+
+/// What stands at a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) node: u64,
+    /// Kind and permissions.
+    pub(crate) mode: u32,
+    pub(crate) size: u64,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
