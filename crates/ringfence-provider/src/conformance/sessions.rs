@@ -6,11 +6,12 @@ use std::time::Duration;
 use ringfence_policy::Mode;
 
 use super::trial::{During, Temporary, Trial, host_has, host_lacks, quoted};
-use super::{Check, Verdict};
+use super::{Check, SECRET, Verdict};
 
 pub(super) const CHECKS: &[Check] = &[
     Check::running("a_session_runs_several_commands", a_session_runs_several_commands),
     Check::running("what_the_host_changes_is_seen", what_the_host_changes_is_seen),
+    Check::confinement("a_secret_that_appears_later_is_not_read", a_secret_that_appears_later_is_not_read),
     Check::confinement("two_sessions_are_independent", two_sessions_are_independent),
 ];
 
@@ -37,6 +38,20 @@ fn what_the_host_changes_is_seen(trial: &Trial<'_>) -> Verdict {
     fs::rename(trial.at("README~").as_path(), trial.at("README").as_path()).during("rename a file")?;
     fs::remove_file(trial.at("new").as_path()).during("remove a file")?;
     session.sh("cat README; test ! -e new")?.ends(0)?.says("saved").map(drop)
+}
+
+/// Rules on names hold for what the host makes while a session is open, too.
+fn a_secret_that_appears_later_is_not_read(trial: &Trial<'_>) -> Verdict {
+    let mut session = trial.open()?;
+    session.sh("cat README")?.says("hello")?;
+    for name in ["late.pem", "sub/.env.local"] {
+        fs::write(trial.at(name).as_path(), SECRET).during("write a file")?;
+        session.sh(&format!("cat {name} 2>/dev/null; cat README"))?.says("hello")?;
+    }
+    // As editors save: what stood there is gone, and with it whatever covered it.
+    fs::write(trial.at("sub/new").as_path(), SECRET).during("write a file")?;
+    fs::rename(trial.at("sub/new").as_path(), trial.at("sub/x.pem").as_path()).during("rename a file")?;
+    session.sh("cat sub/x.pem 2>/dev/null; cat README")?.says("hello").map(drop)
 }
 
 fn two_sessions_are_independent(trial: &Trial<'_>) -> Verdict {

@@ -16,6 +16,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check::confinement("a_denial_is_told_exactly", a_denial_is_told_exactly),
     Check::running("text_about_permissions_is_no_denial", text_about_permissions_is_no_denial),
     Check::confinement("what_was_planted_is_moved_away", what_was_planted_is_moved_away),
+    Check::confinement("what_was_planted_in_two_commands_does_not_stay", what_was_planted_in_two_commands_does_not_stay),
 ];
 
 fn what_is_enforced_is_told(trial: &Trial<'_>) -> Verdict {
@@ -145,4 +146,14 @@ fn what_was_planted_is_moved_away(trial: &Trial<'_>) -> Verdict {
         same(format!("whether it is said why {} was moved", moved.path), moved.reason.is_empty(), false)?;
     }
     Ok(())
+}
+
+fn what_was_planted_in_two_commands_does_not_stay(trial: &Trial<'_>) -> Verdict {
+    let mut session = trial.open()?;
+    let line = "mkdir -p own/.git/hooks own/.git/objects own/.git/refs && echo 'ref: refs/heads/main' > own/.git/HEAD && echo over";
+    session.sh(line)?.ends(0)?.says("over")?;
+    session
+        .sh("(echo '#!/bin/sh' > own/.git/hooks/post-checkout; chmod +x own/.git/hooks/post-checkout) 2>/dev/null; echo over")?
+        .says("over")?;
+    host_lacks(&trial.at("own/.git/hooks/post-checkout"))
 }
