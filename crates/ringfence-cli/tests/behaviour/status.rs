@@ -48,6 +48,31 @@ fn a_broken_policy_runs_nothing_and_says_where() {
     });
 }
 
+#[test]
+fn a_policy_that_runs_nothing_is_not_checked_as_good() {
+    each_user(|user| {
+        let project = project(user);
+        let check = || Ran::of(project.ringfence().args(["policy", "check", ".ringfence/policy.toml"]), b"");
+        project.write(".ringfence/policy.toml", "version = 1\nextends = [\"base.toml\"]\n");
+        project.write(".ringfence/base.toml", "version = 1\n");
+        assert_eq!(check().ok().lines().count(), 2);
+        project.sh("true").ok();
+        // Beyond its own directory a project's policy extends nothing.
+        project.write("base.toml", "version = 1\n");
+        project.write(".ringfence/policy.toml", "version = 1\nextends = [\"../base.toml\"]\n");
+        for ran in [check(), project.sh("touch ran")] {
+            ran.ends(125);
+            assert!(ran.talk().contains("cannot read") && ran.talk().contains("its own `.ringfence` only"), "{}", ran.talk());
+        }
+        // Nor does a check wait for what never comes.
+        project.sh_bare("rm .ringfence/policy.toml && mkfifo .ringfence/policy.toml").ok();
+        for ran in [check(), project.sh("touch ran")] {
+            assert!(ran.ends(125).talk().contains("not a plain file"), "{}", ran.talk());
+        }
+        assert!(!project.has("ran"));
+    });
+}
+
 /// Starts `line` and waits until it has made the file `ready`.
 fn started(project: &Project, line: &str) -> std::process::Child {
     let mut command = project.ringfence();
