@@ -44,6 +44,11 @@ fn a_broken_policy_runs_nothing_and_says_where() {
         let ran = project.sh("touch ran");
         ran.ends(125);
         assert!(ran.talk().contains("policy.toml:3") && ran.talk().contains("read"), "{}", ran.talk());
+        project.write(".ringfence/policy.toml", "");
+        let ran = project.sh("touch ran");
+        ran.ends(125);
+        assert!(ran.talk().contains("policy.toml:1:1: the policy does not say its `version`"), "{}", ran.talk());
+        assert!(ran.talk().contains("hint: write `version = 1`"), "{}", ran.talk());
         assert!(!project.has("ran"));
     });
 }
