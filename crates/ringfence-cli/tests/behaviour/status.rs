@@ -37,6 +37,27 @@ fn words_that_make_no_sense_run_nothing() {
 }
 
 #[test]
+fn an_engine_that_is_named_confines_or_nothing_runs() {
+    each_user(|user| {
+        let project = project(user);
+        for engine in ["auto", "namespaces"] {
+            let ran = project.run(["--engine", engine, "-c", "cat .env; echo over"]);
+            assert_eq!(ran.ok(), "over");
+        }
+        let unknown = project.run(["--engine", "wishes", "--", "touch", "ran"]);
+        assert!(unknown.ends(125).talk().contains("auto, namespaces"), "{}", unknown.talk());
+        // A policy that confines nothing does not go with an engine that is to confine.
+        let bare = project.run(["--engine", "namespaces", "--mode", "full-access", "--", "touch", "ran"]);
+        assert!(bare.ends(125).talk().contains("hint:"), "{}", bare.talk());
+        project.write("off.toml", "version = 1\nenabled = false\n");
+        project.run(["--engine", "namespaces", "--policy", "off.toml", "--", "touch", "ran"]).ends(125);
+        assert!(!project.has("ran"));
+        project.run(["--engine", "auto", "--mode", "full-access", "--", "touch", "ran"]).ok();
+        assert!(project.has("ran"));
+    });
+}
+
+#[test]
 fn a_broken_policy_runs_nothing_and_says_where() {
     each_user(|user| {
         let project = project(user);
