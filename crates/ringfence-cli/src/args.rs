@@ -123,8 +123,8 @@ pub(crate) struct PolicyArgs {
     /// Whether the network is open
     #[arg(long, value_enum, value_name = "MODE")]
     pub(crate) net: Option<NetArg>,
-    /// Which engine confines the command
-    #[arg(long, value_enum, default_value = "auto")]
+    /// Which engine is to confine the command; without it nothing runs
+    #[arg(long, value_enum, value_name = "ENGINE", default_value = "auto")]
     pub(crate) engine: EngineArg,
     /// What to do when something cannot be enforced
     #[arg(long, value_enum, value_name = "WHAT")]
@@ -146,7 +146,9 @@ pub(crate) enum NetArg {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum EngineArg {
+    /// The strongest one there is; none where the policy confines nothing
     Auto,
+    /// Linux namespaces; a policy that confines nothing is refused
     Namespaces,
 }
 

@@ -20,23 +20,27 @@ const MANAGED: &str = "/etc/ringfence/policy.toml";
 /// Reads every policy file that is there.
 pub fn layers(files: &Files, facts: &Facts) -> Result<Vec<Layer>, EngineError> {
     let config = facts.variables.get("XDG_CONFIG_HOME").and_then(AbsPath::new).unwrap_or_else(|| facts.home.join(".config"));
-    let mut layers = Vec::new();
-    let optional =
-        [(AbsPath::new(MANAGED).expect("an absolute path"), Source::Managed), (config.join("ringfence/policy.toml"), Source::User)];
-    for (file, source) in optional {
-        read_if_there(&file, &source, &mut layers)?;
-    }
-    match &files.project {
+    let managed = AbsPath::new(MANAGED).expect("an absolute path");
+    let mut layers = layers_if_there(&managed, &Source::Managed)?;
+    layers.extend(layers_if_there(&config.join("ringfence/policy.toml"), &Source::User)?);
+    layers.extend(match &files.project {
         // Named by a person on the command line: it speaks with the person's voice.
-        Some(file) => read(file, &Source::User, &mut Vec::new(), &mut layers)?,
-        None => read_if_there(&facts.workspace.join(".ringfence/policy.toml"), &Source::Project, &mut layers)?,
-    }
+        Some(file) => layers_of(file, &Source::User)?,
+        None => layers_if_there(&facts.workspace.join(".ringfence/policy.toml"), &Source::Project)?,
+    });
     Ok(layers)
 }
 
-fn read_if_there(file: &AbsPath, source: &Source, layers: &mut Vec<Layer>) -> Result<(), EngineError> {
-    match read(file, source, &mut Vec::new(), layers) {
-        Err(EngineError::Unreadable { file: missing, source }) if missing == *file && is_absent(&source) => Ok(()),
+/// Reads one policy file as `source`'s, and those it extends, which stand in front of it.
+pub fn layers_of(file: &AbsPath, source: &Source) -> Result<Vec<Layer>, EngineError> {
+    let mut layers = Vec::new();
+    read(file, source, &mut Vec::new(), &mut layers)?;
+    Ok(layers)
+}
+
+fn layers_if_there(file: &AbsPath, source: &Source) -> Result<Vec<Layer>, EngineError> {
+    match layers_of(file, source) {
+        Err(EngineError::Unreadable { file: missing, source }) if missing == *file && is_absent(&source) => Ok(Vec::new()),
         other => other,
     }
 }

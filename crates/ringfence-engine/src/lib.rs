@@ -12,7 +12,7 @@ mod gitconfig;
 
 pub use error::EngineError;
 pub use facts::{Surroundings, gather};
-pub use files::{Files, layers};
+pub use files::{Files, layers, layers_of};
 
 use std::ffi::OsString;
 use std::time::Duration;

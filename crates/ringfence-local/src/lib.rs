@@ -12,6 +12,7 @@ use std::fs;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::time::{Duration, Instant};
 
 use ringfence_api::{Outcome, Request};
 use ringfence_enforce::apply::{self, Ahead, Launch};
@@ -53,16 +54,20 @@ impl Provider for Local {
         if !grants.is_confined() {
             return Ok(Box::new(bare::Bare::new()));
         }
-        let found = survey(grants);
-        let plan = plan(grants, &found, &apply::support(), person);
         Ok(Box::new(Confined {
-            plan,
+            plan: planned(grants, person),
+            looked: Some(Instant::now()),
             grants: grants.clone(),
-            quarantine: person.quarantine.clone(),
+            person: person.clone(),
             farewell: self.farewell,
             ahead: self.ahead.take(),
         }))
     }
+}
+
+/// The plan for the host as it is now.
+fn planned(grants: &Grants, person: &Person) -> Plan {
+    plan(grants, &survey(grants), &apply::support(), person)
 }
 
 /// Dies as a command dies that was interrupted at the terminal, so that a script around it
@@ -76,11 +81,16 @@ pub fn die_of_interrupt() {
 /// A sandbox made of namespaces.
 struct Confined {
     plan: Plan,
+    /// When the host was looked at for `plan`, if no command has run since.
+    looked: Option<Instant>,
     grants: Grants,
-    quarantine: AbsPath,
+    person: Person,
     farewell: Farewell,
     ahead: Option<Ahead>,
 }
+
+/// For so long the host is taken to be as it was when it was looked at.
+const FRESH: Duration = Duration::from_millis(50);
 
 impl Session for Confined {
     fn plan(&self) -> &Plan {
@@ -89,6 +99,10 @@ impl Session for Confined {
 
     fn run(&mut self, request: &Request) -> Result<Outcome, ProviderError> {
         refuse_directories()?;
+        // A secret that appeared since is covered like those that stood there before.
+        if self.looked.take().is_none_or(|looked| looked.elapsed() > FRESH) {
+            self.plan = planned(&self.grants, &self.person);
+        }
         stores(&mut self.plan);
         let launch = Launch {
             plan: std::mem::take(&mut self.plan),
@@ -108,7 +122,7 @@ impl Session for Confined {
         // Also after an error: by then the command may have made what it wanted.
         let is_all_known = attended.is_ok() && seen.made.iter().all(|made| made.directory.is_some());
         let look = if is_all_known || !seen.is_started { Look::Made } else { Look::Everywhere };
-        let quarantined = sweep::sweep(seen.made, look, &self.plan, &self.grants, &self.quarantine);
+        let quarantined = sweep::sweep(seen.made, look, &self.plan, &self.grants, &self.person.quarantine);
         Ok(Outcome {
             enforced: self.plan.steps.iter().map(ToString::to_string).collect(),
             gaps: self.plan.gaps.clone(),

@@ -30,8 +30,10 @@ pub enum PolicyError {
     WrongType { at: Place, message: String },
     #[error("{at}`{value}` is not a value for `{key}`")]
     BadValue { at: Place, key: String, value: String, expected: &'static str },
-    #[error("{at}version {} is not known", .found.map_or("(none)".to_owned(), |v| v.to_string()))]
-    BadVersion { at: Place, found: Option<i64> },
+    #[error("{at}the policy does not say its `version`")]
+    NoVersion { at: Place },
+    #[error("{at}version {found} is not known")]
+    BadVersion { at: Place, found: String },
     #[error("{at}bad glob `{entry}`")]
     BadGlob { at: Place, entry: String, source: GlobError },
     #[error("{at}`{entry}` is not a path")]
@@ -59,6 +61,7 @@ impl PolicyError {
             PolicyError::UnknownKey { .. } => "policy-unknown-key",
             PolicyError::WrongType { .. } => "policy-wrong-type",
             PolicyError::BadValue { .. } => "policy-bad-value",
+            PolicyError::NoVersion { .. } => "policy-no-version",
             PolicyError::BadVersion { .. } => "policy-bad-version",
             PolicyError::BadGlob { .. } => "policy-bad-glob",
             PolicyError::BadPath { .. } => "policy-bad-path",
@@ -79,7 +82,8 @@ impl PolicyError {
             PolicyError::UnknownKey { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
             PolicyError::UnknownKey { nearest: None, .. } => "`ringfence policy schema` lists the keys".to_owned(),
             PolicyError::BadValue { expected, .. } => format!("write {expected}"),
-            PolicyError::BadVersion { .. } => "write `version = 1` at the top".to_owned(),
+            PolicyError::NoVersion { .. } => "write `version = 1` on the first line".to_owned(),
+            PolicyError::BadVersion { .. } => "this ringfence knows `version = 1`: write that, or use a newer ringfence".to_owned(),
             PolicyError::BadGlob { source, .. } => source.hint().to_owned(),
             PolicyError::BadPath { .. } => "write a path such as `/data`, `~/data` or `data`".to_owned(),
             PolicyError::GlobInGrant { key, .. } => {
@@ -117,6 +121,7 @@ impl PolicyError {
             | PolicyError::UnknownKey { at, .. }
             | PolicyError::WrongType { at, .. }
             | PolicyError::BadValue { at, .. }
+            | PolicyError::NoVersion { at }
             | PolicyError::BadVersion { at, .. }
             | PolicyError::BadGlob { at, .. }
             | PolicyError::BadPath { at, .. }

@@ -20,7 +20,7 @@ pub struct Facts {
     pub variables: BTreeMap<String, String>,
     /// The existing directories on `PATH`, canonical, in order.
     pub path_dirs: Vec<AbsPath>,
-    /// Which of [`presets::PROBES`](crate::presets::PROBES) were found on `PATH`.
+    /// For each [`Preset`](crate::presets::Preset) that has one on `PATH`, a program it is known by.
     pub programs: BTreeSet<String>,
     /// Where git keeps its files, if that is outside the workspace.
     pub git: Option<GitLayout>,

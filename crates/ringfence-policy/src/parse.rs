@@ -50,12 +50,12 @@ pub fn parse_bytes(bytes: &[u8], file: &AbsPath, source: Source) -> Result<Layer
 /// A file of another version may have other keys: its version is the error to report.
 fn check_version(table: &DeTable<'_>, lines: &Lines<'_>) -> Result<(), PolicyError> {
     let Some(version) = table.get("version") else {
-        return Err(PolicyError::BadVersion { at: lines.place(0..0), found: None });
+        return Err(PolicyError::NoVersion { at: lines.place(0..0) });
     };
     match version.get_ref() {
         DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
             Ok(found) if found == i64::from(VERSION) => Ok(()),
-            found => Err(PolicyError::BadVersion { at: lines.place(version.span()), found: found.ok() }),
+            _ => Err(PolicyError::BadVersion { at: lines.place(version.span()), found: number.to_string() }),
         },
         _ => Ok(()),
     }

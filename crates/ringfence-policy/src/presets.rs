@@ -120,12 +120,6 @@ pub const PRESETS: &[Preset] = &[
     },
 ];
 
-/// The programs to look for on `PATH`.
-pub const PROBES: &[&str] = &[
-    "cargo", "rustc", "rustup", "node", "npm", "pnpm", "yarn", "python3", "python", "pip", "uv", "pipx", "poetry", "go", "java", "mvn",
-    "gradle", "kotlinc", "ruby", "gem", "bundle", "deno", "bun",
-];
-
 /// The rules of all presets that apply.
 pub(crate) fn rules(facts: &Facts) -> Vec<Rule> {
     let mut rules = Vec::new();

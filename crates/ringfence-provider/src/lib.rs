@@ -1,9 +1,12 @@
 //! Places where commands run.
 //!
 //! A [`Provider`] opens a [`Session`] for a policy; a session runs commands. This trait is
-//! the only dynamic call on the way of a command.
+//! the only dynamic call on the way of a command. What the words of the traits promise, each
+//! place is put to by the checks in [`conformance`].
 
 #![forbid(unsafe_code)]
+
+pub mod conformance;
 
 use std::io;
 

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod alone;
 mod bystander;
 mod census;
 mod gate;
@@ -16,6 +17,7 @@ mod ran;
 mod terminal;
 mod user;
 
+pub use alone::{Alone, Body};
 pub use bystander::Bystander;
 pub use census::{Census, processes_with};
 pub use gate::{needs, skip};

@@ -6,9 +6,9 @@ use std::fs;
 use std::path::Path;
 
 use ringfence_engine::{Files, Resolved, resolve_for};
-use ringfence_policy::{AbsPath, Flags, Mode, NetworkMode, OnGap};
+use ringfence_policy::{AbsPath, Flags, Grants, Mode, NetworkMode, OnGap};
 
-use crate::args::{ModeArg, NetArg, OnGapArg, PolicyArgs};
+use crate::args::{EngineArg, ModeArg, NetArg, OnGapArg, PolicyArgs};
 use crate::error::CliError;
 use crate::say;
 
@@ -46,10 +46,25 @@ pub(crate) fn meant(arguments: &PolicyArgs, timeout: Option<&str>) -> Result<Mea
     flags.wall_ms = timeout.map(duration).transpose()?;
     let files = Files { project: arguments.policy.as_deref().map(absolute).transpose()? };
     let resolved = resolve_for(&cwd, &flags, &files)?;
+    check_engine(arguments.engine, &resolved.grants)?;
     for warning in &resolved.grants.warnings {
         say::warning(warning);
     }
     Ok(Meant { cwd, flags, files, resolved })
+}
+
+/// Whoever names an engine wants to be confined by it, and is not obeyed by half.
+///
+/// Every engine that can be named is the one that `auto` takes, so there is nothing to choose
+/// beyond that yet.
+fn check_engine(engine: EngineArg, grants: &Grants) -> Result<(), CliError> {
+    match engine {
+        EngineArg::Namespaces if !grants.is_confined() => Err(CliError::Words {
+            what: "`--engine namespaces` asks for confinement, and the policy is to confine nothing".into(),
+            hint: "leave out `--engine`; `ringfence policy show --origin` says who switched confinement off".into(),
+        }),
+        EngineArg::Auto | EngineArg::Namespaces => Ok(()),
+    }
 }
 
 /// As it is written in a policy.

@@ -39,6 +39,9 @@ fn a_filter_that_forbids_user_namespaces() {
     each_user(|user| {
         let project = project(user);
         refuses(&filtered(&project, &["run", "--", "touch", "ran"]), &project);
+        let named = filtered(&project, &["run", "--engine", "namespaces", "--", "touch", "ran"]);
+        refuses(&named, &project);
+        assert!(named.talk().contains("ringfence doctor"), "{}", named.talk());
         // The filter itself does not keep a command from running.
         filtered(&project, &["run", "--mode", "full-access", "--", "touch", "ran"]).ok();
         assert!(project.has("ran"));

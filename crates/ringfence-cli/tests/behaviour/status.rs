@@ -37,6 +37,27 @@ fn words_that_make_no_sense_run_nothing() {
 }
 
 #[test]
+fn an_engine_that_is_named_confines_or_nothing_runs() {
+    each_user(|user| {
+        let project = project(user);
+        for engine in ["auto", "namespaces"] {
+            let ran = project.run(["--engine", engine, "-c", "cat .env; echo over"]);
+            assert_eq!(ran.ok(), "over");
+        }
+        let unknown = project.run(["--engine", "wishes", "--", "touch", "ran"]);
+        assert!(unknown.ends(125).talk().contains("auto, namespaces"), "{}", unknown.talk());
+        // A policy that confines nothing does not go with an engine that is to confine.
+        let bare = project.run(["--engine", "namespaces", "--mode", "full-access", "--", "touch", "ran"]);
+        assert!(bare.ends(125).talk().contains("hint:"), "{}", bare.talk());
+        project.write("off.toml", "version = 1\nenabled = false\n");
+        project.run(["--engine", "namespaces", "--policy", "off.toml", "--", "touch", "ran"]).ends(125);
+        assert!(!project.has("ran"));
+        project.run(["--engine", "auto", "--mode", "full-access", "--", "touch", "ran"]).ok();
+        assert!(project.has("ran"));
+    });
+}
+
+#[test]
 fn a_broken_policy_runs_nothing_and_says_where() {
     each_user(|user| {
         let project = project(user);
@@ -44,6 +65,36 @@ fn a_broken_policy_runs_nothing_and_says_where() {
         let ran = project.sh("touch ran");
         ran.ends(125);
         assert!(ran.talk().contains("policy.toml:3") && ran.talk().contains("read"), "{}", ran.talk());
+        project.write(".ringfence/policy.toml", "");
+        let ran = project.sh("touch ran");
+        ran.ends(125);
+        assert!(ran.talk().contains("policy.toml:1:1: the policy does not say its `version`"), "{}", ran.talk());
+        assert!(ran.talk().contains("hint: write `version = 1`"), "{}", ran.talk());
+        assert!(!project.has("ran"));
+    });
+}
+
+#[test]
+fn a_policy_that_runs_nothing_is_not_checked_as_good() {
+    each_user(|user| {
+        let project = project(user);
+        let check = || Ran::of(project.ringfence().args(["policy", "check", ".ringfence/policy.toml"]), b"");
+        project.write(".ringfence/policy.toml", "version = 1\nextends = [\"base.toml\"]\n");
+        project.write(".ringfence/base.toml", "version = 1\n");
+        assert_eq!(check().ok().lines().count(), 2);
+        project.sh("true").ok();
+        // Beyond its own directory a project's policy extends nothing.
+        project.write("base.toml", "version = 1\n");
+        project.write(".ringfence/policy.toml", "version = 1\nextends = [\"../base.toml\"]\n");
+        for ran in [check(), project.sh("touch ran")] {
+            ran.ends(125);
+            assert!(ran.talk().contains("cannot read") && ran.talk().contains("its own `.ringfence` only"), "{}", ran.talk());
+        }
+        // Nor does a check wait for what never comes.
+        project.sh_bare("rm .ringfence/policy.toml && mkfifo .ringfence/policy.toml").ok();
+        for ran in [check(), project.sh("touch ran")] {
+            assert!(ran.ends(125).talk().contains("not a plain file"), "{}", ran.talk());
+        }
         assert!(!project.has("ran"));
     });
 }

@@ -1,10 +1,12 @@
 //! Everyday tools work inside and leave nothing behind that they would not leave bare.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use ringfence_testkit::{As, Project, Ran, each_user, needs, skip};
+use ringfence_testkit::{As, Project, Ran, each_user, needs};
 
 use crate::project;
 
@@ -50,42 +52,61 @@ fn npm_installs_a_local_tarball() {
 
 #[test]
 fn cargo_builds() {
-    let tool = |name: &str| {
-        std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
-            .map(|directory| directory.join(name))
-            .find(|path| path.is_file())
-    };
-    let Some(cargo) = tool("cargo").and_then(|cargo| cargo.canonicalize().ok().map(|_| cargo)) else {
-        skip("cargo is not installed");
+    if !needs(&["cargo", "rustc"]) {
         return;
-    };
-    let bin = cargo.parent().expect("a program stands in a directory").to_owned();
-    let own = |name: &str, below: &str| {
-        std::env::var_os(name).map_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(below), PathBuf::from)
-    };
-    let (cargo_home, rustup_home) = (own("CARGO_HOME", ".cargo"), own("RUSTUP_HOME", ".rustup"));
+    }
     each_user(|user| {
-        // A toolchain in somebody's home is not for everybody.
-        if user == As::User
-            && As::runner_is_root()
-            && bin.ancestors().any(|path| path.metadata().is_ok_and(|metadata| metadata.mode() & 0o001 == 0))
-        {
-            return;
-        }
         let project = project(user);
         project.write("Cargo.toml", "[package]\nname = \"hello\"\nversion = \"0.1.0\"\nedition = \"2021\"\n");
         project.write("src/main.rs", "fn main() { println!(\"hello from rust\"); }\n");
         let before = top(&project);
         let mut command = project.ringfence();
-        command
-            .env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", bin.display()))
-            .env("CARGO_HOME", &cargo_home)
-            .env("RUSTUP_HOME", &rustup_home);
+        let bin = if user == As::User && As::runner_is_root() { everybodys_toolchain(&project) } else { own_toolchain(&mut command) };
+        command.env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", bin.display()));
         let ran = Ran::of(command.args(["run", "-c", "cargo build --offline -q && ./target/debug/hello && cargo run --offline -q"]), b"");
         assert_eq!(ran.ok(), "hello from rust\nhello from rust");
         let new: Vec<PathBuf> = top(&project).difference(&before).cloned().collect();
         assert_eq!(new, [PathBuf::from("Cargo.lock"), PathBuf::from("target")]);
     });
+}
+
+/// The toolchain as whoever runs the tests has it, with what `command` needs to find it.
+fn own_toolchain(command: &mut Command) -> PathBuf {
+    let home = PathBuf::from(std::env::var_os("HOME").unwrap_or_default());
+    for (name, below) in [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")] {
+        command.env(name, std::env::var_os(name).map_or_else(|| home.join(below), PathBuf::from));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).find(|directory| directory.join("cargo").is_file()).expect("it was found before")
+}
+
+/// The toolchain where everybody can reach it. It may stand in a home that nobody else can
+/// enter; then it gets other names, in the project's home.
+fn everybodys_toolchain(project: &Project) -> PathBuf {
+    let said = Command::new("rustc").args(["--print", "sysroot"]).output().expect("rustc starts");
+    let root = PathBuf::from(String::from_utf8_lossy(&said.stdout).trim());
+    let is_shut = |path: &Path| path.metadata().is_ok_and(|metadata| metadata.mode() & 0o001 == 0);
+    if !root.ancestors().any(is_shut) {
+        return root.join("bin");
+    }
+    let named = project.home().join("toolchain");
+    for part in ["bin", "lib"] {
+        link_tree(&root.join(part), &named.join(part));
+    }
+    named.join("bin")
+}
+
+fn link_tree(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("the home is writable");
+    for entry in fs::read_dir(from).expect("a toolchain can be listed").flatten() {
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if from.is_dir() {
+            link_tree(&from, &to);
+        } else {
+            // Between two filesystems there are no links.
+            fs::hard_link(&from, &to).or_else(|_| fs::copy(&from, &to).map(drop)).expect("a toolchain can be read");
+        }
+    }
 }
 
 #[test]

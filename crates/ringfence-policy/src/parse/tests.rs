@@ -88,7 +88,11 @@ fn faults_are_found_with_line_and_column() {
     check("version = 1\nzzz = 1", "2:1: unknown key `zzz`", "policy schema");
     check("version = 1\n[filesystem]\ndeny = [{ path = \"x\", lokced = true }]", "3:23: unknown key `lokced`", "did you mean `locked`?");
     check("version = 2\nnew-key = 1", "1:11: version 2 is not known", "version = 1");
-    check("mode = \"read-only\"", "1:1: version (none) is not known", "version = 1");
+    check("version = 99999999999999999999", "1:11: version 99999999999999999999 is not known", "version = 1");
+    check("version = 0x2", "1:11: version 0x2 is not known", "version = 1");
+    check("mode = \"read-only\"", "1:1: the policy does not say its `version`", "`version = 1` on the first line");
+    check("", "1:1: the policy does not say its `version`", "`version = 1` on the first line");
+    check("# nothing yet\n", "1:1: the policy does not say its `version`", "`version = 1` on the first line");
     check("version = 1\nmode = 3", "2:8: wanted string or table", "schema");
     check("version = 1\n[limits]\nwall = \"5 parsecs\"", "3:8: `5 parsecs` is not a value for `limits.wall`", "a duration such as");
     check("version = 1\n[limits]\ndisk = \"5m\"", "3:8: `5m` is not a value for `limits.disk`", "a size such as");

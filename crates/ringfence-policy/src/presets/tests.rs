@@ -57,9 +57,3 @@ fn variables_move_directories_but_not_to_home_itself() {
         assert!(!found.iter().any(|rule| rule == "read /home/me" || rule == "read /"), "{found:?}");
     }
 }
-
-#[test]
-fn every_probe_is_looked_for() {
-    let used: std::collections::BTreeSet<&str> = PRESETS.iter().flat_map(|preset| preset.probes.iter().copied()).collect();
-    assert_eq!(used, PROBES.iter().copied().collect());
-}

@@ -1,0 +1,38 @@
+//! `local` does what every place must do.
+//!
+//! From a program of one thread, which is copied to become the helper, and from one of
+//! several, which is started anew: both as the superuser and as an ordinary user.
+
+use std::error::Error;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::mpsc;
+use std::thread;
+
+use ringfence_local::Local;
+use ringfence_policy::AbsPath;
+use ringfence_provider::conformance::{INPUT, Place, VARIABLE, checks};
+use ringfence_testkit::Alone;
+
+const ONE: &str = "one_thread";
+const SEVERAL: &str = "several_threads";
+
+fn main() -> ExitCode {
+    ringfence_enforce::apply::helper::enter_if_helper();
+    let names = checks().flat_map(|check| [ONE, SEVERAL].map(|threads| format!("{threads}::{}", check.name))).collect();
+    Alone { names, input: INPUT, variable: VARIABLE, body }.main()
+}
+
+fn body(name: &str, directory: &Path) -> Result<(), Box<dyn Error>> {
+    let (threads, name) = name.split_once("::").ok_or("a name has two parts")?;
+    let check = checks().find(|check| check.name == name).ok_or("no such check")?;
+    let place = Place::prepare(&AbsPath::new(directory).ok_or("the directory is not absolute")?)?;
+    let (end, ended) = mpsc::channel::<()>();
+    let other = (threads == SEVERAL).then(|| thread::spawn(move || ended.recv()));
+    let verdict = check.run(&Local::default(), &place);
+    drop(end);
+    if let Some(other) = other {
+        let _ = other.join();
+    }
+    Ok(verdict?)
+}

@@ -1,0 +1,123 @@
+//! What stands around a command while it is checked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use ringfence_enforce::Person;
+use ringfence_policy::{AbsPath, Facts};
+
+/// Stands in every file that no command may read.
+pub const SECRET: &str = "xyzzy-never-to-be-seen";
+
+/// A home with a project in it, another project beside it, and a directory that nobody
+/// opened; in all of them something that must not be read.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The project that is worked on.
+    pub workspace: AbsPath,
+    /// Another project of the same person.
+    pub other: AbsPath,
+    /// A directory that no rule opens.
+    pub outside: AbsPath,
+    /// The person's home.
+    pub home: AbsPath,
+    /// Where the place keeps what is its own.
+    pub store: AbsPath,
+    base: AbsPath,
+}
+
+/// Files of the person, by their names below the directory of the place.
+const FILES: &[(&str, &str)] = &[
+    ("home/.ssh/id_rsa", SECRET),
+    ("home/.aws/credentials", SECRET),
+    ("home/notes.txt", SECRET),
+    ("home/work/other/main.rs", SECRET),
+    ("home/work/app/README", "hello\n"),
+    ("home/work/app/.env", SECRET),
+    ("home/work/app/sub/x.pem", SECRET),
+    ("home/work/app/sub/plain", "plain\n"),
+    ("home/work/app/not-executable", "#!/bin/sh\n"),
+    ("home/work/app/beat", BEAT),
+    ("home/work/app/.git/HEAD", "ref: refs/heads/main\n"),
+    ("home/work/app/.git/config", "[core]\n\tbare = false\n"),
+    ("home/work/app/.git/hooks/pre-commit", "#!/bin/sh\n"),
+    ("outside/note.txt", SECRET),
+    ("outside/open/data", "open\n"),
+    ("outside/open/shut/data", SECRET),
+];
+
+const DIRECTORIES: &[&str] = &["home/.cache", "home/work/app/.git/objects", "home/work/app/.git/refs", "outside/drop", "store"];
+
+/// Makes the file that it is told grow, until there is one with `.stop` behind its name: in a
+/// place that does not end it, nothing is left of it for long.
+const BEAT: &str = "i=0; while [ $i -lt 120 ] && [ ! -e \"$1.stop\" ]; do i=$((i+1)); echo x >> \"$1\"; sleep 0.05; done\n";
+
+impl Place {
+    /// Makes one in `base`, a directory that is there and has nothing in it. It must not
+    /// stand below `/tmp`, which is the command's own inside.
+    pub fn prepare(base: &AbsPath) -> io::Result<Self> {
+        for directory in DIRECTORIES {
+            fs::create_dir_all(base.join(directory).as_path())?;
+        }
+        for (name, content) in FILES {
+            let path = base.join(name);
+            fs::create_dir_all(path.parent().unwrap_or_else(AbsPath::root).as_path())?;
+            fs::write(path.as_path(), content)?;
+        }
+        let hook = base.join("home/work/app/.git/hooks/pre-commit");
+        fs::set_permissions(hook.as_path(), fs::Permissions::from_mode(0o755))?;
+        symlink("../other/main.rs", base.join("home/work/app/link").as_path())?;
+        Ok(Self {
+            workspace: base.join("home/work/app"),
+            other: base.join("home/work/other"),
+            outside: base.join("outside"),
+            home: base.join("home"),
+            store: base.join("store"),
+            base: base.clone(),
+        })
+    }
+
+    /// What a policy is resolved against here.
+    pub(super) fn facts(&self) -> Facts {
+        Facts {
+            workspace: self.workspace.clone(),
+            home: self.home.clone(),
+            user: self.person().user,
+            variables: BTreeMap::new(),
+            path_dirs: Vec::new(),
+            programs: BTreeSet::new(),
+            git: None,
+            store: self.store.clone(),
+        }
+    }
+
+    pub(super) fn person(&self) -> Person {
+        Person {
+            user: "somebody".into(),
+            shell: "/bin/sh".into(),
+            resolver: None,
+            git_config: None,
+            quarantine: self.store.join("quarantine"),
+        }
+    }
+
+    /// All that stands here but what the place keeps for itself, with what is in each file.
+    pub(super) fn entries(&self) -> io::Result<BTreeMap<AbsPath, Vec<u8>>> {
+        let mut entries = BTreeMap::new();
+        let mut left = vec![self.base.clone()];
+        while let Some(directory) = left.pop() {
+            for entry in fs::read_dir(directory.as_path())? {
+                let entry = entry?;
+                let (path, kind) = (directory.join(entry.file_name()), entry.file_type()?);
+                let content = if kind.is_file() { fs::read(path.as_path())? } else { Vec::new() };
+                if kind.is_dir() && path != self.store {
+                    left.push(path.clone());
+                }
+                entries.insert(path, content);
+            }
+        }
+        Ok(entries)
+    }
+}

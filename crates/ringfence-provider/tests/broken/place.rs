@@ -1,0 +1,233 @@
+//! A place that confines nothing, and has a fault beside.
+
+use std::cell::RefCell;
+use std::io::{self, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ringfence_api::{Denial, Evidence, Operation, Outcome, Output, Request, Status, Usage};
+use ringfence_enforce::{Person, Plan};
+use ringfence_policy::Grants;
+use ringfence_provider::{Provider, ProviderError, Session};
+
+/// What is wrong beside the lack of any confinement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Nothing.
+    None,
+    /// Nothing is run; every command is said to have succeeded.
+    Idle,
+    SignalsBecomeStatuses,
+    WhatIsNotExecutedEnds,
+    TimeIsNotTold,
+    TimeIsNotKept,
+    UsageIsNotTold,
+    StreamsAreOne,
+    OutputIsText,
+    OutputIsCut,
+    OutputIsAllKept,
+    OutputIsLost,
+    InheritedIsKept,
+    InputIsEmpty,
+    WordsAreALine,
+    VariablesAreTheCallers,
+    ItStartsAtTheRoot,
+    ItRunsOnce,
+    AnswersAreRepeated,
+    DenialsAreGuessed,
+}
+
+pub(crate) struct Broken {
+    pub(crate) fault: Fault,
+}
+
+impl Provider for Broken {
+    fn name(&self) -> &'static str {
+        "broken"
+    }
+
+    fn open(&self, _: &Grants, _: &Person) -> Result<Box<dyn Session>, ProviderError> {
+        Ok(Box::new(Bare { fault: self.fault, plan: Plan::default(), before: RefCell::default() }))
+    }
+}
+
+struct Bare {
+    fault: Fault,
+    plan: Plan,
+    /// What the first command came to.
+    before: RefCell<Option<Outcome>>,
+}
+
+impl Session for Bare {
+    fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    fn run(&mut self, request: &Request) -> Result<Outcome, ProviderError> {
+        match (self.fault, self.before.borrow().as_ref()) {
+            (Fault::Idle, _) => return Ok(nothing()),
+            (Fault::ItRunsOnce, Some(_)) => return Err(system("run again", io::ErrorKind::BrokenPipe.into())),
+            (Fault::AnswersAreRepeated, Some(before)) => return Ok(before.clone()),
+            _ => {}
+        }
+        let outcome = match self.bare(request) {
+            Err(error) if self.fault == Fault::WhatIsNotExecutedEnds => Outcome { status: Status::Exited(error.status()), ..nothing() },
+            other => other?,
+        };
+        let outcome = self.spoil(outcome);
+        self.before.replace(Some(outcome.clone()));
+        Ok(outcome)
+    }
+}
+
+fn nothing() -> Outcome {
+    Outcome {
+        stdout: Output::default(),
+        stderr: Output::default(),
+        status: Status::Exited(0),
+        denials: Vec::new(),
+        timed_out: false,
+        duration_ms: 0,
+        usage: Usage::default(),
+        enforced: Vec::new(),
+        gaps: Vec::new(),
+        quarantined: Vec::new(),
+    }
+}
+
+fn system(what: &'static str, source: io::Error) -> ProviderError {
+    ProviderError::System { what, source }
+}
+
+impl Bare {
+    /// What is right without confinement.
+    fn bare(&self, request: &Request) -> Result<Outcome, ProviderError> {
+        let (begun, used) = (Instant::now(), processor_time());
+        let mut child = self.command(request).spawn().map_err(|source| {
+            let command = request.command[0].to_string_lossy().into_owned();
+            ProviderError::NotExecuted { command, source }
+        })?;
+        let (stdout, stderr) = (collect(child.stdout.take()), collect(child.stderr.take()));
+        let deadline = request.deadline.filter(|_| self.fault != Fault::TimeIsNotKept);
+        let (status, timed_out) = wait(&mut child, deadline).map_err(|source| system("wait for the command", source))?;
+        let limit = match request.stdio {
+            ringfence_api::Stdio::Capture { limit } if self.fault != Fault::OutputIsAllKept => limit,
+            _ => usize::MAX,
+        };
+        let keep = |reader: thread::JoinHandle<Vec<u8>>| kept(reader.join().expect("reading does not panic"), limit);
+        Ok(Outcome {
+            stdout: keep(stdout),
+            stderr: keep(stderr),
+            status: status.signal().map_or_else(|| Status::Exited(status.code().unwrap_or(0)), Status::Killed),
+            timed_out,
+            duration_ms: begun.elapsed().as_millis() as u64,
+            usage: Usage { user_us: processor_time() - used, ..Usage::default() },
+            ..nothing()
+        })
+    }
+
+    fn command(&self, request: &Request) -> Command {
+        let name = &request.command[0];
+        let is_path = name.as_encoded_bytes().contains(&b'/');
+        let mut command = Command::new(if is_path { request.cwd.as_path().join(name).into_os_string() } else { name.clone() });
+        if self.fault == Fault::WordsAreALine {
+            command = Command::new("/bin/sh");
+            command.arg("-c").arg(request.command.join(" ".as_ref()));
+        } else {
+            command.args(&request.command[1..]);
+        }
+        if self.fault != Fault::VariablesAreTheCallers {
+            command.env_clear();
+        }
+        let streams = || match request.stdio {
+            ringfence_api::Stdio::Inherit if self.fault != Fault::InheritedIsKept => Stdio::inherit(),
+            _ => Stdio::piped(),
+        };
+        command
+            .envs(request.variables.iter().map(|(name, value)| (name, value)))
+            .current_dir(if self.fault == Fault::ItStartsAtTheRoot { "/".as_ref() } else { request.cwd.as_path() })
+            .stdin(if self.fault == Fault::InputIsEmpty { Stdio::null() } else { Stdio::inherit() })
+            .stdout(streams())
+            .stderr(streams())
+            .process_group(0);
+        command
+    }
+
+    /// What is wrong with the answer.
+    fn spoil(&self, mut outcome: Outcome) -> Outcome {
+        match self.fault {
+            Fault::SignalsBecomeStatuses if matches!(outcome.status, Status::Killed(_)) => outcome.status = Status::Exited(1),
+            Fault::TimeIsNotTold => outcome.timed_out = false,
+            Fault::UsageIsNotTold => outcome.usage = Usage::default(),
+            Fault::StreamsAreOne => outcome.stdout.head.append(&mut outcome.stderr.head),
+            Fault::OutputIsText => outcome.stdout.head = String::from_utf8_lossy(&outcome.stdout.head).into_owned().into_bytes(),
+            Fault::OutputIsCut => {
+                outcome.stdout.head.truncate(1000);
+                outcome.stdout.tail.clear();
+            }
+            Fault::OutputIsLost => (outcome.stdout, outcome.stderr) = (Output::default(), Output::default()),
+            Fault::DenialsAreGuessed if String::from_utf8_lossy(&outcome.stderr.head).contains("denied") => outcome.denials.push(guess()),
+            _ => {}
+        }
+        outcome
+    }
+}
+
+fn guess() -> Denial {
+    Denial {
+        operation: Operation::Read,
+        target: "?".into(),
+        rule: "?".into(),
+        origin: "?".into(),
+        explicit: false,
+        pid: 0,
+        program: "?".into(),
+        time_ms: 0,
+        evidence: Evidence::Guessed,
+        count: 1,
+    }
+}
+
+fn collect(stream: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut stream) = stream {
+            let _ = stream.read_to_end(&mut bytes);
+        }
+        bytes
+    })
+}
+
+fn kept(mut bytes: Vec<u8>, limit: usize) -> Output {
+    if bytes.len() <= limit {
+        return Output { head: bytes, ..Output::default() };
+    }
+    let (half, all) = (limit / 2, bytes.len());
+    let tail = bytes.split_off(all - half);
+    bytes.truncate(half);
+    Output { head: bytes, tail, dropped: (all - 2 * half) as u64 }
+}
+
+/// Waits for the end; at the deadline ends the process group, as anybody would at first.
+fn wait(child: &mut Child, deadline: Option<Duration>) -> io::Result<(ExitStatus, bool)> {
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok((status, false));
+        }
+        if deadline.is_some_and(|limit| begun.elapsed() > limit) {
+            Command::new("kill").args(["-KILL", "--", &format!("-{}", child.id())]).status()?;
+            return Ok((child.wait()?, true));
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Microseconds that ended children have used, in steps of a hundredth of a second.
+fn processor_time() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
+    fields.skip(13).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum::<u64>() * 10_000
+}
