@@ -83,6 +83,8 @@ enum Report {
     Killed(i32, Usage),
     /// Something was refused.
     Denied(Box<Denial>),
+    /// The tripwire is mounted; the descriptor that comes along is to be served.
+    Wired,
     /// The command made a name of git's in the directory whose descriptor comes along.
     Made(AbsPath, Planted),
 }

@@ -8,6 +8,7 @@
 mod gaps;
 mod linux;
 mod plan;
+mod scene;
 pub mod seccomp;
 mod support;
 mod survey;
@@ -16,6 +17,7 @@ mod survey;
 pub mod apply;
 
 pub use linux::{Person, plan};
+pub use scene::scene;
 pub use plan::{Access, Cover, Guard, GuardKind, Identity, Kind, Network, Plan, Step};
 pub use support::Support;
 pub use survey::{Builds, Found, Survey, survey};

@@ -30,6 +30,9 @@ pub fn plan(grants: &Grants, survey: &Survey, support: &Support, person: &Person
     let network = if grants.network.mode == NetworkMode::Full { Network::Host } else { Network::Own };
     draft.steps.push(Step::Namespaces { network });
     draft.steps.push(Step::Identity(Identity { uid: support.uid, gid: support.gid }));
+    if support.fuse {
+        draft.steps.push(Step::Tripwire);
+    }
     draft.skeleton(person, support);
     draft.trees();
     draft.links();

@@ -72,6 +72,8 @@ pub enum Step {
         /// Where.
         path: AbsPath,
     },
+    /// Whatever is not opened tells who wanted it.
+    Tripwire,
     /// Something the host has, at the same path.
     Bind {
         /// Where.
@@ -222,6 +224,7 @@ impl fmt::Display for Step {
             Step::Scratch { path } => write!(f, "scratch  {path}"),
             Step::Processes { access: Access::ReadWrite } => f.write_str("private  /proc"),
             Step::Processes { access: Access::ReadOnly } => f.write_str("private  /proc (read-only)"),
+            Step::Tripwire => f.write_str("watch    whatever is not opened"),
             Step::Devices => f.write_str("private  /dev"),
             Step::Cover { path, cover: Cover::Deny(_) } => write!(f, "deny     {path}"),
             Step::Cover { path, cover: Cover::ReadOnly | Cover::Shallow } => write!(f, "protect  {path}"),

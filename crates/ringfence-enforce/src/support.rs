@@ -11,4 +11,6 @@ pub struct Support {
     pub gid: u32,
     /// Landlock's version; 0 where there is none.
     pub landlock: u32,
+    /// Whether a file system can be served from here.
+    pub fuse: bool,
 }

@@ -78,7 +78,7 @@ fn person() -> Person {
     }
 }
 
-const SUPPORT: Support = Support { uid: 1000, gid: 1000, landlock: 7 };
+const SUPPORT: Support = Support { uid: 1000, gid: 1000, landlock: 7, fuse: false };
 
 fn planned(facts: &Facts, flags: &Flags, more: impl FnOnce(&mut Survey)) -> Plan {
     let grants = resolve(&[], flags, facts).unwrap();

@@ -11,6 +11,7 @@ use ringfence_sys::signal::{self, Sender, Set};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::capture::Capture;
+use crate::watch::Watch;
 
 /// What is done about a sandbox in which everything has ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -30,6 +31,10 @@ pub(crate) trait Subject {
     fn end(&self);
     fn wait(&mut self);
     fn leave(&mut self);
+    /// The process that does things for it, if there is one.
+    fn pid(&self) -> Option<i32> {
+        None
+    }
 }
 
 impl Subject for Running {
@@ -51,6 +56,9 @@ impl Subject for Running {
     fn leave(&mut self) {
         Running::leave(self);
     }
+    fn pid(&self) -> Option<i32> {
+        Running::pid(self)
+    }
 }
 
 /// What was seen of a command, also if it ended in an error of ours.
@@ -60,6 +68,8 @@ pub(crate) struct Seen {
     pub(crate) made: Vec<Made>,
     /// Whether it was started at all.
     pub(crate) is_started: bool,
+    /// Who watches what it looks for.
+    pub(crate) watch: Option<Watch>,
 }
 
 impl Seen {
@@ -152,7 +162,7 @@ impl<'a> Attendance<'a> {
             if ready.event {
                 let event = self.subject.next().map_err(|error| not_started(self.request, error))?;
                 // A helper that went without a word may have got that far.
-                self.seen.is_started |= !matches!(event, Event::NotExecuted(_));
+                self.seen.is_started |= !matches!(event, Event::NotExecuted(_) | Event::Wired(_));
                 match event {
                     Event::Closed => break,
                     event => self.note(event)?,
@@ -185,7 +195,7 @@ impl<'a> Attendance<'a> {
             stdout,
             stderr,
             status,
-            denials: fold(self.denials),
+            denials: fold(self.denials.into_iter().chain(self.seen.watch.iter().flat_map(Watch::take)).collect()),
             timed_out: self.timed_out,
             duration_ms: duration.as_millis() as u64,
             usage,
@@ -251,6 +261,11 @@ impl<'a> Attendance<'a> {
             Event::Ended(status, usage) => self.ended = Some((status, usage)),
             Event::Denied(denial) => self.denials.push(denial),
             Event::Made(made) => self.seen.note(made),
+            Event::Wired(device) => {
+                if let Some(watch) = &self.seen.watch {
+                    watch.serve(device, self.subject.pid());
+                }
+            }
         }
         Ok(())
     }

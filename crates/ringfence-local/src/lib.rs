@@ -6,6 +6,7 @@ mod attend;
 mod bare;
 mod capture;
 mod sweep;
+mod watch;
 
 use std::cell::RefCell;
 use std::fs;
@@ -23,6 +24,7 @@ use ringfence_sys::signal::{self, Set};
 
 use attend::Farewell;
 use sweep::Look;
+use watch::Watch;
 
 /// This machine's own sandbox.
 #[derive(Debug, Default)]
@@ -113,7 +115,8 @@ impl Session for Confined {
         };
         let network = launch.plan.network();
         let mut ahead = self.ahead.take().filter(|ahead| ahead.network() == network);
-        let mut seen = attend::Seen::default();
+        let watch = Watch::over(&launch.plan, &self.grants, request);
+        let mut seen = attend::Seen { watch, ..attend::Seen::default() };
         let attended = attend::run(request, self.farewell, &mut seen, |streams, mask| {
             let ahead = ahead.take().map_or_else(|| Ahead::start(network, mask), Ok)?;
             ahead.launch(&launch, streams).map(|running| Box::new(running) as Box<dyn attend::Subject>)

@@ -35,7 +35,15 @@ struct Attributes {
 /// `mount_setattr(2)`, Linux 5.12: sets flags on the mount at `path` below `dir`
 /// (an empty path means `dir` itself) and makes it private.
 pub fn set_attributes(dir: BorrowedFd<'_>, path: &CStr, reach: Reach, set: u64) -> io::Result<()> {
-    let attributes = Attributes { set, clear: 0, propagation: libc::MS_PRIVATE, userns: 0 };
+    change(dir, path, reach, &Attributes { set, clear: 0, propagation: libc::MS_PRIVATE, userns: 0 })
+}
+
+/// The same, taking flags off the mount itself.
+pub fn clear_attributes(dir: BorrowedFd<'_>, clear: u64) -> io::Result<()> {
+    change(dir, c"", Reach::One, &Attributes { set: 0, clear, propagation: 0, userns: 0 })
+}
+
+fn change(dir: BorrowedFd<'_>, path: &CStr, reach: Reach, attributes: &Attributes) -> io::Result<()> {
     let recursive = if reach == Reach::Below { libc::AT_RECURSIVE } else { 0 };
     // SAFETY: `path` is NUL-terminated, `attributes` is the kernel's layout and its
     // size is passed beside it; the call only reads both.
@@ -45,7 +53,7 @@ pub fn set_attributes(dir: BorrowedFd<'_>, path: &CStr, reach: Reach, set: u64) 
             dir.as_raw_fd(),
             path.as_ptr(),
             libc::AT_EMPTY_PATH | recursive,
-            &attributes,
+            attributes,
             size_of::<Attributes>(),
         )
     })

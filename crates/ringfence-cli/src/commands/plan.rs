@@ -113,6 +113,7 @@ fn groups(plan: &Enforced, home: &AbsPath) -> Groups {
                 groups.deny.push(path.clone())
             }
             Step::Cover { path, cover: Cover::ReadOnly | Cover::Shallow } => groups.protect.push(path.clone()),
+            Step::Tripwire => groups.walls.push("watch: whoever looks for anything else is told of".into()),
             Step::Seal => groups.walls.push("seal everything else".into()),
             Step::Lock => groups.walls.push("lock the mounts, drop every capability".into()),
             Step::Landlock => groups.walls.push("Landlock: no signals or abstract sockets out".into()),

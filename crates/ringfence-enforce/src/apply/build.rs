@@ -4,6 +4,7 @@
 //! that belongs to a lesser user namespace, so that none of this can be undone inside.
 
 mod ground;
+mod wired;
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, OsStr};
@@ -22,15 +23,23 @@ use rustix::mount::{
 
 use super::{During, Fault, Launch};
 use crate::plan::{Access, Cover, Kind, Step};
+use crate::scene::tells;
 pub(super) use ground::Ground;
+use wired::Wired;
 
 /// Builds the root that the plan describes and makes it the root of this process.
 ///
 /// Read-only things come first and are restricted all at once, which seals the root as
 /// well; writable things and devices are put on top of that.
-pub(super) fn build(launch: &Launch, mut ground: Ground) -> Result<(), Fault> {
+pub(super) fn build(launch: &Launch, mut ground: Ground, wire: Option<OwnedFd>) -> Result<(), Fault> {
     let steps = &launch.plan.steps;
-    if !ground.is_part_of(steps) {
+    let wire = wire.filter(|_| steps.contains(&Step::Tripwire));
+    if wire.is_none() && steps.contains(&Step::Tripwire) {
+        return Err(Fault { what: "mount the tripwire".into(), errno: libc::ENODEV });
+    }
+    if let Some(wire) = &wire {
+        ground = ground.wired(wire)?;
+    } else if !ground.is_part_of(steps) {
         // The policy leaves out something that most sandboxes have.
         ground = ground.anew()?;
     }
@@ -44,6 +53,10 @@ pub(super) fn build(launch: &Launch, mut ground: Ground) -> Result<(), Fault> {
         }
     }
     restrict(&root.base, Reach::Below, READ_ONLY | NO_SUID | NO_DEV).during(|| "seal the root".into())?;
+    if wire.is_some() {
+        // Whoever wants to write here is to be told of, by us and not by the kernel.
+        mount::clear_attributes(root.base.as_fd(), READ_ONLY).map_err(errno).during(|| "seal the root".into())?;
+    }
     for (step, source) in &steps {
         root.complete(step, source, terminal.as_ref())?;
     }
@@ -121,7 +134,7 @@ fn errno(error: std::io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 
-fn make(kind: &str, options: &[(&str, &str)], set: &[&str], flags: MountAttrFlags) -> rustix::io::Result<OwnedFd> {
+pub(super) fn make(kind: &str, options: &[(&str, &str)], set: &[&str], flags: MountAttrFlags) -> rustix::io::Result<OwnedFd> {
     let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     for (name, value) in options {
         fsconfig_set_string(context.as_fd(), *name, *value)?;
@@ -173,6 +186,8 @@ struct Root {
     /// Places that are writable, and may be made in after the root is sealed.
     writable: BTreeSet<AbsPath>,
     mask: Option<OwnedFd>,
+    /// What stands in for directories and files of ours, where the tripwire is the root.
+    wired: Option<Wired>,
 }
 
 impl Root {
@@ -191,6 +206,7 @@ impl Root {
                 }
             }
             Step::Processes { .. } => self.directory(&here("/proc")),
+            Step::Devices if self.wired.is_some() => self.stage_devices(),
             Step::Devices => self.device_nodes(),
             Step::Scratch { path } => {
                 self.writable.insert(path.clone());
@@ -266,6 +282,7 @@ impl Root {
             }
             Source::There => {
                 self.stand_for(path, kind)?;
+                self.prime_above(path)?;
                 match rustix::mount::mount_bind_recursive(path.as_path(), relative(path).as_c_str()) {
                     // Gone meanwhile: what stands for it is empty.
                     Err(Errno::NOENT) => return Ok(()),
@@ -313,7 +330,7 @@ impl Root {
 
     /// Makes a directory and those above it, in our own root only.
     fn directory(&mut self, path: &AbsPath) -> Result<(), Fault> {
-        if self.made.contains(path) || self.is_below_bound(path) {
+        if self.made.contains(path) || self.is_below_bound(path) || self.is_shown(path) {
             return Ok(());
         }
         if let Some(above) = path.parent() {
@@ -332,6 +349,9 @@ impl Root {
     }
 
     fn symlink(&mut self, target: &Path, path: &AbsPath) -> Result<(), Fault> {
+        if self.is_shown(path) {
+            return Ok(());
+        }
         self.above(path)?;
         match rustix::fs::symlinkat(target, &self.base, relative(path)) {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
@@ -344,6 +364,9 @@ impl Root {
         if self.is_bound(path) {
             return Ok(());
         }
+        if self.is_shown(path) {
+            return self.lay_over(path, content);
+        }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.base, relative(path), flags, Mode::from_raw_mode(0o644)).during(|| format!("write {path}"))?;
         rustix::io::write(&file, content.as_bytes()).during(|| format!("write {path}")).map(drop)
@@ -351,6 +374,9 @@ impl Root {
 
     /// An empty file.
     fn node(&mut self, path: &AbsPath) -> Result<(), Fault> {
+        if self.is_shown(path) {
+            return Ok(());
+        }
         self.above(path)?;
         match rustix::fs::mknodat(&self.base, relative(path), rustix::fs::FileType::RegularFile, Mode::from_raw_mode(0o644), 0) {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
@@ -359,6 +385,9 @@ impl Root {
     }
 
     fn mode(&self, path: &AbsPath, mode: u32) -> Result<(), Fault> {
+        if self.is_shown(path) {
+            return Ok(());
+        }
         rustix::fs::chmodat(&self.base, relative(path), Mode::from_raw_mode(mode), AtFlags::empty()).during(|| format!("deny {path}"))
     }
 
@@ -377,6 +406,7 @@ impl Root {
             let status = rustix::fs::fstat(source).during(|| format!("look at {path}"))?;
             if rustix::fs::FileType::from_raw_mode(status.st_mode).is_dir() { self.directory(path)? } else { self.node(path)? }
         }
+        self.prime_above(path)?;
         // Where the tree around it belongs to the host, what is not there stays away.
         match self.find(path).during(|| format!("find {path}"))? {
             Some(target) => put(source, &target).during(|| format!("mount {path}")),
@@ -386,6 +416,9 @@ impl Root {
 
     /// A file or directory of ours that nobody can open, over the one that is denied.
     fn deny(&mut self, path: &AbsPath, kind: Kind) -> Result<(), Fault> {
+        if tells(path) && self.wired.is_some() {
+            return self.cover(path);
+        }
         if self.mask.is_none() {
             self.mask = Some(self.masks()?);
         }
@@ -437,13 +470,7 @@ impl Root {
         for name in DEVICES.iter().chain(&["console"]) {
             self.node(&here("/dev").join(name))?;
         }
-        for (name, target) in [
-            ("ptmx", "pts/ptmx"),
-            ("fd", "/proc/self/fd"),
-            ("stdin", "/proc/self/fd/0"),
-            ("stdout", "/proc/self/fd/1"),
-            ("stderr", "/proc/self/fd/2"),
-        ] {
+        for (name, target) in DEVICE_LINKS {
             self.symlink(Path::new(target), &here("/dev").join(name))?;
         }
         Ok(())
@@ -468,6 +495,15 @@ impl Root {
 
 /// Devices that programs expect.
 const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
+
+/// Names among them that lead elsewhere.
+const DEVICE_LINKS: &[(&str, &str)] = &[
+    ("ptmx", "pts/ptmx"),
+    ("fd", "/proc/self/fd"),
+    ("stdin", "/proc/self/fd/0"),
+    ("stdout", "/proc/self/fd/1"),
+    ("stderr", "/proc/self/fd/2"),
+];
 
 /// Where the masks stand: a directory that nobody inside can open.
 const MASKS: &str = "/run/ringfence";

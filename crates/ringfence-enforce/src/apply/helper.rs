@@ -5,13 +5,14 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use ringfence_sys::process::{self, Fork};
 use ringfence_sys::signal::{self, Set};
 use ringfence_sys::{namespace, net, privilege};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
+use rustix::mount::MountAttrFlags;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
     SocketType, recvmsg, sendmsg, socketpair,
@@ -116,6 +117,7 @@ fn run(network: Network, control: &OwnedFd, mask: &Set, processors: Option<&CpuS
         Fork::Parent(pid) => {
             drop(theirs);
             spread(processors);
+            hand_wire_over(control, &ours)?;
             if network == Network::Own {
                 own_network(&host_proc, &ours)?;
             }
@@ -140,6 +142,29 @@ fn namespaces() -> Result<(), Fault> {
     namespace::set_host_name(c"ringfence").during(|| "sethostname".into())
 }
 
+/// Mounts the tripwire, where there can be one: its served end goes to the caller, the
+/// mount to the sandbox's first process. Mounted from here, so that whoever trips it is
+/// told by the number that the host knows.
+fn hand_wire_over(control: &OwnedFd, init: &OwnedFd) -> Result<(), Fault> {
+    let wire = tripwire().filter(|(served, _)| tell_with(control, &Report::Wired, served.as_fd()));
+    let handed = match &wire {
+        Some((_, mount)) => hand_over(init, [mount.as_fd()]),
+        None => hand_over(init, []),
+    };
+    handed.during(|| "hand the tripwire over".into())
+}
+
+fn tripwire() -> Option<(OwnedFd, OwnedFd)> {
+    let (uid, gid) = process::ids();
+    let served = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let number = served.as_raw_fd().to_string();
+    let (user, group) = (uid.to_string(), gid.to_string());
+    let options = [("fd", number.as_str()), ("rootmode", "40000"), ("user_id", &user), ("group_id", &group)];
+    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    let mount = super::build::make("fuse", &options, &[], flags).ok()?;
+    Some((served, mount))
+}
+
 /// A network with nothing but a loopback, for the sandbox's first process to join. Making
 /// one takes the kernel as long as all the rest together; that process builds meanwhile,
 /// and the root of both may be another by the time it is made.
@@ -155,7 +180,9 @@ fn own_network(host_proc: &OwnedFd, init: &OwnedFd) -> Result<(), Fault> {
 pub(super) fn hand_over<const COUNT: usize>(to: &OwnedFd, descriptors: [BorrowedFd<'_>; COUNT]) -> rustix::io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    if COUNT > 0 {
+        ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    }
     sendmsg(to, &[IoSlice::new(b"d")], &mut ancillary, SendFlags::NOSIGNAL).map(drop)
 }
 

@@ -46,7 +46,8 @@ fn run(ties: &Ties<'_>) -> Result<(), Fault> {
     let Some((launch, plan)) = told(control)? else { return Ok(()) };
     spread(ties.processors);
     let launch = &launch;
-    build::build(launch, ground)?;
+    let wire = handed_over(warden).map(|[wire]| wire);
+    build::build(launch, ground, wire)?;
     own_null()?;
     if ties.network == Network::Own {
         join_network(warden)?;

@@ -80,6 +80,8 @@ pub enum Event {
     Denied(Denial),
     /// It made a name of git's.
     Made(Made),
+    /// Whoever looks for what is not opened waits for an answer here.
+    Wired(OwnedFd),
     /// Nothing more will come: the sandbox is gone.
     Closed,
 }
@@ -191,6 +193,11 @@ fn start_anew(network: Network, control: &OwnedFd, mask: &Set) -> Result<i32, La
 }
 
 impl Running {
+    /// The warden's number.
+    pub fn pid(&self) -> Option<i32> {
+        self.pid
+    }
+
     /// Readable when an event waits.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.control.as_fd()
@@ -225,6 +232,7 @@ impl Running {
             Report::Exited(status, usage) => Event::Ended(Status::Exited(status), usage),
             Report::Killed(signal, usage) => Event::Ended(Status::Killed(signal), usage),
             Report::Denied(denial) => Event::Denied(*denial),
+            Report::Wired => descriptor.map_or(Event::Closed, Event::Wired),
             Report::Made(path, what) => Event::Made(Made { directory: descriptor, path, what }),
         })
     }

@@ -10,7 +10,9 @@ use crate::support::Support;
 /// Facts that cost nothing to find out. Whether namespaces work is found out by the run itself.
 pub fn support() -> Support {
     let (uid, gid) = process::ids();
-    Support { uid, gid, landlock: landlock::abi().unwrap_or(0) }
+    let access = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK;
+    let fuse = rustix::fs::access("/dev/fuse", access).is_ok();
+    Support { uid, gid, landlock: landlock::abi().unwrap_or(0), fuse }
 }
 
 /// Why namespaces cannot be had, and what helps.

@@ -171,7 +171,7 @@ impl Host {
     pub(super) fn example() -> Self {
         Self {
             kernel: "6.12.0".into(),
-            support: Support { uid: 1000, gid: 1000, landlock: 6 },
+            support: Support { uid: 1000, gid: 1000, landlock: 6, fuse: true },
             container: None,
             apparmor_restricts: false,
             overlay: true,

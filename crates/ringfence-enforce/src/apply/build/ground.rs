@@ -9,6 +9,7 @@ use ringfence_policy::AbsPath;
 use rustix::fs::CWD;
 use rustix::mount::{MountAttrFlags, MoveMountFlags, UnmountFlags, move_mount, unmount};
 
+use super::wired::{self, Wired};
 use super::{Root, Source, make};
 use crate::apply::{During, Fault};
 use crate::linux::standard;
@@ -65,6 +66,14 @@ impl Ground {
         Ok(Self { root: root(self.place)?, done: Vec::new(), ..self })
     }
 
+    /// The same with the tripwire for a root.
+    pub(super) fn wired(self, wire: &OwnedFd) -> Result<Self, Fault> {
+        rustix::process::chdir("/").during(|| "leave the root".into())?;
+        unmount(self.place, UnmountFlags::DETACH).during(|| format!("unmount {}", self.place))?;
+        let base = wired::tree(wire, ringfence_tripwire::ROOT)?;
+        Ok(Self { root: stand(base, self.place, Some(Wired::new(wire)?))?, done: Vec::new(), ..self })
+    }
+
     /// Moves the root elsewhere if it stands over something the plan needs.
     pub(super) fn uncover(&mut self, steps: &[Step]) -> Result<(), Fault> {
         let needed: Vec<&AbsPath> = steps.iter().flat_map(sources).collect();
@@ -100,9 +109,14 @@ fn place(needed: &[&AbsPath]) -> Result<&'static str, Fault> {
 
 fn root(place: &str) -> Result<Root, Fault> {
     let base = make("tmpfs", &[("mode", "0755"), ("size", "64m")], &[], MountAttrFlags::empty()).during(|| "mount the new root".into())?;
+    stand(base, place, None)
+}
+
+/// Puts a new root at a place, and us into it.
+fn stand(base: OwnedFd, place: &str, wired: Option<Wired>) -> Result<Root, Fault> {
     move_mount(&base, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).during(|| format!("mount the new root at {place}"))?;
     rustix::process::fchdir(&base).during(|| "enter the new root".into())?;
-    Ok(Root { base, made: BTreeSet::from([AbsPath::root()]), bound: BTreeSet::new(), writable: BTreeSet::new(), mask: None })
+    Ok(Root { base, made: BTreeSet::from([AbsPath::root()]), bound: BTreeSet::new(), writable: BTreeSet::new(), mask: None, wired })
 }
 
 pub(super) fn scratch() -> Result<OwnedFd, Fault> {

@@ -1,0 +1,138 @@
+//! The tripwire as the root: its names are shown by whoever serves it, and what is ours
+//! alone stands in a file system of its own and is mounted over them.
+
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+
+use ringfence_policy::AbsPath;
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::{MountAttrFlags, OpenTreeFlags, open_tree};
+
+use super::{DEVICES, Root, here, make, put, relative};
+use crate::apply::{During, Fault};
+use crate::scene::{COVERS, OWN};
+
+/// What a root on the tripwire has beside it.
+pub(super) struct Wired {
+    /// The covers' directory, until it is mounted.
+    covers: Option<OwnedFd>,
+    /// Our own files and devices, once there are any.
+    own: Option<OwnedFd>,
+    /// How many files are in it.
+    files: usize,
+    /// How many covers were used.
+    covered: usize,
+    /// Directories whose names the kernel knows already.
+    primed: BTreeSet<AbsPath>,
+}
+
+/// One of the two trees of the tripwire.
+pub(super) fn tree(wire: &OwnedFd, name: &str) -> Result<OwnedFd, Fault> {
+    open_tree(wire, name, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC).during(|| "open the tripwire".into())
+}
+
+impl Wired {
+    pub(super) fn new(wire: &OwnedFd) -> Result<Self, Fault> {
+        let covers = Some(tree(wire, ringfence_tripwire::COVERS)?);
+        Ok(Self { covers, own: None, files: 0, covered: 0, primed: BTreeSet::new() })
+    }
+}
+
+impl Root {
+    /// Whether the tripwire shows what stands at `path`, so that it need not be made.
+    pub(super) fn is_shown(&self, path: &AbsPath) -> bool {
+        self.wired.is_some() && !self.is_late(path) && !path.is_within(&here("/dev").join("shm"))
+    }
+
+    /// Lets the kernel learn all names of the directory above `path` at once: each by
+    /// itself would be a conversation of its own.
+    pub(super) fn prime_above(&mut self, path: &AbsPath) -> Result<(), Fault> {
+        let Some(wired) = &mut self.wired else { return Ok(()) };
+        let mut above: Vec<AbsPath> = path.ancestors().skip(1).take_while(|above| !wired.primed.contains(above)).collect();
+        while let Some(directory) = above.pop() {
+            if self.writable.iter().chain(&self.bound).any(|mounted| directory.is_within(mounted)) {
+                break;
+            }
+            list(&self.base, &directory)?;
+            wired.primed.insert(directory);
+        }
+        Ok(())
+    }
+
+    /// A file of ours over the name that stands for it.
+    pub(super) fn lay_over(&mut self, path: &AbsPath, content: &str) -> Result<(), Fault> {
+        self.own_place()?;
+        let Some(Wired { own: Some(own), files, .. }) = &mut self.wired else { return Ok(()) };
+        let name = files.to_string();
+        *files += 1;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&*own, &name, flags, Mode::from_raw_mode(0o644)).during(|| format!("write {path}"))?;
+        rustix::io::write(&file, content.as_bytes()).during(|| format!("write {path}"))?;
+        let tree = tree(own, &name)?;
+        self.attach(&tree, path)
+    }
+
+    /// `/dev`, still without the devices.
+    pub(super) fn stage_devices(&mut self) -> Result<(), Fault> {
+        self.own_place()?;
+        let Some(Wired { own: Some(own), .. }) = &self.wired else { return Ok(()) };
+        let made = || -> rustix::io::Result<()> {
+            for directory in ["dev", "dev/pts", "dev/shm"] {
+                rustix::fs::mkdirat(own, directory, Mode::from_raw_mode(0o755))?;
+            }
+            for name in DEVICES.iter().chain(&["console"]) {
+                let mode = Mode::from_raw_mode(0o644);
+                rustix::fs::mknodat(own, format!("dev/{name}"), rustix::fs::FileType::RegularFile, mode, 0)?;
+            }
+            for (name, target) in super::DEVICE_LINKS {
+                rustix::fs::symlinkat(*target, own, format!("dev/{name}"))?;
+            }
+            Ok(())
+        };
+        made().during(|| "make /dev".into())?;
+        let tree = tree(own, "dev")?;
+        self.attach(&tree, &here("/dev"))
+    }
+
+    /// Where our own files stand: nobody inside can enter it.
+    fn own_place(&mut self) -> Result<(), Fault> {
+        if !matches!(&self.wired, Some(Wired { own: None, .. })) {
+            return Ok(());
+        }
+        let own = make("tmpfs", &[("mode", "0"), ("size", "1m")], &[], MountAttrFlags::empty()).during(|| "mount our own files".into())?;
+        self.attach(&own, &here(OWN))?;
+        if let Some(wired) = &mut self.wired {
+            wired.own = Some(own);
+        }
+        Ok(())
+    }
+
+    /// The next cover over what it shuts.
+    pub(super) fn cover(&mut self, path: &AbsPath) -> Result<(), Fault> {
+        let at = here(COVERS);
+        if let Some(covers) = self.wired.as_mut().and_then(|wired| wired.covers.take()) {
+            self.attach(&covers, &at)?;
+            list(&self.base, &at)?;
+        }
+        let Some(wired) = &mut self.wired else { return Ok(()) };
+        let name = at.join(wired.covered.to_string());
+        wired.covered += 1;
+        // It was there a moment ago: somebody moves things about, and may move them back.
+        let moved = || Fault { what: format!("deny {path}, which moved meanwhile,"), errno: libc::ESTALE };
+        let target = self.find(path).during(|| format!("deny {path}"))?.ok_or_else(moved)?;
+        let how = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        open_tree(&self.base, relative(&name), how).and_then(|node| put(&node, &target)).during(|| format!("deny {path}"))
+    }
+}
+
+/// Lists a directory to its end.
+fn list(base: &OwnedFd, directory: &AbsPath) -> Result<(), Fault> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = rustix::fs::openat(base, relative(directory), flags, Mode::empty()).during(|| format!("list {directory}"))?;
+    let mut space = Vec::with_capacity(32 * 1024);
+    let mut entries = rustix::fs::RawDir::new(opened, space.spare_capacity_mut());
+    while let Some(entry) = entries.next() {
+        entry.during(|| format!("list {directory}"))?;
+    }
+    Ok(())
+}

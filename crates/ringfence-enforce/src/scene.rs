@@ -1,0 +1,69 @@
+//! What the tripwire shows: the names of everything that is mounted, linked or denied.
+
+use ringfence_policy::AbsPath;
+use ringfence_tripwire::{PropKind, Scene};
+
+use crate::plan::{Cover, Kind, Plan, Step};
+
+/// Where what is only needed to build the sandbox stands.
+pub(crate) const OWN: &str = "/run/ringfence/own";
+/// Where the covers stand.
+pub(crate) const COVERS: &str = "/run/ringfence/covers";
+
+/// The scene for a plan.
+pub fn scene(plan: &Plan) -> Scene {
+    let mut draft = Draft { scene: Scene::default(), mounted: Vec::new() };
+    for own in [OWN, COVERS, "/proc", "/dev"] {
+        draft.put(&AbsPath::new(own).expect("written here as an absolute path"), PropKind::Directory);
+    }
+    for step in &plan.steps {
+        draft.step(step);
+    }
+    draft.scene
+}
+
+/// Whether a cover is one that tells. Files of `/proc` are nobody's secret, only root's
+/// business, and no rule of the policy names them.
+pub(crate) fn tells(path: &AbsPath) -> bool {
+    !path.as_path().starts_with("/proc")
+}
+
+struct Draft {
+    scene: Scene,
+    /// Trees that will be mounted: what is in them is not ours to show.
+    mounted: Vec<AbsPath>,
+}
+
+impl Draft {
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Symlink { path, target } => self.put(path, PropKind::Link(target.clone())),
+            Step::File { path, .. } => self.put(path, PropKind::File),
+            Step::Directory { path } => self.put(path, PropKind::Directory),
+            Step::Denied { path, kind } => self.put(path, denied(*kind)),
+            Step::Passage { path } => self.put(path, PropKind::Passage),
+            Step::Bind { path, kind, .. } => self.mount(path, if *kind == Kind::Directory { PropKind::Directory } else { PropKind::File }),
+            Step::Scratch { path } | Step::Private { path, .. } => self.mount(path, PropKind::Directory),
+            Step::Cover { path, cover: Cover::Deny(kind) } if tells(path) => drop(self.scene.cover(path, denied(*kind))),
+            _ => {}
+        }
+    }
+
+    fn put(&mut self, path: &AbsPath, kind: PropKind) {
+        if !self.mounted.iter().any(|above| path.is_within(above)) {
+            self.scene.put(path, kind);
+        }
+    }
+
+    fn mount(&mut self, path: &AbsPath, kind: PropKind) {
+        self.put(path, kind);
+        self.mounted.push(path.clone());
+    }
+}
+
+fn denied(kind: Kind) -> PropKind {
+    match kind {
+        Kind::Directory => PropKind::DeniedDirectory,
+        Kind::File => PropKind::DeniedFile,
+    }
+}

@@ -1,0 +1,128 @@
+//! Whoever looks for what is not opened: told to the caller, with the rule that shut it.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use ringfence_api::{Denial, Evidence, Operation, Request};
+use ringfence_enforce::{Plan, Step, scene};
+use ringfence_policy::{AbsPath, Access, Grants, Verdict};
+use ringfence_tripwire::{Scene, Trip, Tripwire, Watcher};
+
+/// A sandbox whose tripwire is served from here.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    scene: Arc<Scene>,
+    log: Arc<Log>,
+    owner: (u32, u32),
+}
+
+impl Watch {
+    /// `None` where the plan has no tripwire.
+    pub(crate) fn over(plan: &Plan, grants: &Grants, request: &Request) -> Option<Self> {
+        if !plan.steps.contains(&Step::Tripwire) {
+            return None;
+        }
+        let owner = plan.identity().map(|identity| (identity.uid, identity.gid))?;
+        let log = Log {
+            grants: grants.clone(),
+            searched: searched(request),
+            own: fs::read_link("/proc/self/exe").unwrap_or_default(),
+            warden: AtomicU32::new(0),
+            denials: Mutex::default(),
+        };
+        Some(Self { scene: Arc::new(scene(plan)), log: Arc::new(log), owner })
+    }
+
+    /// Serves `device` until the sandbox is gone, on a thread of its own. What the warden
+    /// does, it does for others and tells itself.
+    pub(crate) fn serve(&self, device: OwnedFd, warden: Option<i32>) {
+        self.log.warden.store(warden.map_or(0, |pid| pid as u32), Ordering::Relaxed);
+        let tripwire = Tripwire::new(device, self.scene.clone(), self.log.clone(), self.owner);
+        // Should there be no thread, the device is closed and every look fails.
+        let _ = std::thread::Builder::new().name("tripwire".into()).spawn(move || tripwire.serve());
+    }
+
+    /// What was refused so far.
+    pub(crate) fn take(&self) -> Vec<Denial> {
+        std::mem::take(&mut *self.log.denials.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Directories that are looked through for programs, and those above: to look there says
+/// nothing about what the command wants.
+fn searched(request: &Request) -> HashSet<AbsPath> {
+    let path = request.variables.iter().find(|(name, _)| name == OsStr::new("PATH")).map(|(_, value)| value.clone()).unwrap_or_default();
+    std::env::split_paths(&path).filter_map(AbsPath::new).flat_map(|directory| directory.ancestors().collect::<Vec<_>>()).collect()
+}
+
+#[derive(Debug)]
+struct Log {
+    grants: Grants,
+    searched: HashSet<AbsPath>,
+    /// Our own program: its first process looks for the command before it becomes it.
+    own: PathBuf,
+    warden: AtomicU32,
+    denials: Mutex<Vec<Denial>>,
+}
+
+/// As many different refusals are kept as anybody will read.
+const MANY: usize = 1000;
+
+impl Watcher for Log {
+    fn exists(&self, path: &AbsPath) -> bool {
+        !self.searched.contains(path) && fs::symlink_metadata(path.as_path()).is_ok()
+    }
+
+    fn tripped(&self, trip: Trip) {
+        if trip.pid == self.warden.load(Ordering::Relaxed) {
+            return;
+        }
+        let program = fs::read_link(format!("/proc/{}/exe", trip.pid)).unwrap_or_default();
+        if program == self.own {
+            return;
+        }
+        let wanted = match trip.operation {
+            Operation::Write | Operation::Create | Operation::Rename => Access::Write,
+            _ => Access::Read,
+        };
+        let decision = self.grants.decide(&trip.path, wanted);
+        let (rule, origin) = match &decision.rule {
+            Some(because) => (because.origin().text.clone(), because.origin().to_string()),
+            None if decision.verdict == Verdict::Absent => ("nothing opens it".to_owned(), "built in".to_owned()),
+            None => ("another name of something denied".to_owned(), "built in".to_owned()),
+        };
+        let time_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        self.keep(Denial {
+            operation: trip.operation,
+            target: trip.path.to_string_lossy().into_owned(),
+            rule,
+            origin,
+            explicit: decision.verdict != Verdict::Absent,
+            pid: trip.pid,
+            program: program.to_string_lossy().into_owned(),
+            time_ms,
+            evidence: Evidence::Kernel,
+            count: 1,
+        });
+    }
+}
+
+impl Log {
+    fn keep(&self, denial: Denial) {
+        let mut denials = self.denials.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_same = |known: &Denial| {
+            known.operation == denial.operation && known.target == denial.target && known.program == denial.program
+        };
+        match denials.iter().position(is_same) {
+            Some(at) => denials[at].count += 1,
+            None if denials.len() < MANY => denials.push(denial),
+            None => {}
+        }
+    }
+}
