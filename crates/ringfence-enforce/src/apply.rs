@@ -7,10 +7,12 @@
 mod build;
 pub mod helper;
 mod init;
+mod intent;
 mod launch;
 mod probe;
 mod usher;
 
+pub use intent::{Intent, intent};
 pub use launch::{Ahead, Event, LaunchError, Made, Running};
 pub use probe::{Obstacle, probe, support};
 

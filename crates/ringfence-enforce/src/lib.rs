@@ -17,7 +17,7 @@ mod survey;
 pub mod apply;
 
 pub use linux::{Person, plan};
-pub use scene::scene;
 pub use plan::{Access, Cover, Guard, GuardKind, Identity, Kind, Network, Plan, Step};
+pub use scene::scene;
 pub use support::Support;
 pub use survey::{Builds, Found, Survey, survey};

@@ -115,7 +115,7 @@ impl Session for Confined {
         };
         let network = launch.plan.network();
         let mut ahead = self.ahead.take().filter(|ahead| ahead.network() == network);
-        let watch = Watch::over(&launch.plan, &self.grants, request);
+        let watch = Watch::over(&launch.plan, &self.grants);
         let mut seen = attend::Seen { watch, ..attend::Seen::default() };
         let attended = attend::run(request, self.farewell, &mut seen, |streams, mask| {
             let ahead = ahead.take().map_or_else(|| Ahead::start(network, mask), Ok)?;

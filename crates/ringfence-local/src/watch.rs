@@ -1,7 +1,5 @@
 //! Whoever looks for what is not opened: told to the caller, with the rule that shut it.
 
-use std::collections::HashSet;
-use std::ffi::OsStr;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -9,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use ringfence_api::{Denial, Evidence, Operation, Request};
-use ringfence_enforce::{Plan, Step, scene};
+use ringfence_api::{Denial, Evidence, Operation};
+use ringfence_enforce::{Plan, Step, apply, scene};
 use ringfence_policy::{AbsPath, Access, Grants, Verdict};
 use ringfence_tripwire::{Scene, Trip, Tripwire, Watcher};
 
@@ -24,14 +22,13 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// `None` where the plan has no tripwire.
-    pub(crate) fn over(plan: &Plan, grants: &Grants, request: &Request) -> Option<Self> {
+    pub(crate) fn over(plan: &Plan, grants: &Grants) -> Option<Self> {
         if !plan.steps.contains(&Step::Tripwire) {
             return None;
         }
         let owner = plan.identity().map(|identity| (identity.uid, identity.gid))?;
         let log = Log {
             grants: grants.clone(),
-            searched: searched(request),
             own: fs::read_link("/proc/self/exe").unwrap_or_default(),
             warden: AtomicU32::new(0),
             denials: Mutex::default(),
@@ -54,17 +51,9 @@ impl Watch {
     }
 }
 
-/// Directories that are looked through for programs, and those above: to look there says
-/// nothing about what the command wants.
-fn searched(request: &Request) -> HashSet<AbsPath> {
-    let path = request.variables.iter().find(|(name, _)| name == OsStr::new("PATH")).map(|(_, value)| value.clone()).unwrap_or_default();
-    std::env::split_paths(&path).filter_map(AbsPath::new).flat_map(|directory| directory.ancestors().collect::<Vec<_>>()).collect()
-}
-
 #[derive(Debug)]
 struct Log {
     grants: Grants,
-    searched: HashSet<AbsPath>,
     /// Our own program: its first process looks for the command before it becomes it.
     own: PathBuf,
     warden: AtomicU32,
@@ -76,7 +65,7 @@ const MANY: usize = 1000;
 
 impl Watcher for Log {
     fn exists(&self, path: &AbsPath) -> bool {
-        !self.searched.contains(path) && fs::symlink_metadata(path.as_path()).is_ok()
+        fs::symlink_metadata(path.as_path()).is_ok()
     }
 
     fn tripped(&self, trip: Trip) {
@@ -87,6 +76,7 @@ impl Watcher for Log {
         if program == self.own {
             return;
         }
+        let Some(trip) = self.meant(trip) else { return };
         let wanted = match trip.operation {
             Operation::Write | Operation::Create | Operation::Rename => Access::Write,
             _ => Access::Read,
@@ -114,11 +104,22 @@ impl Watcher for Log {
 }
 
 impl Log {
+    /// What was wanted by somebody who got no further than to where the trip tells; `None`
+    /// if it is nowhere: programs look for many things that are not there.
+    fn meant(&self, trip: Trip) -> Option<Trip> {
+        match apply::intent(trip.pid) {
+            Some(intent) if intent.path.is_within(&trip.path) => {
+                self.exists(&intent.path).then_some(Trip { path: intent.path, operation: intent.operation, ..trip })
+            }
+            // By way of a link, or in a call that takes no path.
+            _ => Some(trip),
+        }
+    }
+
     fn keep(&self, denial: Denial) {
         let mut denials = self.denials.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_same = |known: &Denial| {
-            known.operation == denial.operation && known.target == denial.target && known.program == denial.program
-        };
+        let is_same =
+            |known: &Denial| known.operation == denial.operation && known.target == denial.target && known.program == denial.program;
         match denials.iter().position(is_same) {
             Some(at) => denials[at].count += 1,
             None if denials.len() < MANY => denials.push(denial),

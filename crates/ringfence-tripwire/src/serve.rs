@@ -1,5 +1,6 @@
 //! Answering the kernel.
 
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -33,6 +34,8 @@ pub struct Tripwire {
 /// The node of the file system's own top, which holds the two trees.
 const TOP: u64 = 1;
 const COVERS_NODE: u64 = 2;
+/// In a list: a name that is not to be remembered.
+const NOBODY: u64 = 0;
 /// Props follow.
 const FIRST: u64 = 3;
 
@@ -126,8 +129,11 @@ impl Tripwire {
             Ask::OpenDirectory if prop.kind == PropKind::Directory => Answer::opened(unique),
             Ask::OpenDirectory => refuse(&prop.path, Operation::Read),
             Ask::List { offset, size, plus } => {
-                let entries = prop.children.iter().enumerate().skip(offset as usize);
-                Answer::list(unique, size, plus, entries.map(|(number, (name, at))| (number as u64 + 1, name.as_ref(), self.entry(*at))))
+                // The kernel makes nothing of these two, but programs expect them.
+                let own = [".", ".."].map(|name| (OsStr::new(name), Entry { node: NOBODY, ..self.directory(request.node) }));
+                let named = prop.children.iter().map(|(name, at)| (name.as_os_str(), self.entry(*at)));
+                let entries = own.into_iter().chain(named).enumerate().skip(offset as usize);
+                Answer::list(unique, size, plus, entries.map(|(number, (name, entry))| (number as u64 + 1, name, entry)))
             }
             Ask::Access(mask) => match (&prop.kind, mask) {
                 (_, 0) => Answer::nothing(unique),
@@ -145,7 +151,7 @@ impl Tripwire {
         }
     }
 
-    fn lookup(&self, request: &Request<'_>, prop: &Prop, name: &std::ffi::OsStr) -> Vec<u8> {
+    fn lookup(&self, request: &Request<'_>, prop: &Prop, name: &OsStr) -> Vec<u8> {
         let unique = request.unique;
         if let Some(at) = prop.children.get(name) {
             return Answer::entry(unique, &self.entry(*at));

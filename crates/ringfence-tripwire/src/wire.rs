@@ -21,7 +21,10 @@ pub(crate) struct Request<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ask<'a> {
     /// Which protocol: the kernel's minor number and flags.
-    Hello { minor: u32, flags: u32 },
+    Hello {
+        minor: u32,
+        flags: u32,
+    },
     Lookup(&'a OsStr),
     Attributes,
     SetAttributes,
@@ -186,7 +189,8 @@ impl Answer {
             if plus {
                 answer.put_entry(&entry);
             }
-            answer.u64(entry.node).u64(offset).u32(name.len() as u32).u32(entry.mode >> 12);
+            // Without a number of its own, a program would take the entry for deleted.
+            answer.u64(entry.node.max(1)).u64(offset).u32(name.len() as u32).u32(entry.mode >> 12);
             answer.0.extend_from_slice(name);
             answer.0.resize(before + (answer.0.len() - before).next_multiple_of(8), 0);
             if answer.0.len() - 16 > size as usize {

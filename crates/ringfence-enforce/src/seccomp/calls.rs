@@ -62,7 +62,15 @@ impl Call {
 
     /// The call of this number.
     pub fn from_number(arch: Arch, number: u32) -> Option<Call> {
-        TABLE.iter().map(|row| row.0).find(|call| call.number(arch) == Some(number))
+        let found = TABLE.iter().find(|(_, x86_64, x86, aarch64)| {
+            let column = match arch {
+                Arch::X86_64 => x86_64,
+                Arch::X86 => x86,
+                Arch::Aarch64 => aarch64,
+            };
+            *column == Some(number)
+        });
+        found.map(|row| row.0)
     }
 }
 
@@ -148,6 +156,34 @@ calls! {
     Kill              62   37  129
     Vm86               _  166    _
     Vm86old            _  113    _
+    Stat               4  195    _
+    Lstat              6  196    _
+    Newfstatat       262  300   79
+    Statx            332  383  291
+    Access            21   33    _
+    Faccessat        269  307   48
+    Faccessat2       439  439  439
+    Readlink          89   85    _
+    Readlinkat       267  305   78
+    Chdir             80   12   49
+    Statfs           137   99   43
+    Getxattr         191  229    8
+    Lgetxattr        192  230    9
+    Listxattr        194  232   11
+    Llistxattr       195  233   12
+    InotifyAddWatch  254  292   27
+    Execve            59   11  221
+    Execveat         322  358  281
+    Truncate          76   92   45
+    Unlink            87   10    _
+    Unlinkat         263  301   35
+    Rmdir             84   40    _
+    Chmod             90   15    _
+    Fchmodat         268  306   53
+    Chown             92  212    _
+    Lchown            94  198    _
+    Fchownat         260  298   54
+    Utimensat        280  320   88
 }
 
 #[cfg(test)]

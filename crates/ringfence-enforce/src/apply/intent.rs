@@ -1,0 +1,109 @@
+//! What a process that waits in a call wants: for telling, never for deciding.
+//!
+//! The tripwire sees one name of a path at a time. Who was refused at `/opt` may have
+//! wanted `/opt/tool/config`; the call it waits in says so.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+
+use ringfence_api::Operation;
+use ringfence_policy::AbsPath;
+use ringfence_sys::memory;
+
+use crate::seccomp::calls::{Arch, Call};
+
+/// What somebody wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Intent {
+    /// On what, as it was written, without looking at links.
+    pub path: AbsPath,
+    /// For what.
+    pub operation: Operation,
+}
+
+/// Where the arguments of a call stand that takes a path.
+struct Form {
+    directory: Option<usize>,
+    path: usize,
+    wants: Wants,
+}
+
+enum Wants {
+    Always(Operation),
+    /// As the flags in this argument say.
+    AsFlagged(usize),
+}
+
+/// What the process `pid` wants by the call it waits in; `None` if that cannot be told.
+pub fn intent(pid: u32) -> Option<Intent> {
+    let text = fs::read_to_string(format!("/proc/{pid}/syscall")).ok()?;
+    let mut words = text.split_whitespace();
+    let call = Call::from_number(*Arch::NATIVE_FIRST.first()?, words.next()?.parse().ok()?)?;
+    let arguments: Vec<u64> = words.map_while(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()).collect();
+    let form = form(call)?;
+    let written = text_at(pid, *arguments.get(form.path)?)?;
+    let path = if written.as_bytes().starts_with(b"/") {
+        AbsPath::new(&written)?
+    } else {
+        base(pid, form.directory.and_then(|number| arguments.get(number)).copied())?.join(&written)
+    };
+    let operation = match form.wants {
+        Wants::Always(operation) => operation,
+        Wants::AsFlagged(number) if arguments.get(number)? & libc::O_ACCMODE as u64 == libc::O_RDONLY as u64 => Operation::Read,
+        Wants::AsFlagged(_) => Operation::Write,
+    };
+    Some(Intent { path, operation })
+}
+
+fn form(call: Call) -> Option<Form> {
+    use Operation::{Execute, Read, Write};
+    let at = |directory, path, wants| Some(Form { directory, path, wants });
+    match call {
+        Call::Open => at(None, 0, Wants::AsFlagged(1)),
+        Call::Openat => at(Some(0), 1, Wants::AsFlagged(2)),
+        Call::Stat
+        | Call::Lstat
+        | Call::Access
+        | Call::Readlink
+        | Call::Chdir
+        | Call::Statfs
+        | Call::Getxattr
+        | Call::Lgetxattr
+        | Call::Listxattr
+        | Call::Llistxattr => at(None, 0, Wants::Always(Read)),
+        Call::InotifyAddWatch => at(None, 1, Wants::Always(Read)),
+        Call::Newfstatat | Call::Statx | Call::Faccessat | Call::Faccessat2 | Call::Readlinkat => at(Some(0), 1, Wants::Always(Read)),
+        Call::Execve => at(None, 0, Wants::Always(Execute)),
+        Call::Execveat => at(Some(0), 1, Wants::Always(Execute)),
+        Call::Truncate | Call::Unlink | Call::Rmdir | Call::Chmod | Call::Chown | Call::Lchown => at(None, 0, Wants::Always(Write)),
+        Call::Unlinkat | Call::Fchmodat | Call::Fchownat | Call::Utimensat => at(Some(0), 1, Wants::Always(Write)),
+        _ => None,
+    }
+}
+
+/// The directory that a path begins at.
+fn base(pid: u32, directory: Option<u64>) -> Option<AbsPath> {
+    let link = match directory.map(|number| number as i32) {
+        None | Some(libc::AT_FDCWD) => format!("/proc/{pid}/cwd"),
+        Some(number) => format!("/proc/{pid}/fd/{number}"),
+    };
+    AbsPath::new(fs::read_link(link).ok()?)
+}
+
+/// The text that ends with NUL at an address of the process.
+fn text_at(pid: u32, address: u64) -> Option<std::ffi::OsString> {
+    const PAGE: u64 = 4096;
+    let mut text = Vec::new();
+    let mut buffer = [0; PAGE as usize];
+    while text.len() < PAGE as usize {
+        let from = address + text.len() as u64;
+        let got = memory::read_process(pid as i32, from, &mut buffer[..(PAGE - from % PAGE) as usize]).ok().filter(|got| *got > 0)?;
+        if let Some(end) = buffer[..got].iter().position(|byte| *byte == 0) {
+            text.extend_from_slice(&buffer[..end]);
+            return Some(OsStr::from_bytes(&text).to_owned());
+        }
+        text.extend_from_slice(&buffer[..got]);
+    }
+    None
+}
