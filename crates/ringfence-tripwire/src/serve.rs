@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ringfence_api::Operation;
 use ringfence_policy::AbsPath;
@@ -54,13 +55,23 @@ impl Tripwire {
     /// Serves until nobody has it mounted any more.
     pub fn serve(mut self) {
         let mut buffer = vec![0; LONGEST];
+        let mut haste = Haste::new(&self.device);
         loop {
             let length = match rustix::io::read(&self.device, &mut buffer[..]) {
                 Ok(length) => length,
+                Err(Errno::AGAIN) if haste.goes_on() => {
+                    std::hint::spin_loop();
+                    continue;
+                }
                 // Nobody waits for it any more: the caller was interrupted before we looked.
-                Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => continue,
+                Err(Errno::INTR | Errno::NOENT) => continue,
+                Err(Errno::AGAIN) => {
+                    haste.end(&self.device);
+                    continue;
+                }
                 Err(_) => return,
             };
+            haste.served();
             let Some(request) = Request::parse(&buffer[..length]) else { return };
             if let Some(answer) = self.answer(&request) {
                 // A caller that died meanwhile needs none.
@@ -186,6 +197,44 @@ impl Tripwire {
     fn directory(&self, node: u64) -> Entry {
         let (uid, gid) = self.owner;
         Entry { node, mode: PropKind::Directory.mode(), size: 0, uid, gid }
+    }
+}
+
+/// While a sandbox is built, one question follows the other, and to be woken for each would
+/// take longer than to answer it: so we stay awake for a moment.
+struct Haste {
+    until: Option<Instant>,
+    last: Instant,
+}
+
+impl Haste {
+    const LONGEST: Duration = Duration::from_millis(4);
+    const PAUSE: Duration = Duration::from_micros(300);
+
+    fn new(device: &OwnedFd) -> Self {
+        let now = Instant::now();
+        // Alone on a processor, whoever asks could not go on while we wait for it.
+        let is_alone = std::thread::available_parallelism().is_ok_and(|count| count.get() == 1);
+        let is_ready = !is_alone && rustix::io::ioctl_fionbio(device, true).is_ok();
+        Self { until: is_ready.then(|| now + Self::LONGEST), last: now + Self::LONGEST }
+    }
+
+    fn served(&mut self) {
+        if self.until.is_some() {
+            self.last = Instant::now();
+        }
+    }
+
+    fn goes_on(&self) -> bool {
+        self.until.is_some_and(|until| {
+            let now = Instant::now();
+            now < until && now < self.last + Self::PAUSE
+        })
+    }
+
+    fn end(&mut self, device: &OwnedFd) {
+        self.until = None;
+        let _ = rustix::io::ioctl_fionbio(device, false);
     }
 }
 

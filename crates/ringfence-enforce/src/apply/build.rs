@@ -38,7 +38,7 @@ pub(super) fn build(launch: &Launch, mut ground: Ground, wire: Option<OwnedFd>) 
         return Err(Fault { what: "mount the tripwire".into(), errno: libc::ENODEV });
     }
     if let Some(wire) = &wire {
-        ground = ground.wired(wire)?;
+        ground = ground.wired(wire, steps)?;
     } else if !ground.is_part_of(steps) {
         // The policy leaves out something that most sandboxes have.
         ground = ground.anew()?;

@@ -67,11 +67,11 @@ impl Ground {
     }
 
     /// The same with the tripwire for a root.
-    pub(super) fn wired(self, wire: &OwnedFd) -> Result<Self, Fault> {
+    pub(super) fn wired(self, wire: &OwnedFd, steps: &[Step]) -> Result<Self, Fault> {
         rustix::process::chdir("/").during(|| "leave the root".into())?;
         unmount(self.place, UnmountFlags::DETACH).during(|| format!("unmount {}", self.place))?;
         let base = wired::tree(wire, ringfence_tripwire::ROOT)?;
-        Ok(Self { root: stand(base, self.place, Some(Wired::new(wire)?))?, done: Vec::new(), ..self })
+        Ok(Self { root: stand(base, self.place, Some(Wired::new(wire, steps)?))?, done: Vec::new(), ..self })
     }
 
     /// Moves the root elsewhere if it stands over something the plan needs.

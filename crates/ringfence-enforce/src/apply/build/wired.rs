@@ -1,7 +1,7 @@
 //! The tripwire as the root: its names are shown by whoever serves it, and what is ours
 //! alone stands in a file system of its own and is mounted over them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 
 use ringfence_policy::AbsPath;
@@ -10,6 +10,7 @@ use rustix::mount::{MountAttrFlags, OpenTreeFlags, open_tree};
 
 use super::{DEVICES, Root, here, make, put, relative};
 use crate::apply::{During, Fault};
+use crate::plan::Step;
 use crate::scene::{COVERS, OWN};
 
 /// What a root on the tripwire has beside it.
@@ -22,8 +23,8 @@ pub(super) struct Wired {
     files: usize,
     /// How many covers were used.
     covered: usize,
-    /// Directories whose names the kernel knows already.
-    primed: BTreeSet<AbsPath>,
+    /// Directories with so many names that the kernel should learn all of them at once.
+    crowded: BTreeSet<AbsPath>,
 }
 
 /// One of the two trees of the tripwire.
@@ -32,9 +33,9 @@ pub(super) fn tree(wire: &OwnedFd, name: &str) -> Result<OwnedFd, Fault> {
 }
 
 impl Wired {
-    pub(super) fn new(wire: &OwnedFd) -> Result<Self, Fault> {
+    pub(super) fn new(wire: &OwnedFd, steps: &[Step]) -> Result<Self, Fault> {
         let covers = Some(tree(wire, ringfence_tripwire::COVERS)?);
-        Ok(Self { covers, own: None, files: 0, covered: 0, primed: BTreeSet::new() })
+        Ok(Self { covers, own: None, files: 0, covered: 0, crowded: crowded(steps) })
     }
 }
 
@@ -44,17 +45,13 @@ impl Root {
         self.wired.is_some() && !self.is_late(path) && !path.is_within(&here("/dev").join("shm"))
     }
 
-    /// Lets the kernel learn all names of the directory above `path` at once: each by
-    /// itself would be a conversation of its own.
+    /// Lets the kernel learn all names of a crowded directory above `path`: each by itself
+    /// would be a conversation of its own.
     pub(super) fn prime_above(&mut self, path: &AbsPath) -> Result<(), Fault> {
         let Some(wired) = &mut self.wired else { return Ok(()) };
-        let mut above: Vec<AbsPath> = path.ancestors().skip(1).take_while(|above| !wired.primed.contains(above)).collect();
+        let mut above: Vec<AbsPath> = path.ancestors().skip(1).filter_map(|above| wired.crowded.take(&above)).collect();
         while let Some(directory) = above.pop() {
-            if self.writable.iter().chain(&self.bound).any(|mounted| directory.is_within(mounted)) {
-                break;
-            }
             list(&self.base, &directory)?;
-            wired.primed.insert(directory);
         }
         Ok(())
     }
@@ -123,6 +120,20 @@ impl Root {
         let how = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         open_tree(&self.base, relative(&name), how).and_then(|node| put(&node, &target)).during(|| format!("deny {path}"))
     }
+}
+
+/// Directories in which much will be mounted.
+fn crowded(steps: &[Step]) -> BTreeSet<AbsPath> {
+    const MANY: usize = 5;
+    let mut counts: BTreeMap<AbsPath, usize> = BTreeMap::new();
+    for step in steps {
+        if let Step::Bind { path, .. } | Step::File { path, .. } | Step::Private { path, .. } | Step::Scratch { path } = step {
+            *counts.entry(path.parent().unwrap_or_else(AbsPath::root)).or_default() += 1;
+        }
+    }
+    let mut crowded: BTreeSet<AbsPath> = counts.into_iter().filter(|(_, count)| *count >= MANY).map(|(path, _)| path).collect();
+    crowded.insert(AbsPath::root());
+    crowded
 }
 
 /// Lists a directory to its end.
