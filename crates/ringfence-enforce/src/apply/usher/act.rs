@@ -17,6 +17,9 @@ use crate::seccomp::calls::Call;
 
 const HERE: i32 = libc::AT_FDCWD;
 
+/// The bits of a mode that are taken over: no file is made to run as its owner or group.
+const PLAIN: u32 = 0o1777;
+
 /// Carries out `call` for `caller`, if it may.
 pub(super) fn act(call: Call, caller: &Caller<'_>, masks: &mut Masks, judge: &mut Judge) -> Result<Reply, Errno> {
     let mut acts = Acts { caller, masks, judge };
@@ -227,7 +230,7 @@ impl Acts<'_, '_> {
         };
         let place = self.file_place(directory, path)?;
         self.masks.put_on(self.caller);
-        let made = rustix::fs::mknodat(&place.directory, place.name.as_os_str(), kind, Mode::from_raw_mode(mode & 0o7777), 0);
+        let made = rustix::fs::mknodat(&place.directory, place.name.as_os_str(), kind, Mode::from_raw_mode(mode & PLAIN), 0);
         self.done(&place, made)
     }
 
@@ -404,7 +407,7 @@ impl Wish {
             | libc::O_NOFOLLOW
             | libc::O_NOATIME;
         let known = OFlags::from_bits_retain((flags & KNOWN) as u32) | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::LARGEFILE;
-        let mode = if known.contains(OFlags::CREATE) { Mode::from_raw_mode(mode & 0o7777) } else { Mode::empty() };
+        let mode = if known.contains(OFlags::CREATE) { Mode::from_raw_mode(mode & PLAIN) } else { Mode::empty() };
         Self { flags: known, mode, close_on_execute: flags & libc::O_CLOEXEC != 0 }
     }
 
