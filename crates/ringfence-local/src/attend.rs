@@ -88,7 +88,9 @@ where
     F: FnMut([BorrowedFd<'_>; 3], &Set) -> Result<Box<dyn Subject>, LaunchError>,
 {
     let set = Set::of(PASSED_ON);
-    let mask = signal::block(&set).map_err(|source| ProviderError::System { what: "block signals", source })?;
+    // SIGCHLD as well: whoever watches a child of its own reads it from a descriptor.
+    let mask = signal::block(&Set::of(&[PASSED_ON, &[libc::SIGCHLD]].concat()))
+        .map_err(|source| ProviderError::System { what: "block signals", source })?;
     let result = Attendance::start(request, &set, &mask, seen, &mut start).and_then(|attendance| attendance.stay(farewell));
     // The caller's signals are its own again, also those that came meanwhile.
     let _ = signal::set_mask(&mask);
