@@ -22,7 +22,7 @@ use ringfence_provider::{Provider, ProviderError, Session};
 use ringfence_sys::signal::{self, Set};
 
 use attend::Farewell;
-use sweep::Look;
+use sweep::{Look, Roots};
 
 /// This machine's own sandbox.
 #[derive(Debug, Default)]
@@ -113,6 +113,7 @@ impl Session for Confined {
         };
         let network = launch.plan.network();
         let mut ahead = self.ahead.take().filter(|ahead| ahead.network() == network);
+        let roots = Roots::of(&launch.plan);
         let mut seen = attend::Seen::default();
         let attended = attend::run(request, self.farewell, &mut seen, |streams, mask| {
             let ahead = ahead.take().map_or_else(|| Ahead::start(network, mask), Ok)?;
@@ -122,7 +123,10 @@ impl Session for Confined {
         // Also after an error: by then the command may have made what it wanted.
         let is_all_known = attended.is_ok() && seen.made.iter().all(|made| made.directory.is_some());
         let look = if is_all_known || !seen.is_started { Look::Made } else { Look::Everywhere };
-        let quarantined = sweep::sweep(seen.made, look, &self.plan, &self.grants, &self.person.quarantine);
+        // Somebody impatient would leave the rest unseen; the work is bounded.
+        let mask = signal::block(&Set::of(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP]));
+        let quarantined = sweep::sweep(seen.made, look, &roots, &self.plan, &self.person.quarantine);
+        let _ = mask.map(|mask| signal::set_mask(&mask));
         Ok(Outcome {
             enforced: self.plan.steps.iter().map(ToString::to_string).collect(),
             gaps: self.plan.gaps.clone(),

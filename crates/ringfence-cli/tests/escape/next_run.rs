@@ -25,7 +25,7 @@ fn hidden_after(first: &str, second: &str) {
 
 /// The output of a command that must end on its own soon.
 #[track_caller]
-fn ends_soon(command: &mut Command) -> Ran {
+pub(crate) fn ends_soon(command: &mut Command) -> Ran {
     // A group of its own: what it stops must not be the test.
     command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the command starts");

@@ -12,15 +12,15 @@ const WORDS: &[(&str, &str)] = &[
     ("ELSEWHERE", "mkdir -p ev/objects ev/refs; EVIL > ev/config"),
 ];
 
-fn spelled(line: &str) -> String {
+pub(crate) fn spelled(line: &str) -> String {
     WORDS.iter().rev().fold(line.to_owned(), |line, (word, meaning)| line.replace(word, meaning))
 }
 
 /// One plant: what stands before, the commands that plant, and what the person does then.
-struct Plant<'a> {
-    before: &'a str,
-    commands: &'a [&'a str],
-    then: &'a str,
+pub(crate) struct Plant<'a> {
+    pub(crate) before: &'a str,
+    pub(crate) commands: &'a [&'a str],
+    pub(crate) then: &'a str,
 }
 
 impl Plant<'_> {
@@ -38,7 +38,7 @@ impl Plant<'_> {
     }
 
     #[track_caller]
-    fn never_runs_after(&self, run: impl Fn(&Project, &str) -> Ran) {
+    pub(crate) fn never_runs_after(&self, run: impl Fn(&Project, &str) -> Ran) {
         each_user(|user| {
             let (ran, said) = self.runs(user, &run);
             assert!(!ran, "{:?}: what was planted ran on the host\n{said}", self.commands);
@@ -47,7 +47,7 @@ impl Plant<'_> {
 
     /// It runs when planted bare, and not when planted from inside.
     #[track_caller]
-    fn never_runs(&self) {
+    pub(crate) fn never_runs(&self) {
         each_user(|user| {
             let (ran, said) = self.runs(user, Project::sh_bare);
             assert!(ran, "{:?}: the probe cannot succeed\n{said}", self.commands);
@@ -57,7 +57,7 @@ impl Plant<'_> {
 }
 
 /// A limit of descriptors as it is on most machines.
-fn with_few_descriptors(project: &Project, words: &[&str]) -> Ran {
+pub(crate) fn with_few_descriptors(project: &Project, words: &[&str]) -> Ran {
     let line = r#"ulimit -n 1024; exec "$0" run "$@""#;
     Ran::of(project.command("/bin/sh").args(["-c", line]).arg(project.binary()).args(words), b"")
 }
