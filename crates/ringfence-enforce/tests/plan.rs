@@ -179,6 +179,21 @@ fn root_does_not_steer_the_kernel() {
 }
 
 #[test]
+fn what_is_denied_below_a_private_cache_is_covered_there() {
+    let flags = Flags { deny: vec!["/home/me/.npm/token".into(), "/home/me/.cargo/registry/index".into()], ..flags() };
+    let plan = planned(&facts(), &flags, |survey| {
+        for (root, kind) in [("/home/me/.npm/token", Kind::File), ("/home/me/.cargo/registry/index", Kind::Directory)] {
+            survey.covers.insert(path(root), Cover::Deny(kind));
+        }
+    });
+    check("denied-in-a-cache.txt", &plan);
+    let at = |found: &dyn Fn(&Step) -> bool| plan.steps.iter().position(found).unwrap();
+    let private = at(&|step| matches!(step, Step::Private { path, .. } if path.to_string().ends_with(".cargo/registry")));
+    let cover = at(&|step| matches!(step, Step::Cover { path, .. } if path.to_string().ends_with("registry/index")));
+    assert!(private < cover);
+}
+
+#[test]
 fn without_anything_to_build_the_caches_of_the_host_will_do() {
     let plan = planned(&facts(), &flags(), |survey| survey.builds = Builds::Nothing);
     assert!(!plan.steps.iter().any(|step| matches!(step, Step::Private { beneath: Some(_), .. })));

@@ -5,17 +5,16 @@
 mod attend;
 mod bare;
 mod capture;
+mod stores;
 mod sweep;
 
 use std::cell::RefCell;
-use std::fs;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 
 use ringfence_api::{Outcome, Request};
 use ringfence_enforce::apply::{self, Ahead, Launch};
-use ringfence_enforce::{Network, Person, Plan, Step, plan, survey};
+use ringfence_enforce::{Network, Person, Plan, plan, survey};
 use ringfence_policy::{AbsPath, Grants};
 use ringfence_provider::{Provider, ProviderError, Session};
 use ringfence_sys::signal::{self, Set};
@@ -89,7 +88,7 @@ impl Session for Confined {
 
     fn run(&mut self, request: &Request) -> Result<Outcome, ProviderError> {
         refuse_directories()?;
-        stores(&mut self.plan);
+        stores::make(&mut self.plan);
         let launch = Launch {
             plan: std::mem::take(&mut self.plan),
             grants: apply::pack(&self.grants),
@@ -128,44 +127,4 @@ fn refuse_directories() -> Result<(), ProviderError> {
         }
     }
     Ok(())
-}
-
-/// Makes the places where private caches are kept. Where that is impossible (a home that
-/// is not there, or is read-only), the cache lasts as long as the sandbox.
-fn stores(plan: &mut Plan) {
-    for step in &mut plan.steps {
-        let Step::Private { path, store, beneath } = step else { continue };
-        let made = match beneath {
-            None => make(store),
-            Some(_) => {
-                let work = apply::work_directory(store);
-                let upper = make(&store.join("upper"));
-                if work.as_path().is_dir() { upper.and_then(|()| make_fresh(&work)) } else { upper.and_then(|()| make(&work)) }
-            }
-        };
-        if made.is_err() {
-            *step = Step::Scratch { path: path.clone() };
-        }
-    }
-}
-
-fn make(path: &AbsPath) -> std::io::Result<()> {
-    if path.as_path().is_dir() { Ok(()) } else { fs::DirBuilder::new().recursive(true).mode(0o700).create(path.as_path()) }
-}
-
-/// A volatile overlay marks where it works, and refuses a place that was marked before:
-/// after a power cut its files might be half written. A cache can live with that.
-fn make_fresh(work: &AbsPath) -> std::io::Result<()> {
-    let inner = work.as_path().join("work");
-    let mark = inner.join("incompat/volatile");
-    // The kernel's own directory has mode 0.
-    match fs::set_permissions(&inner, fs::Permissions::from_mode(0o700)) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        other => other?,
-    }
-    let removed = fs::remove_dir(&mark).or_else(|_| fs::remove_file(&mark)).and_then(|()| fs::remove_dir(inner.join("incompat")));
-    match removed {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }
