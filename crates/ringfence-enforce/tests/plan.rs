@@ -27,8 +27,7 @@ fn facts() -> Facts {
 
 /// A host that has these directories and files, and nothing else.
 fn host(grants: &Grants, directories: &[&str], files: &[&str], links: &[(&str, &str)]) -> Survey {
-    let mut survey = Survey::default();
-    survey.builds = Builds::Something;
+    let mut survey = Survey { builds: Builds::Something, ..Survey::default() };
     for rule in &grants.rules {
         let text = rule.root.to_string();
         let found = if let Some((_, target)) = links.iter().find(|(link, _)| *link == text) {

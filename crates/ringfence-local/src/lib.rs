@@ -53,14 +53,10 @@ impl Provider for Local {
             return Ok(Box::new(bare::Bare::new()));
         }
         let found = survey(grants);
-        let plan = plan(grants, &found, &apply::support(), person);
-        Ok(Box::new(Confined {
-            plan,
-            grants: grants.clone(),
-            quarantine: person.quarantine.clone(),
-            farewell: self.farewell,
-            ahead: self.ahead.take(),
-        }))
+        let mut grants = grants.clone();
+        grants.rules.extend(found.rules.iter().cloned());
+        let plan = plan(&grants, &found, &apply::support(), person);
+        Ok(Box::new(Confined { plan, grants, quarantine: person.quarantine.clone(), farewell: self.farewell, ahead: self.ahead.take() }))
     }
 }
 

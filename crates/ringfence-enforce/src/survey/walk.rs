@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::sync::{Condvar, Mutex};
 use std::thread;
 
-use ringfence_policy::{AbsPath, Access, Effect, Grants, NameIndex, Source, Verdict};
+use ringfence_policy::{AbsPath, Access, Effect, Grants, NameIndex, Rule, Source, Verdict};
 
 use super::{Linked, is_socket, kind_of};
 use crate::plan::{Cover, Kind};
@@ -16,7 +16,10 @@ use crate::plan::{Cover, Kind};
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) caught: Vec<Caught>,
-    /// Everything named `.git`.
+    /// Links with protected names.
+    pub(super) protected_links: Vec<AbsPath>,
+    /// Everything named `.git`, and every directory that git takes for a repository or might
+    /// after a file more.
     pub(super) repositories: Vec<AbsPath>,
     /// Directories in which nothing is left to see.
     pub(super) full: Vec<AbsPath>,
@@ -76,6 +79,7 @@ impl<'a> Walk<'a> {
         });
         for part in parts {
             found.caught.extend(part.caught);
+            found.protected_links.extend(part.protected_links);
             found.repositories.extend(part.repositories);
             found.full.extend(part.full);
             found.directories += part.directories;
@@ -114,11 +118,18 @@ impl<'a> Walk<'a> {
             Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => return,
             _ => return found.shut(directory),
         };
-        let (mut entries_seen, mut denied, mut of_git) = (0usize, 0usize, 0usize);
-        for entry in entries.flatten() {
+        let (mut entries_seen, mut denied) = (0usize, 0usize);
+        let mut is_repository = false;
+        for entry in entries {
+            let Ok(entry) = entry else { return found.shut(directory) };
             entries_seen += 1;
-            of_git += usize::from(entry.file_name() == "HEAD" || entry.file_name() == "objects" || entry.file_name() == "refs");
-            let (name, Ok(file_type)) = (entry.file_name(), entry.file_type()) else { continue };
+            let (name, file_type) = match (entry.file_name(), entry.file_type()) {
+                (name, Ok(file_type)) => (name, file_type),
+                (_, Err(error)) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                _ => return found.shut(directory),
+            };
+            // What else makes a bare repository could be added to it without a word.
+            is_repository |= name == "HEAD" && !file_type.is_dir();
             if name == ".git" {
                 found.repositories.push(directory.join(&name));
                 continue;
@@ -138,8 +149,7 @@ impl<'a> Walk<'a> {
                 below.push(directory.join(&name));
             }
         }
-        if of_git == 3 {
-            // A bare repository: git obeys it as it stands.
+        if is_repository {
             found.repositories.push(directory.clone());
         }
         if denied > 1 && denied == entries_seen {
@@ -161,7 +171,16 @@ impl<'a> Walk<'a> {
     fn catch(&self, path: &AbsPath, file_type: fs::FileType, cover: Cover, found: &mut Found) {
         // Nothing can be mounted on a link itself: what it leads to is what must be covered.
         let path = if file_type.is_symlink() {
+            if !matches!(cover, Cover::Deny(_)) {
+                found.protected_links.push(path.clone());
+                return;
+            }
             let Some(real) = fs::canonicalize(path.as_path()).ok().and_then(AbsPath::new) else { return };
+            // Whoever made the link must not shut the system, a tool or the project itself.
+            let is_work = self.grants.opener(&real).is_some_and(Rule::patterns_hold);
+            if !is_work || self.grants.workspace.is_within(&real) {
+                return;
+            }
             real
         } else {
             path.clone()
