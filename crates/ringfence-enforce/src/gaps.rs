@@ -20,6 +20,13 @@ pub(crate) fn gaps(grants: &Grants, support: &Support) -> Vec<Gap> {
             "use `--net none` or `--net full`",
         );
     }
+    if network.mode == NetworkMode::Full && !network.deny.is_empty() {
+        gap(
+            "network.deny",
+            "hosts cannot be told apart yet: with the host's own network all of them are reachable",
+            "use `--net none` or remove `deny` from [network]",
+        );
+    }
     if network.localhost != Ports::None && network.mode != NetworkMode::Full {
         gap("network.localhost", "the host's loopback cannot be reached from a network of its own yet", "use `--net full`");
     }

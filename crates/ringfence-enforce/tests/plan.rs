@@ -19,6 +19,7 @@ fn facts() -> Facts {
         user: "me".into(),
         variables: BTreeMap::from([("HOME".into(), "/home/me".into())]),
         path_dirs: ["/usr/local/bin", "/usr/bin", "/home/me/.cargo/bin", "/opt/tool/bin"].map(path).to_vec(),
+        installations: BTreeSet::from([path("/opt/tool")]),
         programs: BTreeSet::from(["cargo".into(), "node".into()]),
         git: None,
         store: path("/home/me/.cache/ringfence/projects/app"),
@@ -161,6 +162,15 @@ fn what_cannot_be_enforced_is_a_gap() {
     let grants = resolve(&[layer], &flags(), &facts()).unwrap();
     let plan = plan(&grants, &host(&grants, DIRECTORIES, FILES, LINKS), &Support { landlock: 0, ..SUPPORT }, &person());
     check("gaps.txt", &Plan { steps: Vec::new(), ..plan });
+}
+
+#[test]
+fn what_the_open_network_cannot_deny_is_a_gap() {
+    let policy = "version = 1\n[network]\nmode = \"full\"\ndeny = [\"example.com\"]\n";
+    let layer = parse(policy, &path("/home/me/.config/ringfence/policy.toml"), Source::User).unwrap();
+    let grants = resolve(&[layer], &flags(), &facts()).unwrap();
+    let plan = plan(&grants, &host(&grants, DIRECTORIES, FILES, LINKS), &SUPPORT, &person());
+    assert_eq!(plan.gaps.iter().map(|gap| gap.what.as_str()).collect::<Vec<_>>(), ["network.deny"]);
 }
 
 #[test]

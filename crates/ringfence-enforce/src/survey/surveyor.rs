@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use ringfence_policy::{AbsPath, Access, Effect, Grants, NameIndex, Origin, Rule, Source, Verdict};
+use ringfence_policy::{AbsPath, Access, Effect, Grants, NameIndex, Origin, Rule, Source, Verdict, builtin};
 
 use super::links::Links;
 use super::walk::{self, Walk};
@@ -38,15 +38,14 @@ impl<'a> Surveyor<'a> {
                 Effect::Read | Effect::Write | Effect::Private { .. } => {}
             }
         }
+        self.settings_of_the_home();
         self.trees(linked);
         self.found
     }
 
     /// Covers what a rule denies, by whatever name it is reached.
     fn deny(&mut self, rule: &Rule, linked: &mut Linked) {
-        let Some(found) = self.found.found.get(&rule.root) else {
-            return self.pin_ancestors(&rule.root);
-        };
+        let Some(found) = self.found.found.get(&rule.root) else { return self.deny_absent(rule) };
         let (real, kind) = (found.real.clone(), found.kind);
         note_linked(&real, kind, linked);
         let verdict = |path: &AbsPath| self.grants.verdict(path, Access::Read);
@@ -59,6 +58,31 @@ impl<'a> Surveyor<'a> {
             self.found.rules.push(Rule { root: real.clone(), ..rule.clone() });
         }
         self.pin_ancestors(&real);
+    }
+
+    /// What is denied and absent must not be made, where a link on the way leads to either.
+    fn deny_absent(&mut self, rule: &Rule) {
+        let Some(trail) = self.links.trail(&rule.root).filter(|_| !self.writable.is_empty()) else { return };
+        if trail.end != rule.root && self.grants.verdict(&trail.end, Access::Write) == Verdict::Allowed {
+            self.found.rules.push(Rule { root: trail.end.clone(), ..rule.clone() });
+        }
+        self.pin_ancestors(&trail.end);
+    }
+
+    /// Settings of the person that are kept in the project: shells and git obey them where
+    /// links in the home lead there.
+    fn settings_of_the_home(&mut self) {
+        let home = &self.grants.home;
+        let places: Vec<AbsPath> =
+            builtin::ROOT_PROTECTS.iter().map(|entry| entry.text).chain([".config/git/config"]).map(|name| home.join(name)).collect();
+        for place in places {
+            if let Some(trail) = self.links.trail(&place)
+                && !trail.links.is_empty()
+                && self.writable_root(&trail.end).is_some()
+            {
+                self.protect(&place);
+            }
+        }
     }
 
     /// Whether a person opened this very path.

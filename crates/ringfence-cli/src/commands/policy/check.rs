@@ -1,12 +1,11 @@
 //! `ringfence policy check`
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use ringfence_engine::{EngineError, Files, layers, resolve_for};
-use ringfence_policy::{AbsPath, Flags, Layer, Source, check_cycle, parse_bytes, resolve};
+use ringfence_engine::{EngineError, Files, layers, read_with_extends, resolve_for};
+use ringfence_policy::{AbsPath, Flags, Source, resolve};
 use serde_json::{Value, json};
 
 use crate::commands::words::{absolute, directory};
@@ -92,15 +91,14 @@ fn all() -> Result<Vec<Checked>, CliError> {
 
 /// One file and those beneath it.
 fn one(file: &Path, layer: Option<LayerArg>) -> Vec<Checked> {
-    let mut layers = Vec::new();
     let result = absolute(file).and_then(|file| {
-        let source = source(&file, layer);
-        read(&file, &source, &mut Vec::new(), &mut layers)?;
+        let layers = read_with_extends(&file, &source(&file, layer))?;
         let cwd = directory(None)?;
-        resolve(&layers, &Flags::none(cwd.clone()), &ringfence_engine::gather(&cwd)?.facts).map_err(CliError::from)
+        resolve(&layers, &Flags::none(cwd.clone()), &ringfence_engine::gather(&cwd)?.facts)?;
+        Ok(layers)
     });
     match result {
-        Ok(_) => layers.into_iter().rev().map(|layer| Checked { file: layer.file.to_string(), error: None }).collect(),
+        Ok(layers) => layers.into_iter().rev().map(|layer| Checked { file: layer.file.to_string(), error: None }).collect(),
         Err(error) => vec![Checked { file: file.display().to_string(), error: Some(error) }],
     }
 }
@@ -116,20 +114,6 @@ fn source(file: &AbsPath, layer: Option<LayerArg>) -> Source {
         None if is_in(".ringfence") => Source::Project,
         None => Source::User,
     }
-}
-
-fn read(file: &AbsPath, source: &Source, stack: &mut Vec<AbsPath>, layers: &mut Vec<Layer>) -> Result<(), CliError> {
-    check_cycle(stack, file)?;
-    let bytes = fs::read(file.as_path()).map_err(|source| CliError::File { what: "read", path: file.to_string(), source })?;
-    let layer = parse_bytes(&bytes, file, source.clone())?;
-    stack.push(file.clone());
-    let directory = file.parent().unwrap_or_else(AbsPath::root);
-    for (beneath, _) in layer.extends() {
-        read(&directory.join(beneath), source, stack, layers)?;
-    }
-    stack.pop();
-    layers.push(layer);
-    Ok(())
 }
 
 fn as_json(checked: &Checked) -> Value {
