@@ -26,8 +26,14 @@ pub struct Person {
 
 /// The plan for `grants` on a host with this `support`, where `survey` found what it found.
 pub fn plan(grants: &Grants, survey: &Survey, support: &Support, person: &Person) -> Plan {
-    let mut draft =
-        Draft { grants, survey, steps: Vec::new(), binds: BTreeMap::new(), private: BTreeSet::new(), gaps: gaps::gaps(grants, support) };
+    let mut draft = Draft {
+        grants,
+        survey,
+        steps: Vec::new(),
+        binds: BTreeMap::new(),
+        private: BTreeSet::new(),
+        gaps: gaps::gaps(grants, survey, support),
+    };
     let network = if grants.network.mode == NetworkMode::Full { Network::Host } else { Network::Own };
     draft.steps.push(Step::Namespaces { network });
     draft.steps.push(Step::Identity(Identity { uid: support.uid, gid: support.gid }));

@@ -4,9 +4,11 @@
 //! Reads the host and changes nothing. What appears after the survey is the guards' and
 //! the covers' business.
 
+mod folding;
 mod git;
 mod links;
 mod settings;
+mod sockets;
 mod surveyor;
 mod walk;
 
@@ -18,6 +20,7 @@ use std::path::PathBuf;
 use ringfence_policy::{AbsPath, Effect, Grants, Rule};
 
 use crate::plan::{Cover, Guard, Kind};
+pub use folding::Folding;
 use links::Links;
 use surveyor::Surveyor;
 
@@ -37,6 +40,8 @@ pub struct Survey {
     pub directories: usize,
     /// Whether the project is one that tools build.
     pub builds: Builds,
+    /// Whether the walked trees tell upper from lower case.
+    pub folding: Folding,
 }
 
 /// Whether a project is one that tools build.

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use ringfence_enforce::{Builds, Cover, Found, Guard, GuardKind, Kind, Person, Plan, Step, Support, Survey, plan};
+use ringfence_enforce::{Builds, Cover, Folding, Found, Guard, GuardKind, Kind, Person, Plan, Step, Support, Survey, plan};
 use ringfence_policy::{AbsPath, Facts, Flags, GitLayout, Grants, Mode, NetworkMode, Source, parse, resolve};
 
 fn path(text: &str) -> AbsPath {
@@ -171,6 +171,12 @@ fn what_the_open_network_cannot_deny_is_a_gap() {
     let grants = resolve(&[layer], &flags(), &facts()).unwrap();
     let plan = plan(&grants, &host(&grants, DIRECTORIES, FILES, LINKS), &SUPPORT, &person());
     assert_eq!(plan.gaps.iter().map(|gap| gap.what.as_str()).collect::<Vec<_>>(), ["network.deny"]);
+}
+
+#[test]
+fn a_file_system_that_hides_that_it_folds_case_is_a_gap() {
+    let gaps = |folding: Folding| planned(&facts(), &flags(), |survey| survey.folding = folding).gaps.len();
+    assert_eq!([Folding::None, Folding::Known, Folding::Hidden].map(gaps), [0, 0, 1]);
 }
 
 #[test]

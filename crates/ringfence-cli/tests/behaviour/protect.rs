@@ -441,3 +441,14 @@ fn a_repository_that_lacks_a_file_yet_is_protected() {
         project.tries("create('less/config')").inside(&["EACCES"]).bare_ok();
     });
 }
+
+#[test]
+fn a_protected_name_cannot_be_made_in_other_case() {
+    each_user(|user| {
+        let project = project(user);
+        for name in [".Mcp.json", ".VSCODE", ".RINGFENCE", "sub/.Ringfence"] {
+            project.tries(&format!("create('{name}')")).inside(&["EACCES"]).bare_ok();
+        }
+        project.tries("create('.Mcp.yaml')").inside(&["ok"]);
+    });
+}

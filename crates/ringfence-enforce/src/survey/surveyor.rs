@@ -7,9 +7,10 @@ use std::os::unix::fs::MetadataExt;
 
 use ringfence_policy::{AbsPath, Access, Effect, Grants, NameIndex, Origin, Rule, Source, Verdict, builtin};
 
+use super::folding::Folding;
 use super::links::Links;
 use super::walk::{self, Walk};
-use super::{Linked, Survey, git, is_walked, settings};
+use super::{Linked, Survey, git, is_socket, is_walked, settings, sockets};
 use crate::plan::{Cover, Guard, GuardKind, Kind};
 
 /// A survey on its way.
@@ -170,7 +171,8 @@ impl<'a> Surveyor<'a> {
             .collect();
         let roots = outermost(roots);
         let index = NameIndex::new(grants);
-        let walk = Walk::new(grants, &index).run(&roots);
+        self.found.folding = roots.iter().map(Folding::of).max().unwrap_or_default();
+        let walk = Walk::new(grants, &index, self.found.folding).run(&roots);
         self.found.directories = walk.directories;
         for entry in walk.caught {
             if entry.links > 1 {
@@ -183,10 +185,12 @@ impl<'a> Surveyor<'a> {
         for link in &walk.protected_links {
             self.protect(link);
         }
+        self.sockets(&roots, &walk.unseen, &mut linked);
         self.found.fold(&walk.full, &roots);
         for directory in &walk.repositories {
             self.pin_ancestors(directory);
             git::survey(directory, self);
+            self.sockets_in(directory, &mut linked);
         }
         self.found.note_linked_protects(&mut linked);
         if !linked.is_empty() {
@@ -194,6 +198,40 @@ impl<'a> Surveyor<'a> {
                 self.found.covers.insert(path, cover);
             }
         }
+    }
+}
+
+impl Surveyor<'_> {
+    /// Covers sockets of the host where nobody has looked.
+    fn sockets(&mut self, roots: &[AbsPath], unseen: &[AbsPath], linked: &mut Linked) {
+        let bound = sockets::bound();
+        let mut places: Vec<AbsPath> = if bound.has_relative { sockets::search(unseen) } else { Vec::new() };
+        places.extend(bound.absolute.iter().filter_map(|path| self.links.trail(path)).map(|trail| trail.end));
+        for place in places.iter().filter(|place| roots.iter().any(|root| place.is_within(root))) {
+            self.socket(place, linked);
+        }
+    }
+
+    /// Covers the sockets of git's own helpers, which live directly in its directory.
+    fn sockets_in(&mut self, git: &AbsPath, linked: &mut Linked) {
+        for entry in fs::read_dir(git.as_path()).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(is_socket) {
+                self.socket(&git.join(entry.file_name()), linked);
+            }
+        }
+    }
+
+    /// Covers what stands at `path` if it is a socket that no rule opens.
+    fn socket(&mut self, path: &AbsPath, linked: &mut Linked) {
+        let Ok(metadata) = fs::symlink_metadata(path.as_path()) else { return };
+        if !is_socket(metadata.file_type()) || self.grants.network.unix_sockets.contains(path) {
+            return;
+        }
+        if metadata.nlink() > 1 {
+            linked.insert((metadata.dev(), metadata.ino()), Cover::Deny(Kind::File));
+        }
+        self.pin_ancestors(path);
+        self.found.covers.insert(path.clone(), Cover::Deny(Kind::File));
     }
 }
 

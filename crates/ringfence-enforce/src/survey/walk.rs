@@ -1,7 +1,7 @@
 //! The walk through the opened trees: parallel once a tree proves large.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::sync::{Condvar, Mutex};
@@ -9,6 +9,7 @@ use std::thread;
 
 use ringfence_policy::{AbsPath, Access, Effect, Grants, NameIndex, Rule, Source, Verdict};
 
+use super::folding::Folding;
 use super::{Linked, is_socket, kind_of};
 use crate::plan::{Cover, Kind};
 
@@ -21,6 +22,8 @@ pub(super) struct Found {
     /// Everything named `.git`, and every directory that git takes for a repository or might
     /// after a file more.
     pub(super) repositories: Vec<AbsPath>,
+    /// Directories that were not looked into.
+    pub(super) unseen: Vec<AbsPath>,
     /// Directories in which nothing is left to see.
     pub(super) full: Vec<AbsPath>,
     pub(super) directories: usize,
@@ -48,6 +51,7 @@ pub(super) struct Walk<'a> {
     grants: &'a Grants,
     index: &'a NameIndex,
     skipped: BTreeSet<OsString>,
+    folding: Folding,
 }
 
 /// Directories that wait, and how many threads are in the middle of one.
@@ -57,8 +61,8 @@ struct Queue {
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn new(grants: &'a Grants, index: &'a NameIndex) -> Self {
-        Self { grants, index, skipped: skipped(grants) }
+    pub(super) fn new(grants: &'a Grants, index: &'a NameIndex, folding: Folding) -> Self {
+        Self { grants, index, skipped: skipped(grants), folding }
     }
 
     pub(super) fn run(&self, roots: &[AbsPath]) -> Found {
@@ -81,6 +85,7 @@ impl<'a> Walk<'a> {
             found.caught.extend(part.caught);
             found.protected_links.extend(part.protected_links);
             found.repositories.extend(part.repositories);
+            found.unseen.extend(part.unseen);
             found.full.extend(part.full);
             found.directories += part.directories;
         }
@@ -129,9 +134,13 @@ impl<'a> Walk<'a> {
                 _ => return found.shut(directory),
             };
             // What else makes a bare repository could be added to it without a word.
-            is_repository |= name == "HEAD" && !file_type.is_dir();
-            if name == ".git" {
-                found.repositories.push(directory.join(&name));
+            is_repository |= is_head(&name, self.folding) && !file_type.is_dir();
+            if name.eq_ignore_ascii_case(".git") {
+                let path = directory.join(&name);
+                if file_type.is_dir() {
+                    found.unseen.push(path.clone());
+                }
+                found.repositories.push(path);
                 continue;
             }
             let interesting = self.index.interesting(&name);
@@ -145,8 +154,9 @@ impl<'a> Walk<'a> {
                     }
                 }
             }
-            if file_type.is_dir() && !self.skipped.contains(&name) {
-                below.push(directory.join(&name));
+            if file_type.is_dir() {
+                let seen = if self.skipped.contains(&name) { &mut found.unseen } else { &mut *below };
+                seen.push(directory.join(&name));
             }
         }
         if is_repository {
@@ -196,6 +206,12 @@ impl<'a> Walk<'a> {
         let links = if metadata.is_file() { metadata.nlink() } else { 1 };
         found.caught.push(Caught { path, cover, device: metadata.dev(), inode: metadata.ino(), links });
     }
+}
+
+/// Whether git would take the name for `HEAD`. Elsewhere than on a file system that does not
+/// tell case apart, a file `head` is nothing special.
+fn is_head(name: &OsStr, folding: Folding) -> bool {
+    name == "HEAD" || (folding != Folding::None && name.eq_ignore_ascii_case("HEAD"))
 }
 
 /// Names of directories in which no pattern holds, so that nobody need look into them.
