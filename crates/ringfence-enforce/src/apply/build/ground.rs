@@ -102,7 +102,14 @@ fn root(place: &str) -> Result<Root, Fault> {
     let base = make("tmpfs", &[("mode", "0755"), ("size", "64m")], &[], MountAttrFlags::empty()).during(|| "mount the new root".into())?;
     move_mount(&base, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).during(|| format!("mount the new root at {place}"))?;
     rustix::process::fchdir(&base).during(|| "enter the new root".into())?;
-    Ok(Root { base, made: BTreeSet::from([AbsPath::root()]), bound: BTreeSet::new(), writable: BTreeSet::new(), mask: None })
+    Ok(Root {
+        base,
+        made: BTreeSet::from([AbsPath::root()]),
+        bound: BTreeSet::new(),
+        writable: BTreeSet::new(),
+        private: BTreeSet::new(),
+        mask: None,
+    })
 }
 
 pub(super) fn scratch() -> Result<OwnedFd, Fault> {
