@@ -233,7 +233,8 @@ fn far_cache(project: &Project) -> Option<PathBuf> {
         skip("/dev/shm is not on another file system than the tests");
         return None;
     }
-    let cache = shared.join(format!("ringfence-cache-{}-{}", std::process::id(), project.user.ids().0));
+    // Not by our own name: another test counts what bears it there.
+    let cache = shared.join(format!("far-cache-{}-{}", std::process::id(), project.user.ids().0));
     project.make_directories(&cache);
     Some(cache)
 }

@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_link_counts_only_where_no_command_could_have_made_it() {
-        let base = std::env::temp_dir().join(format!("ringfence-store-{}", std::process::id()));
+        let base = std::env::temp_dir().join(format!("quarantine-of-a-test-{}", std::process::id()));
         let _ = fs::remove_dir_all(&base);
         fs::create_dir_all(base.join("elsewhere")).unwrap();
         fs::create_dir_all(base.join("home")).unwrap();
