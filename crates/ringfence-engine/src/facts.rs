@@ -97,12 +97,17 @@ fn canonical(path: &Path) -> io::Result<AbsPath> {
 /// The project around `cwd`: the nearest directory with a policy or a repository of its own.
 /// The home directory is never one by accident.
 fn project(cwd: &AbsPath, home: &AbsPath) -> AbsPath {
+    // Ours, or of whoever has the directory we stand in: somebody else could make one above,
+    // in `/tmp`, say, and with it open all that is there.
+    let owners = [Some(rustix::process::geteuid().as_raw()), fs::metadata(cwd.as_path()).ok().map(|metadata| metadata.uid())];
+    let is_ours = |metadata: &fs::Metadata| owners.contains(&Some(metadata.uid()));
     // A policy first, however far up: a repository made below it must not hide it.
-    let around = |has: &dyn Fn(&Path) -> bool| {
-        cwd.ancestors().take_while(|directory| !home.is_within(directory)).find(|directory| has(directory.as_path()))
+    let around = |has: &dyn Fn(&Path) -> Option<fs::Metadata>| {
+        let up = cwd.ancestors().take_while(|directory| !home.is_within(directory));
+        up.into_iter().find(|directory| has(directory.as_path()).as_ref().is_some_and(is_ours))
     };
-    around(&|directory| directory.join(".ringfence").is_dir())
-        .or_else(|| around(&|directory| directory.join(".git").exists()))
+    around(&|directory| fs::metadata(directory.join(".ringfence")).ok().filter(fs::Metadata::is_dir))
+        .or_else(|| around(&|directory| fs::metadata(directory.join(".git")).ok()))
         .unwrap_or_else(|| cwd.clone())
 }
 
@@ -178,13 +183,16 @@ fn git_layout(workspace: &AbsPath) -> Option<GitLayout> {
 fn slug(workspace: &AbsPath) -> PathBuf {
     const LONGEST: usize = 200;
     let mut name = String::new();
-    for character in workspace.to_string_lossy().trim_start_matches('/').chars() {
-        match character {
-            '/' => name.push('+'),
-            '+' => name.push_str("%2B"),
-            '%' => name.push_str("%25"),
-            other => name.push(other),
+    for chunk in workspace.as_bytes()[1..].utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match character {
+                '/' => name.push('+'),
+                '+' => name.push_str("%2B"),
+                '%' => name.push_str("%25"),
+                other => name.push(other),
+            }
         }
+        name.extend(chunk.invalid().iter().map(|byte| format!("%{byte:02X}")));
     }
     if name.len() > LONGEST {
         // FNV-1a over all of it, behind what fits.
@@ -224,6 +232,8 @@ impl Account {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
     use ringfence_policy::AbsPath;
 
     #[track_caller]
@@ -237,6 +247,8 @@ mod tests {
         check("/home/me+project", "home+me%2Bproject");
         check("/home/me%2Bproject", "home+me%252Bproject");
         check("/", "%root");
+        let odd = |byte: u8| super::slug(&AbsPath::new(std::ffi::OsStr::from_bytes(&[b'/', b'a', byte])).unwrap());
+        assert_ne!(odd(0xfe), odd(0xff));
     }
 
     #[test]

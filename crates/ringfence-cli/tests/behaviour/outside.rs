@@ -1,6 +1,6 @@
 //! What no rule opens is not there, and cannot be written.
 
-use ringfence_testkit::{Ran, SECRET, each_user};
+use ringfence_testkit::{As, Ran, SECRET, each_user, skip};
 
 use crate::project;
 
@@ -129,4 +129,20 @@ fn a_project_whose_scripts_are_on_path_is_not_there() {
             assert!(!run(&format!("cat ~/{file}")).text().contains(SECRET), "{file}");
         }
     });
+}
+
+#[test]
+fn a_repository_that_somebody_else_made_above_opens_nothing() {
+    if !As::runner_is_root() {
+        skip("only root can make files of somebody else");
+        return;
+    }
+    // As the user: to root, and to the owner of the directory, it would be somebody else's too.
+    let project = project(As::User);
+    project.tries("read('HOME/work/other/main.rs')").inside(&["ENOENT"]);
+    let above = project.home().join("work/.git");
+    project.make_directories(&above);
+    project.tries("read('HOME/work/other/main.rs')").inside(&["ok"]);
+    std::os::unix::fs::chown(&above, Some(61_235), Some(61_235)).expect("root may");
+    project.tries("read('HOME/work/other/main.rs')").inside(&["ENOENT"]);
 }
