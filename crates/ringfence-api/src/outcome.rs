@@ -126,6 +126,11 @@ pub struct Denial {
     pub count: u64,
 }
 
+impl Denial {
+    /// The rule where there is none.
+    pub const NOTHING_OPENS_IT: &str = "nothing opens it";
+}
+
 /// What was tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -44,10 +44,11 @@ pub struct Launch {
     pub cwd: AbsPath,
 }
 
-/// Where an overlay over `store` works.
-pub fn work_directory(store: &AbsPath) -> AbsPath {
-    store.join("work")
-}
+/// What a command sees of a cache's store. The store itself it never sees: there it could
+/// put links in place of what is beside.
+pub const UPPER: &str = "upper";
+/// Where the kernel works on an overlay over [`UPPER`].
+pub const WORK: &str = "work";
 
 impl Launch {
     /// Out of the file it was written to, wherever its position is.

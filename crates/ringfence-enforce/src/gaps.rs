@@ -5,19 +5,34 @@ use ringfence_api::Gap;
 use ringfence_policy::{Grants, NetworkMode, Ports};
 
 use crate::support::Support;
+use crate::survey::{Folding, Survey};
 
 /// Everything in `grants` that would not hold.
-pub(crate) fn gaps(grants: &Grants, support: &Support) -> Vec<Gap> {
+pub(crate) fn gaps(grants: &Grants, survey: &Survey, support: &Support) -> Vec<Gap> {
     let mut gaps = Vec::new();
     let mut gap = |what: &str, why: &str, hint: &str| {
         gaps.push(Gap { what: what.into(), why: why.into(), hint: hint.into() });
     };
+    if survey.folding == Folding::Hidden {
+        gap(
+            "filesystem.case",
+            "this file system takes `.env` and `.ENV` for one file, and a cover holds for one spelling",
+            "keep the project on a file system of Linux, or accept with `--on-gap run`",
+        );
+    }
     let network = &grants.network;
     if network.mode == NetworkMode::AllowList {
         gap(
             "network.allow-list",
             "hosts cannot be told apart yet: the network is shut or the host's own",
             "use `--net none` or `--net full`",
+        );
+    }
+    if network.mode == NetworkMode::Full && !network.deny.is_empty() {
+        gap(
+            "network.deny",
+            "hosts cannot be told apart yet: with the host's own network all of them are reachable",
+            "use `--net none` or remove `deny` from [network]",
         );
     }
     if network.localhost != Ports::None && network.mode != NetworkMode::Full {

@@ -26,7 +26,14 @@ pub struct Person {
 
 /// The plan for `grants` on a host with this `support`, where `survey` found what it found.
 pub fn plan(grants: &Grants, survey: &Survey, support: &Support, person: &Person) -> Plan {
-    let mut draft = Draft { grants, survey, steps: Vec::new(), binds: BTreeMap::new(), gaps: gaps::gaps(grants, support) };
+    let mut draft = Draft {
+        grants,
+        survey,
+        steps: Vec::new(),
+        binds: BTreeMap::new(),
+        private: BTreeSet::new(),
+        gaps: gaps::gaps(grants, survey, support),
+    };
     let network = if grants.network.mode == NetworkMode::Full { Network::Host } else { Network::Own };
     draft.steps.push(Step::Namespaces { network });
     draft.steps.push(Step::Identity(Identity { uid: support.uid, gid: support.gid }));
@@ -48,7 +55,8 @@ pub fn plan(grants: &Grants, survey: &Survey, support: &Support, person: &Person
 pub(crate) fn standard() -> Vec<Step> {
     let grants = Grants::of_the_system();
     let survey = crate::survey::look(&grants);
-    let mut draft = Draft { grants: &grants, survey: &survey, steps: Vec::new(), binds: BTreeMap::new(), gaps: Vec::new() };
+    let mut draft =
+        Draft { grants: &grants, survey: &survey, steps: Vec::new(), binds: BTreeMap::new(), private: BTreeSet::new(), gaps: Vec::new() };
     draft.steps.push(Step::Devices);
     draft.steps.extend(["/tmp", "/dev/shm"].map(|scratch| Step::Scratch { path: path(scratch) }));
     draft.steps.push(Step::Directory { path: path("/run") });
@@ -63,6 +71,8 @@ struct Draft<'a> {
     steps: Vec<Step>,
     /// Trees of the host that are bound, by their real paths.
     binds: BTreeMap<AbsPath, Access>,
+    /// Places that are the project's own, and what shows through from the host in some.
+    private: BTreeSet<AbsPath>,
     gaps: Vec<ringfence_api::Gap>,
 }
 
@@ -141,7 +151,9 @@ impl Draft<'_> {
 
     /// What may be done at `path` because of the tree it stands in.
     fn enclosing(&self, path: &AbsPath) -> Option<Access> {
-        self.binds.iter().filter(|(bind, _)| path.is_within(bind)).max_by_key(|(bind, _)| bind.depth()).map(|(_, access)| *access)
+        let bound = self.binds.iter().map(|(bind, access)| (bind, *access));
+        let private = self.private.iter().map(|place| (place, Access::ReadWrite));
+        bound.chain(private).filter(|(root, _)| path.is_within(root)).max_by_key(|(root, _)| root.depth()).map(|(_, access)| access)
     }
 
     /// Links on the way to opened trees, where no bound tree brings them along.
@@ -186,6 +198,7 @@ impl Draft<'_> {
                 continue;
             }
             let beneath = beneath.map(|_| at.clone());
+            self.private.insert(at.clone());
             self.steps.push(Step::Private { path: at, store: store.clone(), beneath });
         }
     }
@@ -198,7 +211,7 @@ impl Draft<'_> {
             if done.as_ref().is_some_and(|above| at.is_within(above)) {
                 continue;
             }
-            let opened_below = self.binds.keys().any(|bind| bind != at && bind.is_within(at));
+            let opened_below = self.binds.keys().chain(&self.private).any(|opened| opened != at && opened.is_within(at));
             match (self.enclosing(at), cover) {
                 (Some(_), Cover::Deny(_)) if opened_below => {
                     self.gaps.push(ringfence_api::Gap {

@@ -7,13 +7,15 @@ use crate::plan::{Cover, Kind, Plan, Step};
 
 /// Where what is only needed to build the sandbox stands.
 pub(crate) const OWN: &str = "/run/ringfence/own";
+/// Where covers stand that tell nothing.
+pub(crate) const MASKS: &str = "/run/ringfence/masks";
 /// Where the covers stand.
 pub(crate) const COVERS: &str = "/run/ringfence/covers";
 
 /// The scene for a plan.
 pub fn scene(plan: &Plan) -> Scene {
     let mut draft = Draft { scene: Scene::default(), mounted: Vec::new() };
-    for own in [OWN, COVERS, "/proc", "/dev"] {
+    for own in [OWN, COVERS, MASKS, "/proc", "/dev"] {
         draft.put(&AbsPath::new(own).expect("written here as an absolute path"), PropKind::Directory);
     }
     for step in &plan.steps {

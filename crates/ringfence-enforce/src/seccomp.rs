@@ -17,6 +17,17 @@ pub struct Shape {
     pub guard: Guarded,
     /// Whether `kill(0, …)` would reach processes outside.
     pub group_signals: GroupSignals,
+    /// Whose files the command makes.
+    pub owner: Owner,
+}
+
+/// Whose files the command makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// The superuser's.
+    Root,
+    /// Anybody else's.
+    Person,
 }
 
 /// Whether calls that make names are asked about.
@@ -24,6 +35,8 @@ pub struct Shape {
 pub enum Guarded {
     /// There is a writable tree of the host.
     Yes,
+    /// There is one, and in it a name that must not be taken away.
+    WithRemoval,
     /// There is none.
     No,
 }

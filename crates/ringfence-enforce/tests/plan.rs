@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use ringfence_enforce::{Builds, Cover, Found, Guard, GuardKind, Kind, Person, Plan, Step, Support, Survey, plan};
+use ringfence_enforce::{Builds, Cover, Folding, Found, Guard, GuardKind, Kind, Person, Plan, Step, Support, Survey, plan};
 use ringfence_policy::{AbsPath, Facts, Flags, GitLayout, Grants, Mode, NetworkMode, Source, parse, resolve};
 
 fn path(text: &str) -> AbsPath {
@@ -19,6 +19,7 @@ fn facts() -> Facts {
         user: "me".into(),
         variables: BTreeMap::from([("HOME".into(), "/home/me".into())]),
         path_dirs: ["/usr/local/bin", "/usr/bin", "/home/me/.cargo/bin", "/opt/tool/bin"].map(path).to_vec(),
+        installations: BTreeSet::from([path("/opt/tool")]),
         programs: BTreeSet::from(["cargo".into(), "node".into()]),
         git: None,
         store: path("/home/me/.cache/ringfence/projects/app"),
@@ -27,8 +28,7 @@ fn facts() -> Facts {
 
 /// A host that has these directories and files, and nothing else.
 fn host(grants: &Grants, directories: &[&str], files: &[&str], links: &[(&str, &str)]) -> Survey {
-    let mut survey = Survey::default();
-    survey.builds = Builds::Something;
+    let mut survey = Survey { builds: Builds::Something, ..Survey::default() };
     for rule in &grants.rules {
         let text = rule.root.to_string();
         let found = if let Some((_, target)) = links.iter().find(|(link, _)| *link == text) {
@@ -165,6 +165,21 @@ fn what_cannot_be_enforced_is_a_gap() {
 }
 
 #[test]
+fn what_the_open_network_cannot_deny_is_a_gap() {
+    let policy = "version = 1\n[network]\nmode = \"full\"\ndeny = [\"example.com\"]\n";
+    let layer = parse(policy, &path("/home/me/.config/ringfence/policy.toml"), Source::User).unwrap();
+    let grants = resolve(&[layer], &flags(), &facts()).unwrap();
+    let plan = plan(&grants, &host(&grants, DIRECTORIES, FILES, LINKS), &SUPPORT, &person());
+    assert_eq!(plan.gaps.iter().map(|gap| gap.what.as_str()).collect::<Vec<_>>(), ["network.deny"]);
+}
+
+#[test]
+fn a_file_system_that_hides_that_it_folds_case_is_a_gap() {
+    let gaps = |folding: Folding| planned(&facts(), &flags(), |survey| survey.folding = folding).gaps.len();
+    assert_eq!([Folding::None, Folding::Known, Folding::Hidden].map(gaps), [0, 0, 1]);
+}
+
+#[test]
 fn without_landlock_there_is_no_second_wall_and_the_plan_says_so() {
     let grants = resolve(&[], &flags(), &facts()).unwrap();
     let plan = plan(&grants, &host(&grants, DIRECTORIES, FILES, LINKS), &Support { landlock: 0, ..SUPPORT }, &person());
@@ -176,6 +191,21 @@ fn root_does_not_steer_the_kernel() {
     let grants = resolve(&[], &flags(), &facts()).unwrap();
     let plan = plan(&grants, &host(&grants, DIRECTORIES, FILES, LINKS), &Support { uid: 0, gid: 0, ..SUPPORT }, &person());
     check("root.txt", &plan);
+}
+
+#[test]
+fn what_is_denied_below_a_private_cache_is_covered_there() {
+    let flags = Flags { deny: vec!["/home/me/.npm/token".into(), "/home/me/.cargo/registry/index".into()], ..flags() };
+    let plan = planned(&facts(), &flags, |survey| {
+        for (root, kind) in [("/home/me/.npm/token", Kind::File), ("/home/me/.cargo/registry/index", Kind::Directory)] {
+            survey.covers.insert(path(root), Cover::Deny(kind));
+        }
+    });
+    check("denied-in-a-cache.txt", &plan);
+    let at = |found: &dyn Fn(&Step) -> bool| plan.steps.iter().position(found).unwrap();
+    let private = at(&|step| matches!(step, Step::Private { path, .. } if path.to_string().ends_with(".cargo/registry")));
+    let cover = at(&|step| matches!(step, Step::Cover { path, .. } if path.to_string().ends_with("registry/index")));
+    assert!(private < cover);
 }
 
 #[test]

@@ -32,7 +32,7 @@ impl Surroundings {
             user: self.facts.user.clone(),
             shell: self.shell.clone(),
             resolver,
-            git_config: gitconfig::shown(&self.facts.home, &self.facts.variables),
+            git_config: gitconfig::shown(&self.facts.home, &config_directory(&self.facts)),
             quarantine: self.facts.store.join("quarantine"),
         }
     }
@@ -54,11 +54,11 @@ pub fn gather(cwd: &AbsPath) -> Result<Surroundings, EngineError> {
         .or_else(|source| AbsPath::new(&home).ok_or(EngineError::Surroundings { what: "the home directory", source }))?;
     let workspace = project(cwd, &home);
     let (path_dirs, programs) = programs(text.get("PATH").map_or("/usr/local/bin:/usr/bin:/bin", String::as_str));
-    // Not in the project: whoever writes there could lead the store anywhere by a link.
-    let is_safe =
-        |cache: &AbsPath| !cache.is_within(&workspace) && canonical(cache.as_path()).is_ok_and(|real| !real.is_within(&workspace));
-    let cache = text.get("XDG_CACHE_HOME").and_then(AbsPath::new).filter(is_safe).unwrap_or_else(|| home.join(".cache"));
+    // Whoever writes in the project could lead the store anywhere by a link.
+    let cache = text.get("XDG_CACHE_HOME").and_then(AbsPath::new).filter(|cache| is_outside(cache, &workspace));
+    let cache = cache.unwrap_or_else(|| home.join(".cache"));
     let facts = Facts {
+        installations: installations(&path_dirs, &home),
         git: git_layout(&workspace),
         store: cache.join("ringfence/projects").join(slug(&workspace)),
         workspace,
@@ -69,6 +69,18 @@ pub fn gather(cwd: &AbsPath) -> Result<Surroundings, EngineError> {
         programs,
     };
     Ok(Surroundings { facts, variables, shell: account.shell })
+}
+
+/// Where the person's settings are. Not in the project, whatever the variable says: what is
+/// there speaks with the person's voice.
+pub(crate) fn config_directory(facts: &Facts) -> AbsPath {
+    let moved = facts.variables.get("XDG_CONFIG_HOME").and_then(AbsPath::new).filter(|config| is_outside(config, &facts.workspace));
+    moved.unwrap_or_else(|| facts.home.join(".config"))
+}
+
+/// Whether a directory is there and not in the project, by any name.
+fn is_outside(directory: &AbsPath, workspace: &AbsPath) -> bool {
+    !directory.is_within(workspace) && canonical(directory.as_path()).is_ok_and(|real| !real.is_within(workspace))
 }
 
 /// Whose the project is, if we are root and it is not ours.
@@ -85,12 +97,17 @@ fn canonical(path: &Path) -> io::Result<AbsPath> {
 /// The project around `cwd`: the nearest directory with a policy or a repository of its own.
 /// The home directory is never one by accident.
 fn project(cwd: &AbsPath, home: &AbsPath) -> AbsPath {
+    // Ours, or of whoever has the directory we stand in: somebody else could make one above,
+    // in `/tmp`, say, and with it open all that is there.
+    let owners = [Some(rustix::process::geteuid().as_raw()), fs::metadata(cwd.as_path()).ok().map(|metadata| metadata.uid())];
+    let is_ours = |metadata: &fs::Metadata| owners.contains(&Some(metadata.uid()));
     // A policy first, however far up: a repository made below it must not hide it.
-    let around = |has: &dyn Fn(&Path) -> bool| {
-        cwd.ancestors().take_while(|directory| !home.is_within(directory)).find(|directory| has(directory.as_path()))
+    let around = |has: &dyn Fn(&Path) -> Option<fs::Metadata>| {
+        let up = cwd.ancestors().take_while(|directory| !home.is_within(directory));
+        up.into_iter().find(|directory| has(directory.as_path()).as_ref().is_some_and(is_ours))
     };
-    around(&|directory| directory.join(".ringfence").is_dir())
-        .or_else(|| around(&|directory| directory.join(".git").exists()))
+    around(&|directory| fs::metadata(directory.join(".ringfence")).ok().filter(fs::Metadata::is_dir))
+        .or_else(|| around(&|directory| fs::metadata(directory.join(".git")).ok()))
         .unwrap_or_else(|| cwd.clone())
 }
 
@@ -111,25 +128,54 @@ fn programs(path: &str) -> (Vec<AbsPath>, BTreeSet<String>) {
     (directories, programs)
 }
 
+/// The directories around those on `PATH` that look like an installed program: `lib` or the
+/// like beside `bin`, and nothing that a project has.
+fn installations(path_dirs: &[AbsPath], home: &AbsPath) -> BTreeSet<AbsPath> {
+    const BINS: [&str; 4] = ["bin", "sbin", "shims", "libexec"];
+    let is_bin = |directory: &&AbsPath| directory.name().is_some_and(|name| BINS.iter().any(|bin| name == *bin));
+    path_dirs.iter().filter(is_bin).filter_map(AbsPath::parent).filter(|around| is_installation(around, home)).collect()
+}
+
+fn is_installation(directory: &AbsPath, home: &AbsPath) -> bool {
+    const INSTALLED: [&str; 7] = ["lib", "lib64", "libexec", "share", "libs", "conda-meta", "pyvenv.cfg"];
+    const PROJECTS: [&str; 9] =
+        [".git", ".hg", ".svn", "Cargo.toml", "package.json", "go.mod", "pyproject.toml", "Gemfile", "composer.json"];
+    // Outside of a home, only the administrator installs.
+    let mut is_installed = !directory.is_within(home);
+    for entry in fs::read_dir(directory.as_path()).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        if PROJECTS.iter().any(|known| name == *known) || name.as_encoded_bytes().starts_with(b".env") {
+            return false;
+        }
+        is_installed |= INSTALLED.iter().any(|known| name == *known);
+    }
+    is_installed
+}
+
 /// Where git keeps its files, if the workspace only points there.
 fn git_layout(workspace: &AbsPath) -> Option<GitLayout> {
-    // Not if it is a pipe or a device: whoever opens those may wait for ever.
-    let is_file = |path: &Path| fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_file());
-    let pointer = Some(workspace.as_path().join(".git")).filter(|path| is_file(path)).and_then(|path| fs::read_to_string(path).ok())?;
-    let target = pointer.strip_prefix("gitdir:")?.trim();
-    let git_dir = canonical(workspace.join(target).as_path()).ok()?;
-    let common_dir = match fs::read_to_string(git_dir.as_path().join("commondir")) {
-        Ok(common) => canonical(git_dir.join(common.trim()).as_path()).ok()?,
-        Err(_) => git_dir.clone(),
+    // Only a plain file: whoever opens a pipe or a device may wait for ever.
+    let read = |path: &Path| {
+        let is_file = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_file());
+        is_file.then(|| fs::read_to_string(path).ok()).flatten()
+    };
+    let dot_git = workspace.join(".git");
+    let pointer = read(dot_git.as_path())?;
+    let git_dir = canonical(workspace.join(pointer.strip_prefix("gitdir:")?.trim()).as_path()).ok()?;
+    let of_git_dir = |name: &str| read(git_dir.join(name).as_path());
+    let common_dir = match of_git_dir("commondir") {
+        Some(common) => canonical(git_dir.join(common.trim()).as_path()).ok()?,
+        None => git_dir.clone(),
     };
     // The pointer is a file of the project, which anybody may have written: it opens what
-    // git made, and nothing else.
+    // git made for this very directory, and nothing else.
     let is_git = |path: &Path| path.join("HEAD").is_file() && path.join("objects").is_dir() && path.join("refs").is_dir();
-    let points_back = || match fs::read_to_string(git_dir.as_path().join("gitdir")) {
-        Ok(back) => fs::canonicalize(back.trim()).ok() == fs::canonicalize(workspace.as_path().join(".git")).ok(),
-        Err(_) => git_dir.as_path().components().any(|part| part.as_os_str() == "modules"),
+    let points_back = match of_git_dir("gitdir") {
+        Some(back) => canonical(git_dir.join(back.trim()).as_path()).ok()? == dot_git,
+        // A submodule's.
+        None => canonical(git_dir.join(gitconfig::worktree(&of_git_dir("config")?)?).as_path()).ok()? == *workspace,
     };
-    (is_git(common_dir.as_path()) && git_dir.is_within(&common_dir) && points_back() && !git_dir.is_within(workspace))
+    (is_git(common_dir.as_path()) && git_dir.is_within(&common_dir) && points_back && !git_dir.is_within(workspace))
         .then_some(GitLayout { git_dir, common_dir })
 }
 
@@ -137,13 +183,16 @@ fn git_layout(workspace: &AbsPath) -> Option<GitLayout> {
 fn slug(workspace: &AbsPath) -> PathBuf {
     const LONGEST: usize = 200;
     let mut name = String::new();
-    for character in workspace.to_string_lossy().trim_start_matches('/').chars() {
-        match character {
-            '/' => name.push('+'),
-            '+' => name.push_str("%2B"),
-            '%' => name.push_str("%25"),
-            other => name.push(other),
+    for chunk in workspace.as_bytes()[1..].utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match character {
+                '/' => name.push('+'),
+                '+' => name.push_str("%2B"),
+                '%' => name.push_str("%25"),
+                other => name.push(other),
+            }
         }
+        name.extend(chunk.invalid().iter().map(|byte| format!("%{byte:02X}")));
     }
     if name.len() > LONGEST {
         // FNV-1a over all of it, behind what fits.
@@ -183,6 +232,8 @@ impl Account {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
     use ringfence_policy::AbsPath;
 
     #[track_caller]
@@ -196,6 +247,8 @@ mod tests {
         check("/home/me+project", "home+me%2Bproject");
         check("/home/me%2Bproject", "home+me%252Bproject");
         check("/", "%root");
+        let odd = |byte: u8| super::slug(&AbsPath::new(std::ffi::OsStr::from_bytes(&[b'/', b'a', byte])).unwrap());
+        assert_ne!(odd(0xfe), odd(0xff));
     }
 
     #[test]

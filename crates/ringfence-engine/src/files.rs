@@ -6,6 +6,7 @@ use std::io;
 use ringfence_policy::{AbsPath, Facts, Layer, Source, check_cycle, parse_bytes};
 
 use crate::EngineError;
+use crate::facts::config_directory;
 
 /// Which policy files count, weakest first.
 #[derive(Debug, Clone, Default)]
@@ -19,7 +20,7 @@ const MANAGED: &str = "/etc/ringfence/policy.toml";
 
 /// Reads every policy file that is there.
 pub fn layers(files: &Files, facts: &Facts) -> Result<Vec<Layer>, EngineError> {
-    let config = facts.variables.get("XDG_CONFIG_HOME").and_then(AbsPath::new).unwrap_or_else(|| facts.home.join(".config"));
+    let config = config_directory(facts);
     let managed = AbsPath::new(MANAGED).expect("an absolute path");
     let mut layers = layers_if_there(&managed, &Source::Managed)?;
     layers.extend(layers_if_there(&config.join("ringfence/policy.toml"), &Source::User)?);
@@ -51,6 +52,12 @@ fn is_absent(error: &io::Error) -> bool {
 
 /// Reads a file and, beneath it, those it extends.
 fn read(file: &AbsPath, source: &Source, stack: &mut Vec<AbsPath>, layers: &mut Vec<Layer>) -> Result<(), EngineError> {
+    // Files that extend the same ones twice over, again and again, would never end.
+    const MOST: usize = 128;
+    if layers.len() >= MOST {
+        let source = io::Error::new(io::ErrorKind::QuotaExceeded, "more than 128 policy files are extended");
+        return Err(EngineError::Unreadable { file: file.clone(), source });
+    }
     check_cycle(stack, file)?;
     let bytes = plain_file(file).map_err(|source| EngineError::Unreadable { file: file.clone(), source })?;
     let layer = parse_bytes(&bytes, file, source.clone())?;
@@ -70,7 +77,7 @@ fn read(file: &AbsPath, source: &Source, stack: &mut Vec<AbsPath>, layers: &mut 
 
 /// A file's bytes, if it is a plain file of a size that a policy can have: a pipe would
 /// never end, and a device neither.
-fn plain_file(file: &AbsPath) -> io::Result<Vec<u8>> {
+pub(crate) fn plain_file(file: &AbsPath) -> io::Result<Vec<u8>> {
     const LONGEST: u64 = 1 << 20;
     let metadata = fs::metadata(file.as_path())?;
     if !metadata.is_file() {

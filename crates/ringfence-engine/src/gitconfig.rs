@@ -1,10 +1,9 @@
 //! What of a person's git settings a sandbox may see: who they are and how they like
 //! things, never credentials, and nothing that makes git run a program.
 
-use std::collections::BTreeMap;
-use std::fs;
-
 use ringfence_policy::AbsPath;
+
+use crate::files::plain_file;
 
 /// Settings that pass, as `section.key`; `section.*` is all of a section.
 const SHOWN: &[&str] = &[
@@ -48,11 +47,28 @@ const SHOWN: &[&str] = &[
 ];
 
 /// The settings to write into the sandbox's own `~/.gitconfig`; `None` if there are none.
-pub(crate) fn shown(home: &AbsPath, variables: &BTreeMap<String, String>) -> Option<String> {
-    let config = variables.get("XDG_CONFIG_HOME").and_then(AbsPath::new).unwrap_or_else(|| home.join(".config"));
+pub(crate) fn shown(home: &AbsPath, config: &AbsPath) -> Option<String> {
     let files = [config.join("git/config"), home.join(".gitconfig")];
-    let text: String = files.iter().filter_map(|file| fs::read_to_string(file.as_path()).ok()).map(|text| filter(&text)).collect();
+    let read = |file: &AbsPath| plain_file(file).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    let text: String = files.iter().filter_map(read).map(|text| filter(&text)).collect();
     (!text.is_empty()).then_some(text)
+}
+
+/// The working tree that a git directory's config names, as git itself writes it.
+pub(crate) fn worktree(text: &str) -> Option<String> {
+    let mut section = "";
+    let mut found = None;
+    for line in text.lines().map(str::trim) {
+        if line.starts_with('[') {
+            section = line;
+        } else if let Some((key, value)) = line.split_once('=')
+            && section.eq_ignore_ascii_case("[core]")
+            && key.trim().eq_ignore_ascii_case("worktree")
+        {
+            found = Some(value.trim().trim_matches('"').replace("\\\\", "\\"));
+        }
+    }
+    found
 }
 
 /// The lines of a git config file that pass, under their sections.
@@ -93,6 +109,14 @@ mod tests {
     #[track_caller]
     fn check(input: &str, expect: &str) {
         assert_eq!(super::filter(input), expect);
+    }
+
+    #[test]
+    fn the_last_working_tree_counts() {
+        let worktree = |text: &str| super::worktree(text);
+        assert_eq!(worktree("[core]\n\tworktree = ../../../a\n[remote \"x\"]\n\tworktree = b\n").as_deref(), Some("../../../a"));
+        assert_eq!(worktree("[core]\nworktree=\"a b\"\n[core]\nWorkTree = c").as_deref(), Some("c"));
+        assert_eq!(worktree("[core]\nbare = true\n"), None);
     }
 
     #[test]

@@ -17,9 +17,9 @@ pub use files::{Files, layers, layers_of};
 use std::ffi::OsString;
 use std::time::Duration;
 
-use ringfence_api::{Outcome, Request, Stdio};
+use ringfence_api::{Gap, Outcome, Request, Stdio};
 use ringfence_enforce::Plan;
-use ringfence_policy::{AbsPath, Flags, Grants, OnGap, resolve};
+use ringfence_policy::{AbsPath, Effect, Flags, Grants, OnGap, Origin, Rule, Source, resolve};
 use ringfence_provider::{Provider, Session};
 
 /// What a door asks for.
@@ -51,6 +51,16 @@ pub fn resolve_for(cwd: &AbsPath, flags: &Flags, files: &Files) -> Result<Resolv
     let surroundings = gather(cwd)?;
     let layers = layers(files, &surroundings.facts)?;
     let mut grants = resolve(&layers, flags, &surroundings.facts)?;
+    let settings = facts::config_directory(&surroundings.facts).join("ringfence");
+    let asked = surroundings.facts.variables.get("XDG_CONFIG_HOME").and_then(AbsPath::new).map(|config| config.join("ringfence"));
+    if asked.is_some_and(|asked| asked != settings && asked.as_path().exists()) {
+        grants.warnings.push("XDG_CONFIG_HOME leads into the project, and what is there does not speak for you: it is not obeyed".into());
+    }
+    if grants.rules.iter().all(|rule| rule.root != settings) {
+        // As for `~/.config/ringfence`, wherever it was moved.
+        let origin = Origin::new(Source::BuiltIn, settings.to_string());
+        grants.rules.push(Rule { root: settings, effect: Effect::Deny, origin, locked: false });
+    }
     if let Some(owner) = facts::foreign_owner(&surroundings.facts.workspace) {
         grants.warnings.push(format!(
             "the project belongs to user {owner}, and root in a sandbox has no power over other people's files: run ringfence as that user"
@@ -61,7 +71,9 @@ pub fn resolve_for(cwd: &AbsPath, flags: &Flags, files: &Files) -> Result<Resolv
 
 /// What would be enforced.
 pub fn plan(provider: &dyn Provider, resolved: &Resolved) -> Result<Plan, EngineError> {
-    Ok(open(provider, resolved)?.plan().clone())
+    let mut plan = open(provider, resolved)?.plan().clone();
+    plan.gaps.extend(output_gap(&resolved.grants, Stdio::Inherit));
+    Ok(plan)
 }
 
 fn open(provider: &dyn Provider, resolved: &Resolved) -> Result<Box<dyn Session>, EngineError> {
@@ -72,18 +84,39 @@ fn open(provider: &dyn Provider, resolved: &Resolved) -> Result<Box<dyn Session>
 pub fn run(provider: &dyn Provider, asked: &Asked, resolved: &Resolved) -> Result<Outcome, EngineError> {
     let grants = &resolved.grants;
     let mut session = open(provider, resolved)?;
-    let gaps = &session.plan().gaps;
+    let of_output = output_gap(grants, asked.stdio);
+    let gaps: Vec<Gap> = session.plan().gaps.iter().cloned().chain(of_output.clone()).collect();
     if !gaps.is_empty() && grants.on_gap == OnGap::Refuse {
-        return Err(EngineError::Gaps { gaps: gaps.clone() });
+        return Err(EngineError::Gaps { gaps });
     }
     let request = Request {
         command: asked.command.clone(),
         cwd: asked.cwd.clone(),
         variables: variables(grants, &asked.cwd, resolved),
-        stdio: asked.stdio,
+        stdio: kept(asked.stdio, grants.limits.output),
         deadline: grants.limits.wall_ms.map(Duration::from_millis),
     };
-    Ok(session.run(&request)?)
+    let mut outcome = session.run(&request)?;
+    outcome.gaps.extend(of_output);
+    Ok(outcome)
+}
+
+/// No more of the output is kept than the policy says.
+fn kept(stdio: Stdio, limit: Option<u64>) -> Stdio {
+    match (stdio, limit.and_then(|limit| usize::try_from(limit).ok())) {
+        (Stdio::Capture { limit }, Some(most)) => Stdio::Capture { limit: limit.min(most) },
+        (stdio, _) => stdio,
+    }
+}
+
+/// What a command writes to the person's own streams cannot be counted.
+fn output_gap(grants: &Grants, stdio: Stdio) -> Option<Gap> {
+    let is_asked = grants.is_confined() && grants.limits.output.is_some() && stdio == Stdio::Inherit;
+    is_asked.then(|| Gap {
+        what: "limits.output".into(),
+        why: "the command has your own standard streams, and what it writes there is not counted".into(),
+        hint: "use `--json`, remove it from [limits], or accept with `--on-gap run`".into(),
+    })
 }
 
 /// The variables that pass, and those that say where things are inside.

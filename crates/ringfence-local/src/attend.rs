@@ -98,7 +98,9 @@ where
     F: FnMut([BorrowedFd<'_>; 3], &Set) -> Result<Box<dyn Subject>, LaunchError>,
 {
     let set = Set::of(PASSED_ON);
-    let mask = signal::block(&set).map_err(|source| ProviderError::System { what: "block signals", source })?;
+    // SIGCHLD as well: whoever watches a child of its own reads it from a descriptor.
+    let mask = signal::block(&Set::of(&[PASSED_ON, &[libc::SIGCHLD]].concat()))
+        .map_err(|source| ProviderError::System { what: "block signals", source })?;
     let result = Attendance::start(request, &set, &mask, seen, &mut start).and_then(|attendance| attendance.stay(farewell));
     // The caller's signals are its own again, also those that came meanwhile.
     let _ = signal::set_mask(&mask);
@@ -114,7 +116,7 @@ struct Attendance<'a> {
     begun: Instant,
     deadline: Option<Instant>,
     timed_out: bool,
-    denials: Vec<Denial>,
+    denials: Denials,
     seen: &'a mut Seen,
     ended: Option<(Status, Usage)>,
 }
@@ -146,7 +148,7 @@ impl<'a> Attendance<'a> {
             begun,
             deadline: request.deadline.map(|limit| begun + limit),
             timed_out: false,
-            denials: Vec::new(),
+            denials: Denials::default(),
             seen,
             ended: None,
         })
@@ -195,7 +197,7 @@ impl<'a> Attendance<'a> {
             stdout,
             stderr,
             status,
-            denials: fold(self.denials.into_iter().chain(self.seen.watch.iter().flat_map(Watch::take)).collect()),
+            denials: self.denials.with(self.seen.watch.iter().flat_map(Watch::take)).kept,
             timed_out: self.timed_out,
             duration_ms: duration.as_millis() as u64,
             usage,
@@ -259,7 +261,8 @@ impl<'a> Attendance<'a> {
             }
             Event::Stopped(_) => {}
             Event::Ended(status, usage) => self.ended = Some((status, usage)),
-            Event::Denied(denial) => self.denials.push(denial),
+            Event::Denied(denial) if is_nowhere(&denial) => {}
+            Event::Denied(denial) => self.denials.note(denial),
             Event::Made(made) => self.seen.note(made),
             Event::Wired(device) => {
                 if let Some(watch) = &self.seen.watch {
@@ -295,22 +298,70 @@ fn not_started(request: &Request, error: LaunchError) -> ProviderError {
     ProviderError::NotStarted { command, hint: error.hint().into(), source: Box::new(error) }
 }
 
-/// Repeats of the same denial become one with a count; of different ones, as many are kept
-/// as anybody will read.
-fn fold(denials: Vec<Denial>) -> Vec<Denial> {
-    const READABLE: usize = 1000;
-    let mut folded: Vec<Denial> = Vec::new();
-    let mut known: HashMap<(String, String, &'static str), usize> = HashMap::new();
-    for denial in denials {
+/// Whether something was to be made in a directory that the host does not have either.
+fn is_nowhere(denial: &Denial) -> bool {
+    let above = std::path::Path::new(&denial.target).parent();
+    denial.rule == Denial::NOTHING_OPENS_IT && above.is_some_and(|above| std::fs::symlink_metadata(above).is_err())
+}
+
+/// Denials as they come: repeats become one with a count, and of different ones as many
+/// are kept as anybody will read. A command can be denied a million things.
+#[derive(Debug, Default)]
+pub(crate) struct Denials {
+    kept: Vec<Denial>,
+    known: HashMap<(String, String, &'static str), usize>,
+}
+
+impl Denials {
+    pub(crate) fn note(&mut self, denial: Denial) {
+        const READABLE: usize = 1000;
         let key = (denial.target.clone(), denial.program.clone(), denial.operation.word());
-        match known.get(&key) {
-            Some(at) => folded[*at].count += denial.count,
-            None if folded.len() < READABLE => {
-                known.insert(key, folded.len());
-                folded.push(denial);
+        match self.known.get(&key) {
+            Some(at) => self.kept[*at].count += denial.count,
+            None if self.kept.len() < READABLE => {
+                self.known.insert(key, self.kept.len());
+                self.kept.push(denial);
             }
             None => {}
         }
     }
-    folded
+
+    /// Both together.
+    fn with(mut self, others: impl IntoIterator<Item = Denial>) -> Self {
+        others.into_iter().for_each(|denial| self.note(denial));
+        self
+    }
+
+    /// What was kept so far; what follows is counted anew.
+    pub(crate) fn take(&mut self) -> Vec<Denial> {
+        std::mem::take(self).kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfence_api::{Denial, Evidence, Operation};
+
+    #[test]
+    fn denials_are_counted_as_they_come_and_bounded() {
+        let denial = |target: String| Denial {
+            operation: Operation::Create,
+            target,
+            rule: String::new(),
+            origin: String::new(),
+            explicit: true,
+            pid: 1,
+            program: "sh".into(),
+            time_ms: 0,
+            evidence: Evidence::Kernel,
+            count: 1,
+        };
+        let mut denials = super::Denials::default();
+        for number in 0..5000 {
+            denials.note(denial(format!("/{number}")));
+            denials.note(denial("/same".into()));
+        }
+        assert_eq!((denials.kept.len(), denials.known.len()), (1000, 1000));
+        assert_eq!(denials.kept[1].count, 5000);
+    }
 }

@@ -11,7 +11,8 @@ use ringfence_enforce::Plan;
 use ringfence_enforce::apply::{Event, LaunchError};
 use ringfence_provider::{ProviderError, Session};
 use ringfence_sys::process::{self, Change, Wait};
-use ringfence_sys::signal::Set;
+use ringfence_sys::signal::{self, Set};
+use rustix::event::epoll;
 
 use crate::attend::{self, Subject};
 
@@ -69,26 +70,47 @@ fn start(request: &Request, program: &std::path::Path, streams: [BorrowedFd<'_>;
     let descriptors = [(streams[0].as_fd(), 0), (streams[1].as_fd(), 1), (streams[2].as_fd(), 2)];
     let pid = process::spawn(&text(program.as_os_str().as_bytes())?, &arguments, &variables, &descriptors, mask)
         .map_err(failed("start the command"))?;
-    let pidfd = process::pidfd(pid).map_err(failed("watch the command"))?;
-    Ok(Box::new(Child { pid, pidfd, is_over: false }))
+    Child::watch(pid).map(|child| Box::new(child) as Box<dyn Subject>).map_err(failed("watch the command"))
 }
 
 struct Child {
     pid: i32,
-    pidfd: OwnedFd,
+    /// Its end.
+    _pidfd: OwnedFd,
+    /// Its stops, of which a pidfd does not tell.
+    changes: OwnedFd,
+    both: OwnedFd,
     is_over: bool,
+}
+
+impl Child {
+    /// With several threads, SIGCHLD may go to another one; the end is never missed.
+    fn watch(pid: i32) -> io::Result<Self> {
+        let (pidfd, changes) = (process::pidfd(pid)?, signal::descriptor(&Set::of(&[libc::SIGCHLD]))?);
+        let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for descriptor in [&pidfd, &changes] {
+            epoll::add(&both, descriptor, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        }
+        Ok(Self { pid, _pidfd: pidfd, changes, both, is_over: false })
+    }
 }
 
 impl Subject for Child {
     fn descriptor(&self) -> BorrowedFd<'_> {
-        self.pidfd.as_fd()
+        self.both.as_fd()
     }
 
     fn next(&mut self) -> Result<Event, LaunchError> {
         if self.is_over {
             return Ok(Event::Closed);
         }
-        let Ok(Some((_, change, usage))) = process::wait(self.pid, Wait::Block) else { return Ok(Event::Closed) };
+        while let Ok(Some(_)) = signal::next(self.changes.as_fd()) {}
+        let (change, usage) = match process::wait(self.pid, Wait::Poll) {
+            Ok(Some((_, change, usage))) => (change, usage),
+            // It was about another child.
+            Ok(None) => return Ok(Event::Continued),
+            Err(_) => return Ok(Event::Closed),
+        };
         let usage = Usage { user_us: usage.user_us, system_us: usage.system_us, max_rss_kb: usage.max_rss_kb };
         Ok(match change {
             Change::Exited(status) => {
@@ -104,8 +126,8 @@ impl Subject for Child {
         })
     }
 
-    fn signal(&self, signal: i32) {
-        let _ = ringfence_sys::signal::kill(self.pid, signal);
+    fn signal(&self, number: i32) {
+        let _ = signal::kill(self.pid, number);
     }
 
     fn end(&self) {

@@ -5,25 +5,24 @@
 mod attend;
 mod bare;
 mod capture;
+mod stores;
 mod sweep;
 mod watch;
 
 use std::cell::RefCell;
-use std::fs;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::time::{Duration, Instant};
 
 use ringfence_api::{Outcome, Request};
 use ringfence_enforce::apply::{self, Ahead, Launch};
-use ringfence_enforce::{Network, Person, Plan, Step, plan, survey};
-use ringfence_policy::{AbsPath, Grants};
+use ringfence_enforce::{Network, Person, Plan, plan, survey};
+use ringfence_policy::Grants;
 use ringfence_provider::{Provider, ProviderError, Session};
 use ringfence_sys::signal::{self, Set};
 
 use attend::Farewell;
-use sweep::Look;
+use sweep::{Look, Roots};
 use watch::Watch;
 
 /// This machine's own sandbox.
@@ -56,10 +55,12 @@ impl Provider for Local {
         if !grants.is_confined() {
             return Ok(Box::new(bare::Bare::new()));
         }
+        let (plan, held) = planned(grants, person);
         Ok(Box::new(Confined {
-            plan: planned(grants, person),
+            plan,
             looked: Some(Instant::now()),
             grants: grants.clone(),
+            held,
             person: person.clone(),
             farewell: self.farewell,
             ahead: self.ahead.take(),
@@ -68,8 +69,11 @@ impl Provider for Local {
 }
 
 /// The plan for the host as it is now.
-fn planned(grants: &Grants, person: &Person) -> Plan {
-    plan(grants, &survey(grants), &apply::support(), person)
+fn planned(grants: &Grants, person: &Person) -> (Plan, Grants) {
+    let found = survey(grants);
+    let mut held = grants.clone();
+    held.rules.extend(found.rules.iter().cloned());
+    (plan(&held, &found, &apply::support(), person), held)
 }
 
 /// Dies as a command dies that was interrupted at the terminal, so that a script around it
@@ -86,6 +90,8 @@ struct Confined {
     /// When the host was looked at for `plan`, if no command has run since.
     looked: Option<Instant>,
     grants: Grants,
+    /// The same with what the host's own settings add.
+    held: Grants,
     person: Person,
     farewell: Farewell,
     ahead: Option<Ahead>,
@@ -103,19 +109,20 @@ impl Session for Confined {
         refuse_directories()?;
         // A secret that appeared since is covered like those that stood there before.
         if self.looked.take().is_none_or(|looked| looked.elapsed() > FRESH) {
-            self.plan = planned(&self.grants, &self.person);
+            (self.plan, self.held) = planned(&self.grants, &self.person);
         }
-        stores(&mut self.plan);
+        stores::make(&mut self.plan);
         let launch = Launch {
             plan: std::mem::take(&mut self.plan),
-            grants: apply::pack(&self.grants),
+            grants: apply::pack(&self.held),
             command: request.command.iter().map(|word| word.as_bytes().to_vec()).collect(),
             variables: request.variables.iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat()).collect(),
             cwd: request.cwd.clone(),
         };
         let network = launch.plan.network();
         let mut ahead = self.ahead.take().filter(|ahead| ahead.network() == network);
-        let watch = Watch::over(&launch.plan, &self.grants);
+        let roots = Roots::of(&launch.plan);
+        let watch = Watch::over(&launch.plan, &self.held);
         let mut seen = attend::Seen { watch, ..attend::Seen::default() };
         let attended = attend::run(request, self.farewell, &mut seen, |streams, mask| {
             let ahead = ahead.take().map_or_else(|| Ahead::start(network, mask), Ok)?;
@@ -125,7 +132,10 @@ impl Session for Confined {
         // Also after an error: by then the command may have made what it wanted.
         let is_all_known = attended.is_ok() && seen.made.iter().all(|made| made.directory.is_some());
         let look = if is_all_known || !seen.is_started { Look::Made } else { Look::Everywhere };
-        let quarantined = sweep::sweep(seen.made, look, &self.plan, &self.grants, &self.person.quarantine);
+        // Somebody impatient would leave the rest unseen; the work is bounded.
+        let mask = signal::block(&Set::of(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP]));
+        let quarantined = sweep::sweep(seen.made, look, &roots, &self.plan, &self.person.quarantine);
+        let _ = mask.map(|mask| signal::set_mask(&mask));
         Ok(Outcome {
             enforced: self.plan.steps.iter().map(ToString::to_string).collect(),
             gaps: self.plan.gaps.clone(),
@@ -145,44 +155,4 @@ fn refuse_directories() -> Result<(), ProviderError> {
         }
     }
     Ok(())
-}
-
-/// Makes the places where private caches are kept. Where that is impossible (a home that
-/// is not there, or is read-only), the cache lasts as long as the sandbox.
-fn stores(plan: &mut Plan) {
-    for step in &mut plan.steps {
-        let Step::Private { path, store, beneath } = step else { continue };
-        let made = match beneath {
-            None => make(store),
-            Some(_) => {
-                let work = apply::work_directory(store);
-                let upper = make(&store.join("upper"));
-                if work.as_path().is_dir() { upper.and_then(|()| make_fresh(&work)) } else { upper.and_then(|()| make(&work)) }
-            }
-        };
-        if made.is_err() {
-            *step = Step::Scratch { path: path.clone() };
-        }
-    }
-}
-
-fn make(path: &AbsPath) -> std::io::Result<()> {
-    if path.as_path().is_dir() { Ok(()) } else { fs::DirBuilder::new().recursive(true).mode(0o700).create(path.as_path()) }
-}
-
-/// A volatile overlay marks where it works, and refuses a place that was marked before:
-/// after a power cut its files might be half written. A cache can live with that.
-fn make_fresh(work: &AbsPath) -> std::io::Result<()> {
-    let inner = work.as_path().join("work");
-    let mark = inner.join("incompat/volatile");
-    // The kernel's own directory has mode 0.
-    match fs::set_permissions(&inner, fs::Permissions::from_mode(0o700)) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        other => other?,
-    }
-    let removed = fs::remove_dir(&mark).or_else(|_| fs::remove_file(&mark)).and_then(|()| fs::remove_dir(inner.join("incompat")));
-    match removed {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }

@@ -1,26 +1,32 @@
 //! The last look: repositories the command made are its own to use, but what in them would
 //! run a program on the host is moved away before anybody there runs git.
 //!
-//! Works on directories held open and never follows a link: what it looks at was made by
-//! somebody who is not trusted.
+//! What it looks at was made by somebody who is not trusted. It works on directories held
+//! open and never follows a link; a path is for messages, or is opened and believed only of
+//! the directory it was to lead to.
 
 mod config;
+mod held;
+mod pointer;
+mod roots;
+mod store;
 
 use std::collections::HashSet;
 use std::fs;
-use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::io::Write;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::path::Path;
 
 use ringfence_api::Quarantined;
 use ringfence_enforce::apply::{Made, Planted};
-use ringfence_enforce::{Plan, Step};
-use ringfence_policy::{AbsPath, Effect, Grants};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
-use rustix::io::Errno;
+use ringfence_enforce::{GuardKind, Plan, Step};
+use ringfence_policy::AbsPath;
+use rustix::fs::{FileType, Mode, OFlags};
+
+use held::{Held, Identity, Mounts, Next, Want, kind};
+pub(crate) use roots::Roots;
+use store::Store;
 
 /// Where to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,105 +38,144 @@ pub(crate) enum Look {
 }
 
 /// Looks through what the command made of git's. `plan` knows what was there before.
-pub(crate) fn sweep(made: Vec<Made>, look: Look, plan: &Plan, grants: &Grants, quarantine: &AbsPath) -> Vec<Quarantined> {
-    let roots: Vec<(u64, u64)> =
-        grants.rules.iter().filter(|rule| rule.effect == Effect::Write).filter_map(|rule| identity(rule.root.as_path())).collect();
-    let before = plan.guards().iter().map(|guard| (guard.device, guard.inode)).collect();
-    let moment = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos());
-    let mut sweep = Sweep { quarantine: quarantine.join(moment.to_string()), moved: Vec::new(), before, roots };
+pub(crate) fn sweep(made: Vec<Made>, mut look: Look, roots: &Roots, plan: &Plan, quarantine: &AbsPath) -> Vec<Quarantined> {
+    if made.is_empty() && look == Look::Made {
+        return Vec::new();
+    }
+    let guards = plan.guards().iter().filter(|guard| guard.kind == GuardKind::Git);
+    let before = guards.map(|guard| (guard.device, guard.inode)).collect();
+    let mut sweep = Sweep { store: Store::new(quarantine), moved: Vec::new(), before, roots, done: HashSet::new() };
     for Made { directory, path, what } in made {
         let Some(directory) = directory else { continue };
-        let path = path_of(&directory).unwrap_or(path);
-        let directory = by_path(&directory, &path).unwrap_or(directory);
+        let found = roots.find(&directory, &path);
+        let spot = match found {
+            Some((directory, path)) => Spot { directory, path, standing: Standing::OnHost },
+            None => match held::hold(&directory, Want::Look) {
+                Ok(directory) => Spot { directory, path, standing: Standing::Adrift },
+                Err(_) => {
+                    look = Look::Everywhere;
+                    continue;
+                }
+            },
+        };
         match what {
-            Planted::DotGit => sweep.dot_git(&directory, &path),
-            Planted::Head => sweep.head(&directory, &path),
+            Planted::DotGit => sweep.dot_git(&spot),
+            Planted::Head => sweep.head(&spot),
         }
     }
     if look == Look::Everywhere {
-        let covered: HashSet<&AbsPath> = plan
-            .steps
-            .iter()
-            .filter_map(|step| match step {
-                Step::Cover { path, .. } => Some(path),
-                _ => None,
-            })
-            .collect();
-        for rule in grants.rules.iter().filter(|rule| rule.effect == Effect::Write) {
-            sweep.everywhere(&rule.root, &covered);
+        let cover = |step: &Step| if let Step::Cover { path, .. } = step { Some(path.clone()) } else { None };
+        let covered: HashSet<AbsPath> = plan.steps.iter().filter_map(cover).collect();
+        for root in roots.iter() {
+            sweep.everywhere(root, &covered);
         }
     }
     sweep.moved
 }
 
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    rustix::fs::stat(path).ok().map(|status| (status.st_dev, status.st_ino))
+/// A directory in which something was made.
+struct Spot {
+    directory: Held,
+    path: AbsPath,
+    standing: Standing,
 }
 
-/// Whether a bare repository may stay where it is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Bare {
-    /// Its files lie about in the project itself: git would obey them there.
-    Planted,
-    /// A directory of its own.
-    Own,
+/// What the path of a spot is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// It led to the directory just now.
+    OnHost,
+    /// The directory once stood there. It is in a private place of the sandbox, or somebody
+    /// moved it.
+    Adrift,
 }
 
-struct Sweep {
-    quarantine: AbsPath,
+struct Sweep<'a> {
+    store: Store,
     moved: Vec<Quarantined>,
     /// Git directories that were there before.
-    before: HashSet<(u64, u64)>,
-    /// Writable roots.
-    roots: Vec<(u64, u64)>,
+    before: HashSet<Identity>,
+    roots: &'a Roots,
+    /// Directories that were looked through.
+    done: HashSet<Identity>,
 }
 
-const ONLY_LOOK: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
-
-impl Sweep {
+impl Sweep<'_> {
     /// A whole tree, for what was not there before.
-    fn everywhere(&mut self, root: &AbsPath, covered: &HashSet<&AbsPath>) {
-        let mut waiting = vec![root.clone()];
-        while let Some(path) = waiting.pop() {
-            let Ok(directory) = open_directory_at(&path) else { continue };
-            let is_new = |name: &str| kind(&directory, name).is_some() && !covered.contains(&path.join(name));
-            if is_new(".git") && !self.was_before(&directory, ".git") {
-                self.dot_git(&directory, &path);
+    fn everywhere(&mut self, root: &AbsPath, covered: &HashSet<AbsPath>) {
+        // Anew if somebody on the host moves directories under our feet.
+        for _ in 0..3 {
+            let Some(top) = self.roots.open(root) else { return };
+            let seen = held::walk(top, Mounts::Cross, |directory, way| {
+                let is_there = |name: &str| kind(directory, name).is_some();
+                let (has_git, has_head) = (is_there(".git"), is_there("HEAD"));
+                if has_git || has_head {
+                    let path = root.join(way);
+                    let is_new = |name: &str| !covered.contains(&path.join(name));
+                    let (has_git, has_head) = (has_git && is_new(".git"), has_head && is_new("HEAD"));
+                    let Ok(directory) = held::hold(directory, Want::Look) else { return Ok(Next::Below) };
+                    let spot = Spot { directory, path, standing: Standing::OnHost };
+                    if has_git {
+                        self.dot_git(&spot);
+                    }
+                    if has_head {
+                        self.head(&spot);
+                    }
+                }
+                Ok(Next::Below)
+            });
+            if seen.is_ok() {
+                return;
             }
-            if is_new("HEAD") && !self.was_before(&directory, ".") {
-                self.head(&directory, &path);
-            }
-            let below = names(&directory)
-                .into_iter()
-                .filter(|name| kind(&directory, name) == Some(FileType::Directory) && name.as_os_str() != ".git");
-            waiting.extend(below.map(|name| path.join(name)));
         }
+        self.moved.push(Quarantined {
+            path: root.to_string_lossy().into_owned(),
+            moved_to: "nowhere: NOT ALL OF IT WAS LOOKED THROUGH".into(),
+            reason: "its directories were moved meanwhile".into(),
+        });
     }
 
-    fn was_before(&self, directory: &OwnedFd, name: &str) -> bool {
-        rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
-            .is_ok_and(|status| self.before.contains(&(status.st_dev, status.st_ino)))
+    fn was_before(&self, directory: impl AsFd) -> bool {
+        held::identity(directory).is_some_and(|identity| self.before.contains(&identity))
     }
 
-    /// A directory with a `HEAD`, which may make it a bare repository.
-    fn head(&mut self, directory: &OwnedFd, path: &AbsPath) {
-        let is_inside_git = path.as_path().components().any(|part| part.as_os_str() == ".git");
-        if is_inside_git || !looks_like_git(directory) {
+    /// A directory with a `HEAD`, which may make it a repository.
+    fn head(&mut self, spot: &Spot) {
+        let directory = &spot.directory;
+        if self.was_before(directory) || !looks_like_git(directory) {
             return;
         }
-        let is_root = rustix::fs::fstat(directory).is_ok_and(|status| self.roots.contains(&(status.st_dev, status.st_ino)));
-        self.bare(directory, path, if is_root { Bare::Planted } else { Bare::Own });
+        if held::identity(directory).is_some_and(|identity| self.roots.is_one(identity)) {
+            return self.planted(spot);
+        }
+        let Some(git) = repository_around(directory) else { return self.repository(directory, &spot.path) };
+        self.worktree(directory, &spot.path);
+        if !self.was_before(&git)
+            && let (Ok(git), Some(path)) = (held::hold(git, Want::Look), spot.path.parent().and_then(|above| above.parent()))
+        {
+            self.repository(&git, &path);
+        }
     }
 
-    /// `.git` in `directory`, whatever it is.
-    fn dot_git(&mut self, directory: &OwnedFd, path: &AbsPath) {
-        let at = path.join(".git");
+    /// Files of a repository that lie about in a writable root: git would obey them there.
+    fn planted(&mut self, spot: &Spot) {
+        for name in ["HEAD", "config", "hooks", "commondir", "config.worktree"] {
+            if kind(&spot.directory, name).is_some() {
+                self.move_away(&spot.directory, name, &spot.path.join(name), "makes git take the project for a bare repository");
+            }
+        }
+    }
+
+    /// `.git` in a directory, whatever it is.
+    fn dot_git(&mut self, spot: &Spot) {
+        let (directory, at) = (&spot.directory, spot.path.join(".git"));
         match kind(directory, ".git") {
-            Some(FileType::Directory) => match open_directory(directory, ".git") {
+            Some(FileType::Directory) => match held::enter(directory, ".git", Want::Look, Mounts::Cross) {
+                Ok(git) if self.was_before(&git) => {}
                 Ok(git) => self.repository(&git, &at),
                 Err(_) => self.move_away(directory, ".git", &at, "cannot be looked into"),
             },
-            Some(FileType::RegularFile) if !self.is_worktree_pointer(directory, path) => {
+            Some(FileType::RegularFile) if !self.is_worktree_pointer(spot) => {
                 self.move_away(directory, ".git", &at, "points git at a directory that is no worktree's");
             }
             None | Some(FileType::RegularFile) => {}
@@ -139,225 +184,148 @@ impl Sweep {
         }
     }
 
-    fn bare(&mut self, directory: &OwnedFd, path: &AbsPath, bare: Bare) {
-        if bare == Bare::Planted {
-            for name in ["HEAD", "config", "hooks", "commondir", "config.worktree"] {
-                if kind(directory, name).is_some() {
-                    self.move_away(directory, name, &path.join(name), "makes git take the project for a bare repository");
+    /// A git directory, its worktrees, and the submodules in it.
+    fn repository(&mut self, git: &Held, path: &AbsPath) {
+        if !held::identity(git).is_some_and(|identity| self.done.insert(identity)) {
+            return;
+        }
+        self.settings(git, path);
+        if kind(git, "modules") == Some(FileType::Symlink) {
+            self.move_away(git, "modules", &path.join("modules"), "leads git somewhere else");
+        }
+        if let Ok(modules) = held::enter(git, "modules", Want::Look, Mounts::Cross) {
+            let path = path.join("modules");
+            let _ = held::walk(modules, Mounts::Cross, |directory, way| {
+                // Once, however many repositories there are around it.
+                if !held::identity(directory).is_some_and(|identity| self.done.insert(identity)) {
+                    return Ok(Next::Past);
                 }
+                if looks_like_git(directory) && repository_around(directory).is_none() && !self.was_before(directory) {
+                    self.settings(directory, &path.join(way));
+                }
+                Ok(Next::Below)
+            });
+        }
+    }
+
+    /// What git obeys of a git directory.
+    fn settings(&mut self, git: &Held, path: &AbsPath) {
+        self.programs(git, path);
+        if kind(git, "commondir").is_some() {
+            self.move_away(git, "commondir", &path.join("commondir"), "makes git obey the settings of another directory");
+        }
+        let at = path.join("worktrees");
+        if kind(git, "worktrees") == Some(FileType::Symlink) {
+            self.move_away(git, "worktrees", &at, "leads git somewhere else");
+        }
+        let Ok(worktrees) = held::enter(git, "worktrees", Want::Look, Mounts::Cross) else { return };
+        for (name, kind) in held::entries(&worktrees).unwrap_or_default() {
+            if kind == FileType::Symlink {
+                self.move_away(&worktrees, &name, &at.join(&name), "leads git somewhere else");
+            } else if let Ok(own) = held::enter(&worktrees, &name, Want::Look, Mounts::Cross) {
+                self.worktree(&own, &at.join(&name));
             }
-        } else {
-            self.repository(directory, path);
         }
     }
 
-    /// Whether a `.git` file is what `git worktree add` writes: it points at a directory that
-    /// points back, and whose settings are those of the repository around it, which was
-    /// there before or is looked through as well.
-    fn is_worktree_pointer(&mut self, directory: &OwnedFd, path: &AbsPath) -> bool {
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
-        let Some(pointer) = read(directory, Path::new(".git")).ok().and_then(text) else { return false };
-        let Some(target) = pointer.strip_prefix("gitdir:").map(|target| path.join(target.trim())) else { return false };
-        let worktrees = target.parent().filter(|above| above.name().is_some_and(|name| name == "worktrees"));
-        let Some(common) = worktrees.and_then(|above| above.parent()) else { return false };
-        let file = |name: &str| fs::read_to_string(target.as_path().join(name)).ok();
-        let points_back = file("commondir").is_some_and(|text| target.join(text.trim()) == common)
-            && file("gitdir").is_some_and(|text| AbsPath::new(text.trim()) == Some(path.join(".git")));
-        let Ok(repository) = rustix::fs::open(common.as_path(), ONLY_LOOK | OFlags::DIRECTORY, Mode::empty()) else { return false };
-        if !points_back {
-            return false;
+    /// A worktree's own directory.
+    fn worktree(&mut self, own: &Held, path: &AbsPath) {
+        // Also what counts only without a `commondir`: it may be gone tomorrow.
+        self.programs(own, path);
+        if kind(own, "commondir").is_some() && !is_two_up(own) {
+            self.move_away(own, "commondir", &path.join("commondir"), "makes git obey the settings of another directory");
         }
-        // Named as git names it, so that no other directory passes for a repository.
-        let is_named_so = common.name().is_some_and(|name| name == ".git");
-        if !self.was_before(&repository, ".") && is_named_so {
-            self.repository(&repository, &common);
-        }
-        is_named_so || self.was_before(&repository, ".")
     }
 
-    /// Hooks and settings of a git directory, and of the submodules in it.
-    fn repository(&mut self, git: &OwnedFd, path: &AbsPath) {
+    fn programs(&mut self, git: &Held, path: &AbsPath) {
         self.hooks(git, path);
         for name in ["config", "config.worktree"] {
             self.config(git, name, &path.join(name));
         }
-        if kind(git, "commondir").is_some() {
-            self.move_away(git, "commondir", &path.join("commondir"), "makes git obey the settings of another directory");
-        }
-        if let Ok(worktrees) = open_directory(git, "worktrees") {
-            for name in names(&worktrees) {
-                self.worktree(&worktrees, &name, path);
-            }
-        }
-        if let Ok(modules) = open_directory(git, "modules") {
-            self.modules(&modules, &path.join("modules"), 0);
-        }
     }
 
-    /// A worktree's own directory below the repository at `path`.
-    fn worktree(&mut self, worktrees: &OwnedFd, name: &Path, path: &AbsPath) {
-        let Ok(own) = open_directory(worktrees, name) else { return };
-        let at = path.join("worktrees").join(name);
-        self.config(&own, "config.worktree", &at.join("config.worktree"));
-        let common = read(&own, Path::new("commondir")).ok().and_then(|text| String::from_utf8(text).ok());
-        if common.is_some_and(|common| at.join(common.trim()) != *path) {
-            self.move_away(&own, "commondir", &at.join("commondir"), "makes git obey the settings of another directory");
-        }
-    }
-
-    fn modules(&mut self, directory: &OwnedFd, path: &AbsPath, depth: usize) {
-        const DEEP: usize = 16;
-        for name in names(directory) {
-            let Ok(below) = open_directory(directory, &name) else { continue };
-            if looks_like_git(&below) {
-                self.repository(&below, &path.join(&name));
-            } else if depth < DEEP {
-                self.modules(&below, &path.join(&name), depth + 1);
-            }
-        }
-    }
-
-    fn hooks(&mut self, git: &OwnedFd, path: &AbsPath) {
+    fn hooks(&mut self, git: &Held, path: &AbsPath) {
+        /// More than these go together.
+        const FEW: usize = 64;
         let at = path.join("hooks");
-        if kind(git, "hooks").is_some_and(|kind| kind != FileType::Directory) {
-            self.move_away(git, "hooks", &at, "stands for hooks elsewhere");
+        let reason = "git would run it on the host";
+        match kind(git, "hooks") {
+            None => return,
+            Some(FileType::Directory) => {}
+            Some(_) => return self.move_away(git, "hooks", &at, "stands for hooks elsewhere"),
         }
-        let Ok(hooks) = open_directory(git, "hooks") else { return };
-        for name in names(&hooks) {
-            let is_sample = name.as_os_str().as_bytes().ends_with(b".sample");
-            if !is_sample {
-                self.move_away(&hooks, &name, &at.join(&name), "git would run it on the host");
-            }
+        let hooks = held::enter(git, "hooks", Want::Look, Mounts::Cross);
+        let entries = hooks.as_ref().map_err(|error| *error).and_then(held::entries);
+        let (Ok(hooks), Ok(mut entries)) = (hooks, entries) else {
+            return self.move_away(git, "hooks", &at, "cannot be looked into");
+        };
+        entries.retain(|(name, _)| !name.as_bytes().ends_with(b".sample"));
+        if entries.len() > FEW {
+            return self.move_away(git, "hooks", &at, reason);
+        }
+        for (name, _) in entries {
+            self.move_away(&hooks, &name, &at.join(&name), reason);
         }
     }
 
     /// Rewrites a config file without what makes git run programs.
-    fn config(&mut self, git: &OwnedFd, name: &str, path: &AbsPath) {
+    fn config(&mut self, git: &Held, name: &str, path: &AbsPath) {
         match kind(git, name) {
             None => return,
             Some(FileType::RegularFile) => {}
             Some(_) => return self.move_away(git, name, path, "is not a plain file"),
         }
-        let Ok(text) = read(git, Path::new(name)) else { return self.move_away(git, name, path, "cannot be read") };
+        let Ok(text) = held::read(git, name) else { return self.move_away(git, name, path, "cannot be read") };
         let filtered = config::filter(&text);
         if filtered.dropped.is_empty() {
             return;
         }
-        self.move_away(git, name, path, &format!("makes git run programs or read other settings: {}", filtered.dropped.join(", ")));
+        self.move_away(git, name, path, &format!("makes git run programs or read other settings: {}", listed(&filtered.dropped)));
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        if let Ok(file) = rustix::fs::openat(git, name, flags, Mode::from_raw_mode(0o644)) {
+        if let Ok(file) = held::change(git, || rustix::fs::openat(git, name, flags, Mode::from_raw_mode(0o644))) {
             let _ = fs::File::from(file).write_all(&filtered.kept);
         }
     }
 
     /// Moves an entry into quarantine. What cannot be kept is removed all the same.
-    fn move_away(&mut self, directory: &OwnedFd, name: impl AsRef<Path>, path: &AbsPath, reason: &str) {
+    fn move_away(&mut self, directory: &Held, name: impl AsRef<Path>, path: &AbsPath, reason: &str) {
         let name = name.as_ref();
-        let target = self.free_place(path);
-        // Whoever made the directory may have taken the right to change it away.
-        let _ = rustix::fs::fchmod(directory, Mode::from_raw_mode(0o755));
-        let moved = match rustix::fs::renameat(directory, name, rustix::fs::CWD, target.as_path()) {
-            Err(Errno::XDEV) => copy_away(directory, name, &target),
-            other => other,
-        };
-        let moved_to = if moved.is_ok() {
-            target.to_string_lossy().into_owned()
-        } else if remove(directory, name, path) {
-            "nowhere: it could not be kept and was removed".into()
-        } else {
-            "nowhere: IT IS STILL THERE and could be neither moved nor removed".into()
+        let moved_to = match self.store.take(directory, name, path, self.roots) {
+            Ok(place) => place.to_string_lossy().into_owned(),
+            Err(_) if held::remove(directory, name).is_ok() => "nowhere: it could not be kept and was removed".into(),
+            Err(_) => "nowhere: IT IS STILL THERE and could be neither moved nor removed".into(),
         };
         self.moved.push(Quarantined { path: path.to_string_lossy().into_owned(), moved_to, reason: reason.into() });
     }
-
-    /// A path in quarantine that nothing stands at.
-    fn free_place(&self, path: &AbsPath) -> AbsPath {
-        let target = self.quarantine.join(path.as_path().strip_prefix("/").unwrap_or(path.as_path()));
-        if let Some(above) = target.parent() {
-            let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(above.as_path());
-        }
-        let is_free = target.as_path().symlink_metadata().is_err();
-        if is_free { target } else { self.quarantine.join(format!("{}-{}", self.moved.len(), path.name().unwrap_or_default().display())) }
-    }
-}
-
-fn remove(directory: &OwnedFd, name: &Path, path: &AbsPath) -> bool {
-    rustix::fs::unlinkat(directory, name, AtFlags::empty()).is_ok() || fs::remove_dir_all(path.as_path()).is_ok()
-}
-
-/// Where a directory is now. The sandbox's mounts may be gone already, and with them the
-/// upper part of what the kernel says: believed only if it leads back.
-fn path_of(directory: &OwnedFd) -> Option<AbsPath> {
-    let path = fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd())).ok()?;
-    let own = rustix::fs::fstat(directory).ok()?;
-    AbsPath::new(path).filter(|path| identity(path.as_path()) == Some((own.st_dev, own.st_ino)))
-}
-
-fn kind(directory: &OwnedFd, name: impl AsRef<Path>) -> Option<FileType> {
-    let status = rustix::fs::statat(directory, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW).ok()?;
-    Some(FileType::from_raw_mode(status.st_mode))
-}
-
-/// Opens a directory; one that was made unreadable is made readable first.
-fn open_directory(directory: &OwnedFd, name: impl AsRef<Path>) -> rustix::io::Result<OwnedFd> {
-    let name = name.as_ref();
-    let open = || rustix::fs::openat(directory, name, ONLY_LOOK | OFlags::DIRECTORY, Mode::empty());
-    match open() {
-        Err(Errno::ACCESS) => {
-            let shut =
-                rustix::fs::openat(directory, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-            // Through the descriptor, so that no link can be put in its place.
-            let link = format!("/proc/self/fd/{}", shut.as_raw_fd());
-            rustix::fs::chmod(link, Mode::from_raw_mode(0o755))?;
-            open()
-        }
-        other => other,
-    }
-}
-
-fn open_directory_at(path: &AbsPath) -> rustix::io::Result<OwnedFd> {
-    let root = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-    open_directory(&root, path.as_path().strip_prefix("/").unwrap_or(path.as_path()))
-}
-
-/// The same directory by the host's own path: things can be renamed out of it, which the
-/// sandbox's mounts do not allow.
-fn by_path(directory: &OwnedFd, path: &AbsPath) -> Option<OwnedFd> {
-    let found = rustix::fs::open(path.as_path(), ONLY_LOOK | OFlags::DIRECTORY, Mode::empty()).ok()?;
-    let identity = |fd: &OwnedFd| rustix::fs::fstat(fd).ok().map(|status| (status.st_dev, status.st_ino));
-    (identity(&found) == identity(directory)).then_some(found)
 }
 
 /// By what git goes by: where there is a `commondir`, the rest is elsewhere.
-fn looks_like_git(directory: &OwnedFd) -> bool {
-    let has = |name: &str| kind(directory, name).is_some();
+fn looks_like_git(directory: impl AsFd) -> bool {
+    let has = |name: &str| kind(&directory, name).is_some();
     has("HEAD") && ((has("objects") && has("refs")) || has("commondir"))
 }
 
-fn names(directory: &OwnedFd) -> Vec<PathBuf> {
-    let Ok(copy) = open_directory(directory, ".") else { return Vec::new() };
-    let Ok(entries) = rustix::fs::Dir::read_from(&copy) else { return Vec::new() };
-    entries
-        .flatten()
-        .map(|entry| PathBuf::from(std::ffi::OsStr::from_bytes(entry.file_name().to_bytes())))
-        .filter(|name| name.as_os_str() != "." && name.as_os_str() != "..")
-        .collect()
+/// The repository among whose worktrees' directories `directory` is.
+fn repository_around(directory: &Held) -> Option<std::os::fd::OwnedFd> {
+    let worktrees = held::around(directory).ok()?;
+    let git = held::around(&worktrees).ok()?;
+    let is_so = held::identity_at(&git, "worktrees") == held::identity(&worktrees) && looks_like_git(&git);
+    is_so.then_some(git)
 }
 
-/// At most a megabyte: a longer config is not one.
-fn read(directory: &OwnedFd, name: &Path) -> std::io::Result<Vec<u8>> {
-    const LONGEST: u64 = 1 << 20;
-    let file = rustix::fs::openat(directory, name, ONLY_LOOK, Mode::empty())?;
-    let mut text = Vec::new();
-    fs::File::from(file).take(LONGEST + 1).read_to_end(&mut text)?;
-    if text.len() as u64 > LONGEST { Err(std::io::ErrorKind::FileTooLarge.into()) } else { Ok(text) }
+/// Whether a worktree's `commondir` says what git writes there: the repository around it.
+fn is_two_up(own: &Held) -> bool {
+    held::read(own, "commondir").is_ok_and(|text| pointer::without_line_end(&text) == b"../..")
 }
 
-fn copy_away(directory: &OwnedFd, name: &Path, target: &AbsPath) -> rustix::io::Result<()> {
-    let copied = || -> std::io::Result<()> {
-        let text = read(directory, name)?;
-        fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(target.as_path())?.write_all(&text)
-    };
-    copied().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-    rustix::fs::unlinkat(directory, name, AtFlags::empty())
+/// The first few of the names, of which there may be thousands.
+fn listed(names: &[String]) -> String {
+    const FEW: usize = 8;
+    const LONG: usize = 80;
+    let short = |name: &String| name.chars().take(LONG).collect::<String>();
+    let mut text = names.iter().take(FEW).map(short).collect::<Vec<_>>().join(", ");
+    if names.len() > FEW {
+        text += &format!(" and {} more", names.len() - FEW);
+    }
+    text
 }

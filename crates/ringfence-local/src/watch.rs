@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
+use crate::attend::Denials;
 use ringfence_api::{Denial, Evidence, Operation};
 use ringfence_enforce::{Plan, Step, apply, scene};
 use ringfence_policy::{AbsPath, Access, Grants, Verdict};
@@ -47,7 +48,7 @@ impl Watch {
 
     /// What was refused so far.
     pub(crate) fn take(&self) -> Vec<Denial> {
-        std::mem::take(&mut *self.log.denials.lock().unwrap_or_else(PoisonError::into_inner))
+        self.log.denials.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -57,11 +58,8 @@ struct Log {
     /// Our own program: its first process looks for the command before it becomes it.
     own: PathBuf,
     warden: AtomicU32,
-    denials: Mutex<Vec<Denial>>,
+    denials: Mutex<Denials>,
 }
-
-/// As many different refusals are kept as anybody will read.
-const MANY: usize = 1000;
 
 impl Watcher for Log {
     fn exists(&self, path: &AbsPath) -> bool {
@@ -84,11 +82,11 @@ impl Watcher for Log {
         let decision = self.grants.decide(&trip.path, wanted);
         let (rule, origin) = match &decision.rule {
             Some(because) => (because.origin().text.clone(), because.origin().to_string()),
-            None if decision.verdict == Verdict::Absent => ("nothing opens it".to_owned(), "built in".to_owned()),
+            None if decision.verdict == Verdict::Absent => (Denial::NOTHING_OPENS_IT.to_owned(), "built in".to_owned()),
             None => ("another name of something denied".to_owned(), "built in".to_owned()),
         };
         let time_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-        self.keep(Denial {
+        let denial = Denial {
             operation: trip.operation,
             target: trip.path.to_string_lossy().into_owned(),
             rule,
@@ -99,7 +97,8 @@ impl Watcher for Log {
             time_ms,
             evidence: Evidence::Kernel,
             count: 1,
-        });
+        };
+        self.denials.lock().unwrap_or_else(PoisonError::into_inner).note(denial);
     }
 }
 
@@ -113,17 +112,6 @@ impl Log {
             }
             // By way of a link, or in a call that takes no path.
             _ => Some(trip),
-        }
-    }
-
-    fn keep(&self, denial: Denial) {
-        let mut denials = self.denials.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_same =
-            |known: &Denial| known.operation == denial.operation && known.target == denial.target && known.program == denial.program;
-        match denials.iter().position(is_same) {
-            Some(at) => denials[at].count += 1,
-            None if denials.len() < MANY => denials.push(denial),
-            None => {}
         }
     }
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::glob::components;
 use crate::grants::{Effect, Exception, Grants, Mode, Pattern, PatternEffect, Rule, Source};
 use crate::path::AbsPath;
+use crate::presets::ON_PATH;
 pub use explain::Line;
 use standing::Standing;
 
@@ -203,7 +204,11 @@ impl Rule {
 
     /// Whether patterns hold in the tree this rule opens.
     pub fn patterns_hold(&self) -> bool {
-        !matches!(self.origin.source, Source::BuiltIn | Source::Preset(_))
+        match &self.origin.source {
+            Source::BuiltIn => false,
+            Source::Preset(name) => name == ON_PATH,
+            _ => true,
+        }
     }
 
     /// Whether no grant lifts it: only a managed rule can be.

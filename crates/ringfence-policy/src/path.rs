@@ -77,6 +77,13 @@ impl AbsPath {
         path.starts_with(root) && (path.len() == root.len() || root == b"/" || path[root.len()] == b'/')
     }
 
+    /// As [`is_within`](Self::is_within), but that the case of ASCII letters does not matter.
+    pub fn is_within_in_any_case(&self, root: &AbsPath) -> bool {
+        let (path, root) = (self.as_bytes(), root.as_bytes());
+        path.get(..root.len()).is_some_and(|start| start.eq_ignore_ascii_case(root))
+            && (path.len() == root.len() || root == b"/" || path[root.len()] == b'/')
+    }
+
     /// The part below `root`; `None` where the path is not within it.
     pub fn relative_to(&self, root: &AbsPath) -> Option<&Path> {
         self.0.strip_prefix(&root.0).ok()

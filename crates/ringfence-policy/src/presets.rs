@@ -84,7 +84,8 @@ pub const PRESETS: &[Preset] = &[
     Preset {
         name: "go",
         probes: &["go"],
-        reads: &[moved("GOPATH", "go", "")],
+        // Not `src`, which is where older projects live.
+        reads: &[moved("GOPATH", "go", "bin")],
         caches: &[shared(moved("GOPATH", "go", "pkg"))],
         denies: &[],
     },
@@ -148,19 +149,20 @@ pub(crate) fn path_rules(facts: &Facts, rules: &[Rule]) -> Vec<Rule> {
         if known || dir.is_within(&facts.workspace) {
             continue;
         }
-        if let Some(root) = path_root(dir, facts) {
-            opened.push(rule(root, Effect::Read, "path"));
+        // A tool's own tree rather than its `bin` alone.
+        let installation = dir.parent().filter(|around| facts.installations.contains(around) && is_one_tools_tree(around, facts));
+        match installation {
+            Some(root) => opened.push(rule(root, Effect::Read, "installation")),
+            None if is_narrow(dir, facts) => opened.push(rule(dir.clone(), Effect::Read, ON_PATH)),
+            None => {}
         }
     }
     opened
 }
 
-/// What to open for a directory on `PATH`: a tool's own tree rather than its `bin` alone.
-fn path_root(dir: &AbsPath, facts: &Facts) -> Option<AbsPath> {
-    let is_bin = dir.name().is_some_and(|name| ["bin", "sbin", "shims", "libexec"].iter().any(|bin| name == *bin));
-    let parent = dir.parent().filter(|parent| is_bin && is_one_tools_tree(parent, facts));
-    parent.or_else(|| Some(dir.clone())).filter(|root| is_narrow(root, facts))
-}
+/// The preset of a directory on `PATH` that stands for itself. It may be anybody's, a
+/// project's scripts too, so that patterns hold in it.
+pub(crate) const ON_PATH: &str = "path";
 
 /// Not a top directory such as `/opt`, not a home directory, not `~/.local` with
 /// everything that programs keep there.

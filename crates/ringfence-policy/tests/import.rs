@@ -100,6 +100,7 @@ fn facts() -> Facts {
         user: "me".to_owned(),
         variables: BTreeMap::new(),
         path_dirs: Vec::new(),
+        installations: BTreeSet::new(),
         programs: BTreeSet::new(),
         git: None,
         store: path("/home/me/.cache/ringfence/projects/1"),

@@ -42,7 +42,8 @@ pub(crate) fn run(arguments: Run, local: &Local) -> Result<ExitCode, CliError> {
         say::warning(&format!("not enforced: {}: {}", gap.what, gap.why));
     }
     for moved in &outcome.quarantined {
-        say::warning(&format!("{} was moved to {}: {}", moved.path, moved.moved_to, moved.reason));
+        // Names that the command chose.
+        say::warning(&show::printable(&format!("{} was moved to {}: {}", moved.path, moved.moved_to, moved.reason)));
     }
     if outcome.timed_out {
         say::warning("the time limit ended the command");

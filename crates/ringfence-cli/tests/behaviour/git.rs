@@ -92,6 +92,22 @@ fn a_worktree_made_inside_can_be_committed_in() {
 }
 
 #[test]
+fn worktrees_of_every_kind_outlast_the_command() {
+    let of_a_bare_one = "git clone -q --bare . store && git -C store worktree add -q ../wt main";
+    let with_an_odd_name = "git worktree add -q \"$(printf 'w\\377t')\" -b odd";
+    let of_its_own = "git init -q own && cd own && git commit -q --allow-empty -m x && git worktree add -q ../wt";
+    for (line, place) in [(of_a_bare_one, "wt"), (with_an_odd_name, "w?t"), (of_its_own, "wt")] {
+        each_user(|user| {
+            let project = committed(user);
+            let ran = project.sh(line);
+            ran.ok();
+            assert_eq!(ran.talk(), "", "{line}");
+            project.sh_bare(&format!("cd {place} && git status --short && git log -1")).ok();
+        });
+    }
+}
+
+#[test]
 fn a_linked_worktree_is_a_workspace() {
     each_user(|user| {
         let project = committed(user);

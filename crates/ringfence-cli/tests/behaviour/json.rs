@@ -103,3 +103,16 @@ fn a_process_that_keeps_the_pipe_open_does_not_keep_the_answer() {
         assert!(begun.elapsed().as_secs() < 20);
     });
 }
+
+#[test]
+fn no_more_output_is_kept_than_the_policy_says() {
+    each_user(|user| {
+        let project = project(user);
+        project.write(".ringfence/policy.toml", "version = 1\n[limits]\noutput = 6\n");
+        let object = outcome(&project, &["-c", "echo 1234567890"]);
+        assert_eq!((object["stdout"].as_str().map(str::len), &object["truncated"]), (Some(6), &Value::Bool(true)));
+        // What goes to the person's own streams is not counted, which is a gap.
+        project.run(["-c", "true"]).ends(125);
+        assert!(project.run(["--on-gap", "run", "-c", "echo 1234567890"]).ok().contains("1234567890"));
+    });
+}

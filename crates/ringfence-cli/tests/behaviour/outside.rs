@@ -1,6 +1,6 @@
 //! What no rule opens is not there, and cannot be written.
 
-use ringfence_testkit::each_user;
+use ringfence_testkit::{As, Ran, SECRET, each_user, skip};
 
 use crate::project;
 
@@ -101,4 +101,48 @@ fn the_network_is_shut() {
         project.tries("socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('192.0.2.1', 53))").inside(&["ENETUNREACH"]);
         project.tries(&format!("socket.create_connection(('127.0.0.1', {port}), 3)")).with(&["--net", "full"]).inside(&["ok"]);
     });
+}
+
+#[test]
+fn a_project_whose_scripts_are_on_path_is_not_there() {
+    each_user(|user| {
+        let project = project(user);
+        let home = project.home();
+        let tool = "#!/bin/sh\ncat \"$(dirname \"$0\")/../lib/text\"\n";
+        for at in
+            ["dots/bin/tool", "dots/bin/.env", "dots/.env", "dots/notes", "dots/.git/HEAD", "made/bin/tool", "made/lib/text", "go/src/x.go"]
+        {
+            let content = if at.ends_with("/tool") { tool } else { SECRET };
+            project.write_at(&home.join(at), content);
+        }
+        project.write_at(&home.join("go/bin/go"), tool);
+        for tool in ["dots/bin/tool", "made/bin/tool", "go/bin/go"] {
+            project.executable(home.join(tool));
+        }
+        let run = |line: &str| {
+            let path = ["dots", "made", "go"].map(|name| format!("{}/{name}/bin", home.display())).join(":");
+            Ran::of(project.ringfence().env("PATH", format!("{path}:/usr/bin:/bin")).args(["run", "-c", line]), b"")
+        };
+        // Programs are there, and what is installed with them.
+        assert!(run("test -x ~/dots/bin/tool && test -x ~/go/bin/go && ~/made/bin/tool").text().contains(SECRET));
+        for file in ["dots/.env", "dots/bin/.env", "dots/notes", "dots/.git/HEAD", "go/src/x.go"] {
+            assert!(!run(&format!("cat ~/{file}")).text().contains(SECRET), "{file}");
+        }
+    });
+}
+
+#[test]
+fn a_repository_that_somebody_else_made_above_opens_nothing() {
+    if !As::runner_is_root() {
+        skip("only root can make files of somebody else");
+        return;
+    }
+    // As the user: to root, and to the owner of the directory, it would be somebody else's too.
+    let project = project(As::User);
+    project.tries("read('HOME/work/other/main.rs')").inside(&["ENOENT"]);
+    let above = project.home().join("work/.git");
+    project.make_directories(&above);
+    project.tries("read('HOME/work/other/main.rs')").inside(&["ok"]);
+    std::os::unix::fs::chown(&above, Some(61_235), Some(61_235)).expect("root may");
+    project.tries("read('HOME/work/other/main.rs')").inside(&["ENOENT"]);
 }

@@ -319,3 +319,136 @@ fn hooks_that_git_is_told_to_run_from_the_project_cannot_be_changed() {
         project.tries("create('src/other')").inside(&["ok"]);
     });
 }
+
+/// Adds to the repository's settings, on the host.
+fn configure(project: &Project, lines: &str) {
+    let config = std::fs::read_to_string(project.at(".git/config")).expect("the repository has a config");
+    project.write(".git/config", format!("{config}{lines}"));
+}
+
+fn link(project: &Project, target: &str, name: &str) {
+    std::os::unix::fs::symlink(target, project.at(name)).expect("a link can be made");
+    project.user.own(&project.at(name));
+}
+
+/// After every one of `lines` inside, a commit on the host runs nothing that they made.
+#[track_caller]
+fn commits_in_peace(prepare: impl Fn(&Project), lines: &[&str], hooks: &str) {
+    let plant = format!("mkdir -p {hooks}; printf '#!/bin/sh\\ntouch owned\\n' > {hooks}/pre-commit; chmod +x {hooks}/pre-commit");
+    let commit = "echo more >> tracked; git commit -qam more";
+    each_user(|user| {
+        let fresh = || {
+            let project = project(user);
+            repository(&project, ".");
+            prepare(&project);
+            project
+        };
+        let project = fresh();
+        for line in lines {
+            project.sh(&format!("{line}; {plant}"));
+            project.sh_bare(commit);
+            assert!(!project.has("owned"), "as {user}: {line}");
+        }
+        let control = fresh();
+        control.sh_bare(&format!("rm -rf {hooks}; {plant}; {commit}")).ok();
+        assert!(control.has("owned"), "as {user}: such a hook does not run");
+    });
+}
+
+#[test]
+fn hooks_that_git_is_told_of_stay_where_they_are() {
+    let prepare = |project: &Project| {
+        project.write(".husky/_/post-commit", "");
+        configure(project, "[core]\n\thooksPath = .husky/_\n");
+    };
+    let lines = ["true", "mv .husky old", "mkdir n; mv n .husky", "rm -rf .husky; mkdir .husky; mv n .husky/_"];
+    commits_in_peace(prepare, &lines, ".husky/_");
+}
+
+#[test]
+fn hooks_that_are_not_there_yet_cannot_be_made() {
+    let prepare = |project: &Project| configure(project, "[core]\n\thooksPath = nowhere # comment\n\thooksPath = \"tools/my hooks\"\n");
+    commits_in_peace(prepare, &["true", "mkdir tools"], "'tools/my hooks'");
+    let linked = |project: &Project| {
+        std::fs::remove_dir_all(project.at(".git/hooks")).expect("hooks can be removed");
+        link(project, "../a", ".git/hooks");
+        link(project, "b", "a");
+    };
+    commits_in_peace(linked, &["true", "rm a", "mkdir b"], "b");
+}
+
+#[test]
+fn hooks_that_the_person_has_everywhere_cannot_be_changed() {
+    let prepare = |project: &Project| {
+        project.write_at(&project.home().join(".gitconfig"), "[user]\n\tname = A\n\temail = a@b\n[include]\n\tpath = more\n");
+        project.write_at(&project.home().join("more"), "[core]\n\thooksPath = .githooks\n");
+        project.write(".githooks/post-commit", "");
+    };
+    commits_in_peace(prepare, &["true", "mv .githooks old"], ".githooks");
+}
+
+#[test]
+fn links_on_the_way_to_what_is_protected_cannot_be_bent() {
+    each_user(|user| {
+        let project = project(user);
+        project.write("b/tasks.json", "{}");
+        link(&project, "b", "a");
+        link(&project, "a", ".vscode");
+        link(&project, "gone", ".mcp.json");
+        project.sh("rm a; mkdir a; echo planted > a/tasks.json; ln -s src a; mv src a; echo planted > b/tasks.json; echo planted > gone");
+        assert_eq!(project.read("b/tasks.json").as_deref(), Some("{}"));
+        assert!(project.read(".vscode/tasks.json").is_none_or(|text| text == "{}"));
+        assert!(!project.has("gone"));
+        project.tries("create('other')").inside(&["ok"]);
+    });
+}
+
+#[test]
+fn directories_above_what_is_protected_and_absent_keep_their_names() {
+    each_user(|user| {
+        let project = project(user);
+        project.write(".github/CODEOWNERS", "");
+        project
+            .run(["--protect", ".github/workflows", "-c", "mv .github g; mkdir -p g/workflows; touch g/workflows/x; mv g .github; true"])
+            .ok();
+        assert!(!project.has(".github/workflows"));
+        project.run(["-c", "mv .github g"]).ok();
+    });
+}
+
+#[test]
+fn a_repository_behind_a_link_is_protected_and_of_use() {
+    each_user(|user| {
+        let project = project(user);
+        repository(&project, ".");
+        project.sh_bare("mv .git real && ln -s real .git").ok();
+        project.sh("git status && git log --oneline && echo y > tracked && git commit -qam two").ok();
+        project.tries("write('real/config')").inside(&["EACCES", "EROFS"]);
+        project.tries("create('real/hooks/pre-commit')").inside(&["EACCES", "EROFS"]);
+        project.sh("rm .git; mkdir .git; ln -s src .git; mv src .git");
+        assert!(!project.at(".git").is_dir());
+    });
+}
+
+#[test]
+fn a_repository_that_lacks_a_file_yet_is_protected() {
+    each_user(|user| {
+        let project = project(user);
+        project.sh_bare("git init -q --bare fix && rm -r fix/refs").ok();
+        project.tries("write('fix/config')").inside(&["EACCES", "EROFS"]);
+        project.tries("os.rename('fix', 'fax')").inside(&["EACCES", "EBUSY"]);
+        project.sh_bare("mkdir less && cp fix/HEAD less/").ok();
+        project.tries("create('less/config')").inside(&["EACCES"]).bare_ok();
+    });
+}
+
+#[test]
+fn a_protected_name_cannot_be_made_in_other_case() {
+    each_user(|user| {
+        let project = project(user);
+        for name in [".Mcp.json", ".VSCODE", ".RINGFENCE", "sub/.Ringfence"] {
+            project.tries(&format!("create('{name}')")).inside(&["EACCES"]).bare_ok();
+        }
+        project.tries("create('.Mcp.yaml')").inside(&["ok"]);
+    });
+}

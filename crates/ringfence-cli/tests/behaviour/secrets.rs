@@ -156,3 +156,39 @@ fn a_link_with_a_secret_name_hides_what_it_leads_to() {
         project.tries("read('conf/real-values')").inside(&["EACCES"]);
     });
 }
+
+#[test]
+fn a_secret_of_the_home_that_is_kept_in_the_project_is_denied_there() {
+    each_user(|user| {
+        let project = project(user);
+        project.write("files/n", SECRET);
+        project.write("files/d/key", SECRET);
+        let link = |target: &str, name: &str| {
+            let at = project.home().join(name);
+            let _ = std::fs::remove_dir_all(&at);
+            let _ = std::fs::remove_file(&at);
+            std::os::unix::fs::symlink(project.at(target), at).expect("a link is made");
+        };
+        project.tries("read('files/n')").inside(&["ok"]);
+        link("files/n", ".netrc");
+        link("files/d", ".aws");
+        for path in ["files/n", "files/d/key", "HOME/.netrc", "HOME/.aws/key"] {
+            project.tries(&format!("read('{path}')")).inside(&["EACCES", "ENOENT"]).bare_ok();
+        }
+        project.tries("read('files/n')").inside(&["EACCES"]);
+        project.tries("os.rename('files', 'f')").inside(&["EACCES", "EBUSY"]);
+        // A person who names the very file means it.
+        project.tries("read('files/n')").with(&["--read", "files/n"]).inside(&["ok"]);
+    });
+}
+
+#[test]
+fn a_link_with_a_secret_name_shuts_neither_the_system_nor_the_project() {
+    each_user(|user| {
+        for target in ["/usr", "/etc/ssl", ".", "..", "/"] {
+            let project = project(user);
+            std::os::unix::fs::symlink(target, project.at("my-secret")).expect("a link is made");
+            assert_eq!(project.sh("cat README").ok(), "hello", "{target}");
+        }
+    });
+}

@@ -229,3 +229,23 @@ fn the_answer_is_the_same_bare() {
         assert_eq!((inside.status, inside.stdout, inside.stderr), (bare.status, bare.stdout, bare.stderr));
     });
 }
+
+#[test]
+fn a_caller_that_ignores_its_children_gets_the_status() {
+    each_user(|user| {
+        let project = project(user);
+        let Some(python) = ringfence_testkit::python() else { return };
+        let code = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])";
+        let ran = ringfence_testkit::Ran::of(
+            project.command("timeout").args(["10", python, "-c", code]).arg(project.binary()).args([
+                "run",
+                "--",
+                "sh",
+                "-c",
+                "sleep 0.1; exit 7",
+            ]),
+            b"",
+        );
+        ran.ends(7);
+    });
+}

@@ -32,11 +32,13 @@ fn control_z_stops_it_and_fg_continues() {
             return;
         }
         let project = project(user);
-        let run = format!("{} run -c 'echo rea\"\"dy; sleep 1; echo fin\"\"ished; exit 4'", project.binary().display());
-        let script = format!(
-            "type({run:?} + '\\n'); expect('ready'); time.sleep(0.1); type('\\x1a'); expect('Stopped'); type('jobs | wc -l\\n'); expect('\\r1'); type('fg\\n'); expect('finished'); type('echo status $?\\n'); expect('status 4'); type('exit\\n'); wait(); print('good')"
-        );
-        assert_eq!(project.on_terminal(&["/bin/bash", "--norc", "-i"], &script).ok(), "good");
+        for mode in ["", "--mode full-access"] {
+            let run = format!("{} run {mode} -c 'echo rea\"\"dy; sleep 1; echo fin\"\"ished; exit 4'", project.binary().display());
+            let script = format!(
+                "type({run:?} + '\\n'); expect('ready'); time.sleep(0.1); type('\\x1a'); expect('Stopped'); type('jobs | wc -l\\n'); expect('\\r1'); type('fg\\n'); expect('finished'); type('echo status $?\\n'); expect('status 4'); type('exit\\n'); wait(); print('good')"
+            );
+            assert_eq!(project.on_terminal(&["/bin/bash", "--norc", "-i"], &script).ok(), "good", "{mode}");
+        }
     });
 }
 

@@ -76,6 +76,24 @@ fn a_socket_file_of_the_host_is_reached() {
 }
 
 #[test]
+fn a_socket_file_of_the_host_is_reached_where_nobody_looks() {
+    each_user(|user| {
+        let project = project(user);
+        project.sh_bare("git init -q && mkdir -p node_modules/a/b .git/daemons target").ok();
+        // By an absolute name, by a relative one that nobody can place, and in git's own directory.
+        let places = ["node_modules/a/s", "target/s", ".git/daemons/s", ".git/s"];
+        let absolute = places.map(|place| format!("listen_at('{}')", project.at(place).display())).join(", ");
+        let listen = format!("keep = [{absolute}]; os.chdir('node_modules/a/b'); keep.append(listen_at('r'))");
+        let _bystander = project.bystander(&listen);
+        for place in places.iter().chain(&["node_modules/a/b/r"]) {
+            project.tries(&format!("connect_to('{place}')")).inside(&["EACCES", "ECONNREFUSED"]).bare_ok();
+        }
+        // The command's own sockets are its own there.
+        project.tries("[listen_at('node_modules/own'), connect_to('node_modules/own')]").inside(&["ok"]);
+    });
+}
+
+#[test]
 fn well_known_sockets_of_the_host_are_there() {
     each_user(|user| {
         let project = project(user);

@@ -13,6 +13,7 @@ mod privilege;
 mod processes;
 mod races;
 mod reading;
+mod sweep;
 mod terminal;
 mod usher;
 

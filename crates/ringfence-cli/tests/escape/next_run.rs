@@ -25,7 +25,7 @@ fn hidden_after(first: &str, second: &str) {
 
 /// The output of a command that must end on its own soon.
 #[track_caller]
-fn ends_soon(command: &mut Command) -> Ran {
+pub(crate) fn ends_soon(command: &mut Command) -> Ran {
     // A group of its own: what it stops must not be the test.
     command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the command starts");
@@ -255,5 +255,135 @@ fn a_policy_of_the_project_hands_over_the_keys_of_the_agent() {
             let said = Ran::of(project.ringfence().env(name, SECRET).args(["run", "-c", "env"]), b"").text();
             assert!(!said.contains(SECRET), "{name}");
         }
+    });
+}
+
+#[test]
+fn settings_of_the_person_are_made_in_the_project() {
+    each_user(|user| {
+        let project = project(user);
+        let run = |config: &std::path::Path, line: &str| {
+            Ran::of(project.ringfence().env("XDG_CONFIG_HOME", config).args(["run", "-c", line]), b"").text()
+        };
+        let open = "printf 'version = 1\\nmode = \"full-access\"\\n'";
+        let confined = "grep Seccomp: /proc/self/status";
+        let plant = |at: &str| format!("mkdir -p {at}; {open} > {at}/policy.toml; {confined}");
+        let elsewhere = project.home().join("settings");
+        let inside = project.at(".config");
+        // In the project, by its own name and behind a link.
+        std::os::unix::fs::symlink(&inside, &elsewhere).expect("a link is made");
+        for config in [&inside, &elsewhere] {
+            run(config, &plant(".config/ringfence"));
+            assert_eq!(run(config, confined), "Seccomp:\t2", "{}", config.display());
+        }
+        // Beside it, where a link leads back in: nothing is there yet.
+        std::fs::remove_file(&elsewhere).expect("it was made above");
+        project.make_directories(&elsewhere);
+        std::os::unix::fs::symlink(project.at("dots"), elsewhere.join("ringfence")).expect("a link is made");
+        run(&elsewhere, &plant("dots"));
+        assert_eq!(run(&elsewhere, confined), "Seccomp:\t2");
+        // The control: the person's own settings do count.
+        project.write("dots/policy.toml", "version = 1\nmode = \"full-access\"\n");
+        assert_eq!(run(&elsewhere, confined), "Seccomp:\t0");
+    });
+}
+
+#[test]
+fn start_up_files_of_the_home_that_are_kept_in_the_project_are_changed() {
+    each_user(|user| {
+        let project = project(user);
+        project.write("dots/gitconfig", "[user]\n\tname = A\n");
+        let home = project.home();
+        let _ = std::fs::remove_file(home.join(".gitconfig"));
+        for (target, link) in [("dots/gitconfig", ".gitconfig"), ("dots/bashrc", ".bashrc")] {
+            std::os::unix::fs::symlink(project.at(target), home.join(link)).expect("a link is made");
+        }
+        project.sh("echo planted >> dots/gitconfig; echo planted > dots/bashrc; mv dots d; mkdir dots; echo planted > dots/bashrc");
+        assert_eq!(project.read("dots/gitconfig").as_deref(), Some("[user]\n\tname = A\n"));
+        assert!(!project.has("dots/bashrc"));
+        project.tries("create('dots/other')").inside(&["ok"]);
+    });
+}
+
+#[test]
+fn policies_that_extend_each_other_twice_keep_later_commands_waiting() {
+    each_user(|user| {
+        let project = project(user);
+        for file in 0..30 {
+            let next = file + 1;
+            project.write(format!(".ringfence/{file}.toml"), format!("version = 1\nextends = [\"{next}.toml\", \"./{next}.toml\"]\n"));
+        }
+        project.write(".ringfence/30.toml", "version = 1\n");
+        project.write(".ringfence/policy.toml", "version = 1\nextends = [\"0.toml\"]\n");
+        run_ends_soon(&project, &["-c", "true"]).ends(125);
+        // What `policy check` says is what `run` does.
+        let mut check = project.ringfence();
+        assert!(ends_soon(check.args(["policy", "check", ".ringfence/policy.toml"])).status != 0);
+        project.write(".ringfence/policy.toml", "version = 1\nextends = [\"../shared.toml\"]\n");
+        project.write("shared.toml", "version = 1\n");
+        assert!(ends_soon(project.ringfence().args(["policy", "check", ".ringfence/policy.toml"])).status != 0);
+    });
+}
+
+#[test]
+fn a_pointer_opens_the_store_of_another_project() {
+    each_user(|user| {
+        let project = project(user);
+        let other = project.home().join("work/big").display().to_string();
+        project
+            .sh_bare(&format!(
+                "git init -q part && cd part && git commit -q --allow-empty -m one && cd .. && git init -q {other} && cd {other} && git -c protocol.file.allow=always submodule add -q {0}/part sub && git commit -qm two && rm -rf {0}/part",
+                project.root().display()
+            ))
+            .ok();
+        let store = format!("{other}/.git/modules/sub");
+        // The control: for the submodule itself the store is opened.
+        project.run(["-C", &format!("{other}/sub"), "-c", &format!("git log --oneline && touch {store}/mine")]).ok();
+        project.write(".git", format!("gitdir: {store}\n"));
+        let said = project.sh(&format!("ls {store}; cat {store}/HEAD; touch {store}/planted"));
+        assert!(said.text().is_empty(), "{}", said.text());
+        assert!(!std::path::Path::new(&store).join("planted").exists());
+    });
+}
+
+#[test]
+fn a_secret_is_read_where_names_are_listed_and_not_asked() {
+    hidden_after("chmod 600 sub", "chmod 755 sub; cat sub/.env");
+    hidden_after("true", "mkdir -p al; ln .env al/copy 2>/dev/null; cat al/copy");
+    each_user(|user| {
+        let project = project(user);
+        project.sh_bare("mkdir al; ln .env al/copy").ok();
+        project.sh("chmod 600 al");
+        let said = project.sh("chmod 755 al; cat al/copy").text();
+        project.sh_bare("chmod 755 al").ok();
+        assert!(!said.contains(SECRET));
+    });
+}
+
+#[test]
+fn a_secret_is_read_when_the_link_that_said_so_is_gone() {
+    each_user(|user| {
+        let project = project(user);
+        project.sh_bare("mkdir conf; mv .env conf/prod.txt; ln -s conf/prod.txt .env").ok();
+        for away in ["rm .env", "unlink .env", "python3 -c 'import os; os.unlink(\".env\")'", "mv .env x", "ln -sf README .env"] {
+            project.sh(away);
+        }
+        assert!(!project.sh("cat conf/prod.txt").text().contains(SECRET));
+        // Other names can be taken away as ever.
+        assert_eq!(project.sh("touch a; mkdir d; rm a; rmdir d; ls a d 2>&1 | wc -l").ok(), "2");
+        assert!(project.sh_bare("cat .env").text().contains(SECRET));
+    });
+}
+
+#[test]
+fn protects_with_a_directory_in_them_are_passed_by_moving_it() {
+    each_user(|user| {
+        let project = project(user);
+        project.sh_bare("mkdir ci; echo ok > ci/a.yml").ok();
+        let run = |line: &str| project.run(["--protect", "ci/*.yml", "--protect", ".github/workflows", "--", "/bin/sh", "-c", line]);
+        run("mkdir d; echo evil > d/b.yml; mv ci old; mv d ci; mv d/b.yml ci/b.yml");
+        run("mkdir -p x/workflows; echo evil > x/workflows/ci.yml; ln -s x .github; mv x .github");
+        assert!(!project.has("ci/b.yml") && !project.has(".github/workflows/ci.yml"));
+        assert_eq!(project.read("ci/a.yml").as_deref(), Some("ok\n"));
     });
 }

@@ -86,3 +86,24 @@ fn a_file_of_the_superuser_is_read_by_not_being_mapped() {
         }
     });
 }
+
+#[test]
+fn a_program_that_runs_as_its_owner_is_left_behind() {
+    each_user(|user| {
+        let project = project(user);
+        let code = r#"
+open('left', 'w').close()
+fd = os.open('left', os.O_RDWR)
+for attempt in [lambda: os.chmod('left', 0o4755), lambda: os.fchmod(fd, 0o4755), lambda: os.chmod('left', 0o6755, dir_fd=os.open('.', os.O_RDONLY)), lambda: call(452, AT_FDCWD, b'left', 0o4755, 0)]:
+    try: attempt(); print('made')
+    except OSError as error: print(errno.errorcode[error.errno])
+os.umask(0)
+os.close(os.open('made', os.O_CREAT | os.O_WRONLY, 0o6777))
+os.mknod('node', 0o106777)
+print([oct(os.stat(name).st_mode & 0o6000) for name in ['left', 'made', 'node']])
+"#;
+        let said = project.python(code).ok();
+        assert_eq!(said, "EPERM\nEPERM\nEPERM\nEPERM\n['0o0', '0o0', '0o0']");
+        assert!(crate::project(user).python_bare(code).ok().starts_with("made"));
+    });
+}

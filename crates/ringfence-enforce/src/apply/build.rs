@@ -8,7 +8,7 @@ mod wired;
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, OsStr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -21,9 +21,9 @@ use rustix::mount::{
     fsmount, fsopen, move_mount, open_tree,
 };
 
-use super::{During, Fault, Launch};
+use super::{During, Fault, Launch, UPPER, WORK};
 use crate::plan::{Access, Cover, Kind, Step};
-use crate::scene::tells;
+use crate::scene::{MASKS, tells};
 pub(super) use ground::Ground;
 use wired::Wired;
 
@@ -90,12 +90,13 @@ fn source(step: &Step, ground: &mut Ground) -> Result<Source, Fault> {
         }
         Step::Private { path, store, beneath } => {
             let made = match beneath {
-                None => copy(store.as_path(), NO_SUID | NO_DEV).map(Source::from),
+                None => stored(store).map(Source::Mount),
                 Some(beneath) => overlay(store, beneath).map(Source::Mount),
             };
             match made {
-                // The store is another user's, over whom root has no power in here.
-                Err(Errno::ACCESS) => ground::scratch().map(Source::Mount),
+                // The store is another user's, over whom root has no power in here; or it is
+                // not as we made it.
+                Err(Errno::ACCESS | Errno::LOOP | Errno::NOTDIR) => ground::scratch().map(Source::Mount),
                 made => made.during(|| format!("mount {store} at {path}")),
             }
         }
@@ -146,20 +147,33 @@ pub(super) fn make(kind: &str, options: &[(&str, &str)], set: &[&str], flags: Mo
     fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
 }
 
+/// A directory that stands where its name says, and not behind a link.
+fn plain(at: impl AsFd, name: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::openat(at, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// What the project wrote at earlier times.
+fn stored(store: &AbsPath) -> rustix::io::Result<OwnedFd> {
+    let upper = plain(plain(CWD, store.as_path())?, UPPER)?;
+    let how =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE | OpenTreeFlags::AT_EMPTY_PATH;
+    let tree = open_tree(&upper, "", how)?;
+    restrict(&tree, Reach::Below, NO_SUID | NO_DEV)?;
+    Ok(tree)
+}
+
 /// The host's directory underneath, the project's own writes above.
 fn overlay(store: &AbsPath, beneath: &AbsPath) -> rustix::io::Result<OwnedFd> {
     let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    // `lowerdir` takes a list: a colon in the path must not become two.
-    let lower = beneath.as_path().as_os_str().as_bytes().iter().fold(Vec::new(), |mut text, byte| {
-        if matches!(byte, b':' | b'\\' | b',') {
-            text.push(b'\\');
-        }
-        text.push(*byte);
-        text
-    });
-    fsconfig_set_string(context.as_fd(), "lowerdir", OsStr::from_bytes(&lower))?;
-    fsconfig_set_string(context.as_fd(), "upperdir", store.join("upper").as_path())?;
-    fsconfig_set_string(context.as_fd(), "workdir", super::work_directory(store).as_path())?;
+    let store = plain(CWD, store.as_path())?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let lower = rustix::fs::openat2(CWD, beneath.as_path(), flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    // By descriptor: the kernel would follow links in a path, and it takes a colon in
+    // `lowerdir` for the end of one.
+    let layers = [("lowerdir", lower), ("upperdir", plain(&store, UPPER)?), ("workdir", plain(&store, WORK)?)];
+    for (name, layer) in &layers {
+        fsconfig_set_string(context.as_fd(), *name, format!("/proc/self/fd/{}", layer.as_raw_fd()))?;
+    }
     fsconfig_set_flag(context.as_fd(), "userxattr")?;
     // A cache need not survive a power cut, and everybody's disk would be flushed at the
     // end of every command.
@@ -185,6 +199,8 @@ struct Root {
     bound: BTreeSet<AbsPath>,
     /// Places that are writable, and may be made in after the root is sealed.
     writable: BTreeSet<AbsPath>,
+    /// Caches: what the host has need not be there.
+    private: BTreeSet<AbsPath>,
     mask: Option<OwnedFd>,
     /// What stands in for directories and files of ours, where the tripwire is the root.
     wired: Option<Wired>,
@@ -217,7 +233,10 @@ impl Root {
                 self.bound.insert(path.clone());
                 if self.is_late(path) { Ok(()) } else { self.stand_for(path, *kind) }
             }
-            Step::Private { path, .. } if !self.is_late(path) => self.directory(path),
+            Step::Private { path, .. } => {
+                self.private.insert(path.clone());
+                if self.is_late(path) { Ok(()) } else { self.directory(path) }
+            }
             Step::Cover { .. } => self.directory(&here(MASKS)),
             _ => Ok(()),
         }
@@ -324,6 +343,12 @@ impl Root {
         self.bound.iter().any(|above| path.is_within(above))
     }
 
+    /// Whether `path` lies in something of the sandbox's own rather than of the host.
+    fn is_own(&self, path: &AbsPath) -> bool {
+        let deepest = |roots: &BTreeSet<AbsPath>| roots.iter().filter(|root| path.is_within(root)).map(AbsPath::depth).max();
+        deepest(&self.private).max(deepest(&self.writable)) > deepest(&self.bound)
+    }
+
     fn is_below_bound(&self, path: &AbsPath) -> bool {
         self.bound.iter().any(|above| path != above && path.is_within(above))
     }
@@ -424,17 +449,23 @@ impl Root {
         }
         // It was there a moment ago: somebody moves things about, and may move them back.
         let Some(target) = self.find(path).during(|| format!("deny {path}"))? else {
-            let is_kernels = path.is_within(&here("/proc"));
-            return if is_kernels {
+            let need_not_be = path.is_within(&here("/proc")) || self.is_own(path);
+            return if need_not_be {
                 Ok(())
             } else {
                 Err(Fault { what: format!("deny {path}, which moved meanwhile,"), errno: libc::ESTALE })
             };
         };
         let mask = self.mask.as_ref().expect("made just above");
-        let node = if kind == Kind::Directory { "directory" } else { "file" };
         let how = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        open_tree(mask, node, how).and_then(|node| put(&node, &target)).during(|| format!("deny {path}"))
+        let cover = |node: &str| open_tree(mask, node, how).and_then(|node| put(&node, &target));
+        let (same, other) = if kind == Kind::Directory { ("directory", "file") } else { ("file", "directory") };
+        match cover(same) {
+            // In a cache, something else may have taken the name before it was denied.
+            Err(Errno::INVAL | Errno::NOTDIR) => cover(other),
+            covered => covered,
+        }
+        .during(|| format!("deny {path}"))
     }
 
     fn masks(&mut self) -> Result<OwnedFd, Fault> {
@@ -504,9 +535,6 @@ const DEVICE_LINKS: &[(&str, &str)] = &[
     ("stdout", "/proc/self/fd/1"),
     ("stderr", "/proc/self/fd/2"),
 ];
-
-/// Where the masks stand: a directory that nobody inside can open.
-const MASKS: &str = "/run/ringfence";
 
 fn put(source: &OwnedFd, target: &OwnedFd) -> rustix::io::Result<()> {
     move_mount(source, "", target, "", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH)

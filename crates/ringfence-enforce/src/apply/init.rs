@@ -14,8 +14,8 @@ use rustix::thread::CpuSet;
 
 use super::helper::{hand_over, handed_over, is_gone, map_ids, spread, tell};
 use super::{During, Fault, Launch, Order, Report, build};
-use crate::plan::{Network, Step};
-use crate::seccomp::{GroupSignals, Guarded, Shape, filter};
+use crate::plan::{GuardKind, Network, Step};
+use crate::seccomp::{GroupSignals, Guarded, Owner, Shape, filter};
 
 /// What ties the first process to those outside.
 pub(super) struct Ties<'a> {
@@ -41,6 +41,8 @@ pub(super) fn main(ties: &Ties<'_>) -> ! {
 fn run(ties: &Ties<'_>) -> Result<(), Fault> {
     let Ties { control, warden, .. } = *ties;
     privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
+    // Ignored by whoever started us, it would reap the command before we hear of its end.
+    signal::set_disposition(libc::SIGCHLD, signal::Disposition::Default).during(|| "sigaction(SIGCHLD)".into())?;
     // Here and not in the warden: /proc can only be mounted from among the processes it shows.
     let ground = build::Ground::lay()?;
     let Some((launch, plan)) = told(control)? else { return Ok(()) };
@@ -160,10 +162,15 @@ fn restrict() -> Result<(), Fault> {
 /// usher its end.
 fn refuse_calls(launch: &Launch, warden: &OwnedFd, inside: Option<&Inside>, plan: &OwnedFd) -> Result<(), Fault> {
     let steps = &launch.plan.steps;
-    let guard = if steps.iter().any(|step| matches!(step, Step::Guards(_))) { Guarded::Yes } else { Guarded::No };
+    let guard = match steps.iter().find_map(|step| if let Step::Guards(guards) = step { Some(guards) } else { None }) {
+        None => Guarded::No,
+        Some(guards) if guards.iter().any(|guard| guard.kind == GuardKind::Link) => Guarded::WithRemoval,
+        Some(_) => Guarded::Yes,
+    };
     let scoped = steps.contains(&Step::Landlock);
     let group_signals = if scoped { GroupSignals::Scoped } else { GroupSignals::Refused };
-    let listener = seccomp::install(&filter(Shape { guard, group_signals })).during(|| "seccomp(SECCOMP_SET_MODE_FILTER)".into())?;
+    let owner = if launch.plan.identity().is_some_and(|identity| identity.uid == 0) { Owner::Root } else { Owner::Person };
+    let listener = seccomp::install(&filter(Shape { guard, group_signals, owner })).during(|| "seccomp(SECCOMP_SET_MODE_FILTER)".into())?;
     let inside = inside.ok_or_else(|| Fault { what: "find the lock in the plan".into(), errno: libc::EINVAL })?;
     hand_over(warden, [listener.as_fd(), inside.user.as_fd(), inside.mount.as_fd(), plan.as_fd()])
         .during(|| "hand the listener over".into())

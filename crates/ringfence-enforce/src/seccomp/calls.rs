@@ -92,6 +92,12 @@ calls! {
     Renameat2        316  353  276
     Bind              49  361  200
     Umask             95   60  166
+    Unlink            87   10    _
+    Unlinkat         263  301   35
+    Chmod             90   15    _
+    Fchmod            91   94   52
+    Fchmodat         268  306   53
+    Fchmodat2        452  452  452
     Setpriority      141   97  140
     IoprioSet        251  289   30
     Seccomp          317  354  277
@@ -175,11 +181,7 @@ calls! {
     Execve            59   11  221
     Execveat         322  358  281
     Truncate          76   92   45
-    Unlink            87   10    _
-    Unlinkat         263  301   35
     Rmdir             84   40    _
-    Chmod             90   15    _
-    Fchmodat         268  306   53
     Chown             92  212    _
     Lchown            94  198    _
     Fchownat         260  298   54
@@ -208,6 +210,10 @@ mod tests {
         check(Call::Renameat2, libc::SYS_renameat2);
         check(Call::Bind, libc::SYS_bind);
         check(Call::Umask, libc::SYS_umask);
+        check(Call::Unlinkat, libc::SYS_unlinkat);
+        check(Call::Fchmod, libc::SYS_fchmod);
+        check(Call::Fchmodat, libc::SYS_fchmodat);
+        check(Call::Fchmodat2, libc::SYS_fchmodat2);
         check(Call::Setpriority, libc::SYS_setpriority);
         check(Call::IoprioSet, libc::SYS_ioprio_set);
         check(Call::Seccomp, libc::SYS_seccomp);

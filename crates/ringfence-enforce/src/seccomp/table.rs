@@ -3,7 +3,7 @@
 
 use super::bpf::Action;
 use super::calls::{Arch, Call};
-use super::{GroupSignals, Guarded, Shape};
+use super::{GroupSignals, Guarded, Owner, Shape};
 
 /// One line: under this condition, this call is treated so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,16 +162,41 @@ const ASKED: &[Line] = &[
     (Call::Umask, When::Always, Action::Notify, "the usher makes files with the caller's mask"),
 ];
 
+/// A program that runs as its owner, whoever starts it, is a way out for later.
+const fn set_ids(bits: u32) -> [Line; 4] {
+    const WHY: &str = "whoever runs the file would be its owner";
+    [
+        (Call::Chmod, When::AnyBit(1, bits), PERM, WHY),
+        (Call::Fchmod, When::AnyBit(1, bits), PERM, WHY),
+        (Call::Fchmodat, When::AnyBit(2, bits), PERM, WHY),
+        (Call::Fchmodat2, When::AnyBit(2, bits), PERM, WHY),
+    ]
+}
+
+/// The bit of the group is for directories, too, and git sets it.
+const OF_A_PERSON: &[Line] = &set_ids(libc::S_ISUID);
+const OF_ROOT: &[Line] = &set_ids(libc::S_ISUID | libc::S_ISGID);
+
+/// Calls that take names away: asked about where there is a name that must stay.
+const REMOVAL: &[Line] = &[
+    (Call::Unlink, When::Always, Action::Notify, "takes a name away"),
+    (Call::Unlinkat, When::Always, Action::Notify, "takes a name away"),
+];
+
 /// Without Landlock's scope, the own process group reaches out of the sandbox.
 const GROUP_SIGNALS: &[Line] = &[(Call::Kill, When::Equals(0, 0), PERM, "the process group may have members outside")];
 
 /// The table for one architecture.
 pub fn entries(arch: Arch, shape: Shape) -> Vec<Entry> {
-    let guard = if shape.guard == Guarded::Yes { ASKED } else { &[] };
+    let guard = if shape.guard == Guarded::No { &[] } else { ASKED };
+    let removal = if shape.guard == Guarded::WithRemoval { REMOVAL } else { &[] };
     let signals = if shape.group_signals == GroupSignals::Refused { GROUP_SIGNALS } else { &[] };
+    let owner = if shape.owner == Owner::Root { OF_ROOT } else { OF_A_PERSON };
     REFUSED
         .iter()
+        .chain(owner)
         .chain(guard)
+        .chain(removal)
         .chain(signals)
         .filter_map(|(call, when, action, reason)| {
             let call = call.number(arch)?;

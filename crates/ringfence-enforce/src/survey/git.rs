@@ -4,78 +4,125 @@ use std::fs;
 
 use ringfence_policy::AbsPath;
 
-use super::Survey;
+use super::settings;
+use super::surveyor::Surveyor;
 use crate::plan::{Cover, GuardKind, Kind};
 
 /// Settings and programs that git obeys, below a git directory.
 const PROTECTED: [&str; 5] = ["hooks", "config", "config.worktree", "commondir", "info/attributes"];
 
 /// Covers what exists of them and pins the directories around.
-pub(super) fn survey(directory: &AbsPath, survey: &mut Survey) {
+pub(super) fn survey(directory: &AbsPath, surveyor: &mut Surveyor<'_>) {
     let Ok(metadata) = fs::symlink_metadata(directory.as_path()) else { return };
+    if metadata.is_symlink() {
+        // Git follows it. Another in its place would be obeyed just so.
+        surveyor.keep(directory);
+        if let Some(target) = followed(directory).filter(|target| !surveyor.is_pinned(target)) {
+            self::survey(&target, surveyor);
+            around(directory, &target, surveyor);
+        }
+        return;
+    }
     if metadata.is_file() {
         // A pointer to a git directory elsewhere: another target would be obeyed just so.
-        survey.covers.entry(directory.clone()).or_insert(Cover::ReadOnly);
-        if let Some(target) = pointed_at(directory)
-            && target != *directory
-            && !survey.is_pinned(&target)
-        {
-            self::survey(&target, survey);
+        surveyor.found.covers.entry(directory.clone()).or_insert(Cover::ReadOnly);
+        if let Some(target) = pointed_at(directory).filter(|target| target != directory) {
+            if !surveyor.is_pinned(&target) {
+                self::survey(&target, surveyor);
+            }
+            around(directory, &target, surveyor);
         }
         return;
     }
     if !metadata.is_dir() {
-        survey.covers.entry(directory.clone()).or_insert(Cover::Deny(Kind::File));
+        surveyor.found.covers.entry(directory.clone()).or_insert(Cover::Deny(Kind::File));
         return;
     }
-    survey.pin(directory, GuardKind::Git);
-    if fs::read_dir(directory.as_path()).is_err() {
-        survey.covers.insert(directory.clone(), Cover::Deny(Kind::Directory));
+    surveyor.pin(directory, GuardKind::Git);
+    if !super::is_searchable(directory) {
+        surveyor.found.covers.insert(directory.clone(), Cover::Deny(Kind::Directory));
         return;
     }
-    survey.pin(&directory.join("info"), GuardKind::Git);
+    surveyor.pin(&directory.join("info"), GuardKind::Git);
     for name in PROTECTED {
-        survey.protect(&directory.join(name));
+        surveyor.protect(&directory.join(name));
     }
-    if let Some(hooks) = hooks_path(directory) {
-        survey.protect(&hooks);
-    }
+    around(directory, directory, surveyor);
     let modules = directory.join("modules");
-    survey.pin(&modules, GuardKind::Git);
-    nested(&modules, 0, survey);
-    survey.pin(&directory.join("worktrees"), GuardKind::Git);
-    for worktree in directories(&directory.join("worktrees")) {
-        survey.pin(&worktree, GuardKind::Git);
+    surveyor.pin(&modules, GuardKind::Git);
+    nested(&modules, 0, surveyor);
+    surveyor.pin(&directory.join("worktrees"), GuardKind::Git);
+    for worktree in directories(&directory.join("worktrees"), surveyor) {
+        surveyor.pin(&worktree, GuardKind::Git);
         for name in ["config.worktree", "commondir", "gitdir"] {
-            survey.protect(&worktree.join(name));
+            surveyor.protect(&worktree.join(name));
         }
     }
+}
+
+/// Protects the hooks that git is told to run from the working tree around `dot_git`, whose
+/// files are in `directory`.
+fn around(dot_git: &AbsPath, directory: &AbsPath, surveyor: &mut Surveyor<'_>) {
+    let common = super::read_small(&directory.join("commondir")).map(|common| directory.join(common.trim()));
+    let files = [common.as_ref().unwrap_or(directory).join("config"), directory.join("config.worktree")];
+    let said = settings::of(&files, &surveyor.grants.home);
+    // A bare repository has no working tree, and git runs its hooks in itself.
+    let tree = if dot_git.name().is_some_and(|name| name == ".git") { dot_git.parent() } else { Some(dot_git.clone()) };
+    let trees: Vec<AbsPath> = tree.into_iter().chain(said.worktrees.iter().map(|tree| directory.join(tree))).collect();
+    let hooks = said.hooks.iter().chain(surveyor.hooks_everywhere());
+    let places: Vec<AbsPath> =
+        hooks.flat_map(|hooks| trees.iter().map(|tree| settings::expanded(hooks, tree, &surveyor.grants.home))).collect();
+    let own = directory.join("hooks");
+    for place in places.iter().chain([&own]) {
+        surveyor.protect(place);
+        scripts(place, &trees, surveyor);
+    }
+    for file in &said.included {
+        surveyor.protect(file);
+    }
+    let words = said.words.iter().filter(|word| word.contains('/'));
+    for place in words.flat_map(|word| trees.iter().map(|tree| settings::expanded(word, tree, &surveyor.grants.home))).collect::<Vec<_>>() {
+        if place.as_path().is_file() {
+            surveyor.protect(&place);
+        }
+    }
+}
+
+/// What hooks are made of: links are followed, and those of husky run what lies beside them.
+fn scripts(hooks: &AbsPath, trees: &[AbsPath], surveyor: &mut Surveyor<'_>) {
+    for entry in fs::read_dir(hooks.as_path()).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
+            surveyor.protect(&hooks.join(entry.file_name()));
+        }
+    }
+    if hooks.name().is_some_and(|name| name == "_")
+        && let Some(above) = hooks.parent().filter(|above| !trees.contains(above))
+    {
+        surveyor.protect(&above);
+    }
+}
+
+/// Where a link leads, if that is a directory.
+fn followed(link: &AbsPath) -> Option<AbsPath> {
+    fs::canonicalize(link.as_path()).ok().filter(|path| path.is_dir()).and_then(AbsPath::new)
 }
 
 /// Where a `.git` file points, if that is a directory.
 fn pointed_at(pointer: &AbsPath) -> Option<AbsPath> {
     let text = super::read_small(pointer)?;
     let target = pointer.parent()?.join(text.strip_prefix("gitdir:")?.trim());
-    fs::canonicalize(target.as_path()).ok().filter(|path| path.is_dir()).and_then(AbsPath::new)
-}
-
-/// The directory that `core.hooksPath` names.
-fn hooks_path(directory: &AbsPath) -> Option<AbsPath> {
-    let text = super::read_small(&directory.join("config"))?;
-    let value = text.lines().filter_map(|line| line.split_once('=')).find(|(key, _)| key.trim().eq_ignore_ascii_case("hookspath"))?.1;
-    // Relative to the working tree, which is around a `.git` and is the directory itself else.
-    let around = if directory.name().is_some_and(|name| name == ".git") { directory.parent()? } else { directory.clone() };
-    Some(around.join(value.trim().trim_matches('"')))
+    followed(&target)
 }
 
 /// Submodules' git directories, which may lie several directories deep.
-fn nested(modules: &AbsPath, depth: usize, found: &mut Survey) {
+fn nested(modules: &AbsPath, depth: usize, found: &mut Surveyor<'_>) {
     const DEEP: usize = 16;
     if depth == DEEP {
         return;
     }
-    for directory in directories(modules) {
-        if directory.as_path().join("HEAD").is_file() {
+    for directory in directories(modules, found) {
+        // Whatever it lacks could be added to it later.
+        if ["HEAD", "config", "objects"].iter().any(|name| directory.as_path().join(name).symlink_metadata().is_ok()) {
             survey(&directory, found);
         } else {
             found.pin(&directory, GuardKind::Git);
@@ -84,7 +131,12 @@ fn nested(modules: &AbsPath, depth: usize, found: &mut Survey) {
     }
 }
 
-fn directories(path: &AbsPath) -> Vec<AbsPath> {
+/// The directories in one of git's; one that cannot be looked into is shut.
+fn directories(path: &AbsPath, surveyor: &mut Surveyor<'_>) -> Vec<AbsPath> {
+    if !super::is_searchable(path) {
+        surveyor.found.covers.insert(path.clone(), Cover::Deny(Kind::Directory));
+        return Vec::new();
+    }
     fs::read_dir(path.as_path())
         .into_iter()
         .flatten()

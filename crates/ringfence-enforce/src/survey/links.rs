@@ -8,6 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use ringfence_policy::AbsPath;
 
 use super::{Found, kind_of};
+use crate::plan::Kind;
 
 /// What stands at paths that were looked at before: rules share their upper directories.
 #[derive(Default)]
@@ -22,6 +23,16 @@ enum Above {
     Missing,
     Linked,
     Plain,
+}
+
+/// The way that a path takes.
+pub(super) struct Trail {
+    /// Symbolic links on the way, outermost first.
+    pub(super) links: Vec<(AbsPath, PathBuf)>,
+    /// Where it leads.
+    pub(super) end: AbsPath,
+    /// What stands there; `None` if nothing does.
+    pub(super) kind: Option<Kind>,
 }
 
 #[derive(Clone)]
@@ -66,19 +77,30 @@ impl Links {
     }
 
     fn walk(&mut self, path: &AbsPath) -> Option<Found> {
+        let Trail { links, end, kind } = self.trail(path)?;
+        Some(Found { links, real: end, kind: kind? })
+    }
+
+    /// The way that `path` takes, whether or not something is at its end; `None` if it
+    /// turns in a circle.
+    pub(super) fn trail(&mut self, path: &AbsPath) -> Option<Trail> {
         const ENOUGH: usize = 40;
         let mut links = Vec::new();
         let mut real = AbsPath::root();
         let mut rest: VecDeque<OsString> = parts(path.as_path());
-        let mut kind = crate::plan::Kind::Directory;
+        let mut kind = Kind::Directory;
         while let Some(name) = rest.pop_front() {
             if name == ".." {
                 real = real.parent().unwrap_or_else(AbsPath::root);
                 continue;
             }
             let next = real.join(&name);
-            match self.look(&next)? {
-                Node::Link(target) => {
+            match self.look(&next) {
+                None => {
+                    let end = rest.iter().fold(next, |end, name| end.join(name));
+                    return Some(Trail { links, end, kind: None });
+                }
+                Some(Node::Link(target)) => {
                     if links.len() == ENOUGH {
                         return None;
                     }
@@ -90,13 +112,13 @@ impl Links {
                     }
                     links.push((next, target));
                 }
-                Node::Other(file_type) => {
+                Some(Node::Other(file_type)) => {
                     kind = kind_of(file_type);
                     real = next;
                 }
             }
         }
-        Some(Found { links, real, kind })
+        Some(Trail { links, end: real, kind: Some(kind) })
     }
 
     fn look(&mut self, path: &AbsPath) -> Option<Node> {

@@ -1,23 +1,32 @@
 //! The walk through the opened trees: parallel once a tree proves large.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::sync::{Condvar, Mutex};
 use std::thread;
 
-use ringfence_policy::{AbsPath, Access, Effect, Grants, NameIndex, Source, Verdict};
+use ringfence_policy::{AbsPath, Access, Effect, Grants, NameIndex, Rule, Source, Verdict};
 
-use super::{Linked, is_socket, kind_of};
+use super::folding::Folding;
+use super::{Linked, is_searchable, is_socket, kind_of};
 use crate::plan::{Cover, Kind};
 
 /// What a walk found.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) caught: Vec<Caught>,
-    /// Everything named `.git`.
+    /// Links with protected names.
+    pub(super) protected_links: Vec<AbsPath>,
+    /// Links with denied names: with them would go the knowledge that what they lead to is
+    /// denied.
+    pub(super) denied_links: Vec<AbsPath>,
+    /// Everything named `.git`, and every directory that git takes for a repository or might
+    /// after a file more.
     pub(super) repositories: Vec<AbsPath>,
+    /// Directories that were not looked into.
+    pub(super) unseen: Vec<AbsPath>,
     /// Directories in which nothing is left to see.
     pub(super) full: Vec<AbsPath>,
     pub(super) directories: usize,
@@ -45,6 +54,7 @@ pub(super) struct Walk<'a> {
     grants: &'a Grants,
     index: &'a NameIndex,
     skipped: BTreeSet<OsString>,
+    folding: Folding,
 }
 
 /// Directories that wait, and how many threads are in the middle of one.
@@ -54,8 +64,8 @@ struct Queue {
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn new(grants: &'a Grants, index: &'a NameIndex) -> Self {
-        Self { grants, index, skipped: skipped(grants) }
+    pub(super) fn new(grants: &'a Grants, index: &'a NameIndex, folding: Folding) -> Self {
+        Self { grants, index, skipped: skipped(grants), folding }
     }
 
     pub(super) fn run(&self, roots: &[AbsPath]) -> Found {
@@ -76,7 +86,10 @@ impl<'a> Walk<'a> {
         });
         for part in parts {
             found.caught.extend(part.caught);
+            found.protected_links.extend(part.protected_links);
+            found.denied_links.extend(part.denied_links);
             found.repositories.extend(part.repositories);
+            found.unseen.extend(part.unseen);
             found.full.extend(part.full);
             found.directories += part.directories;
         }
@@ -114,13 +127,28 @@ impl<'a> Walk<'a> {
             Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => return,
             _ => return found.shut(directory),
         };
-        let (mut entries_seen, mut denied, mut of_git) = (0usize, 0usize, 0usize);
-        for entry in entries.flatten() {
+        // Its names could be listed, and what they stand for not be asked.
+        if !is_searchable(directory) {
+            return found.shut(directory);
+        }
+        let (mut entries_seen, mut denied) = (0usize, 0usize);
+        let mut is_repository = false;
+        for entry in entries {
+            let Ok(entry) = entry else { return found.shut(directory) };
             entries_seen += 1;
-            of_git += usize::from(entry.file_name() == "HEAD" || entry.file_name() == "objects" || entry.file_name() == "refs");
-            let (name, Ok(file_type)) = (entry.file_name(), entry.file_type()) else { continue };
-            if name == ".git" {
-                found.repositories.push(directory.join(&name));
+            let (name, file_type) = match (entry.file_name(), entry.file_type()) {
+                (name, Ok(file_type)) => (name, file_type),
+                (_, Err(error)) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                _ => return found.shut(directory),
+            };
+            // What else makes a bare repository could be added to it without a word.
+            is_repository |= is_head(&name, self.folding) && !file_type.is_dir();
+            if name.eq_ignore_ascii_case(".git") {
+                let path = directory.join(&name);
+                if file_type.is_dir() {
+                    found.unseen.push(path.clone());
+                }
+                found.repositories.push(path);
                 continue;
             }
             let interesting = self.index.interesting(&name);
@@ -134,12 +162,12 @@ impl<'a> Walk<'a> {
                     }
                 }
             }
-            if file_type.is_dir() && !self.skipped.contains(&name) {
-                below.push(directory.join(&name));
+            if file_type.is_dir() {
+                let seen = if self.skipped.contains(&name) { &mut found.unseen } else { &mut *below };
+                seen.push(directory.join(&name));
             }
         }
-        if of_git == 3 {
-            // A bare repository: git obeys it as it stands.
+        if is_repository {
             found.repositories.push(directory.clone());
         }
         if denied > 1 && denied == entries_seen {
@@ -161,7 +189,17 @@ impl<'a> Walk<'a> {
     fn catch(&self, path: &AbsPath, file_type: fs::FileType, cover: Cover, found: &mut Found) {
         // Nothing can be mounted on a link itself: what it leads to is what must be covered.
         let path = if file_type.is_symlink() {
+            if !matches!(cover, Cover::Deny(_)) {
+                found.protected_links.push(path.clone());
+                return;
+            }
+            found.denied_links.push(path.clone());
             let Some(real) = fs::canonicalize(path.as_path()).ok().and_then(AbsPath::new) else { return };
+            // Whoever made the link must not shut the system, a tool or the project itself.
+            let is_work = self.grants.opener(&real).is_some_and(Rule::patterns_hold);
+            if !is_work || self.grants.workspace.is_within(&real) {
+                return;
+            }
             real
         } else {
             path.clone()
@@ -177,6 +215,12 @@ impl<'a> Walk<'a> {
         let links = if metadata.is_file() { metadata.nlink() } else { 1 };
         found.caught.push(Caught { path, cover, device: metadata.dev(), inode: metadata.ino(), links });
     }
+}
+
+/// Whether git would take the name for `HEAD`. Elsewhere than on a file system that does not
+/// tell case apart, a file `head` is nothing special.
+fn is_head(name: &OsStr, folding: Folding) -> bool {
+    name == "HEAD" || (folding != Folding::None && name.eq_ignore_ascii_case("HEAD"))
 }
 
 /// Names of directories in which no pattern holds, so that nobody need look into them.
@@ -202,6 +246,11 @@ pub(super) fn aliases(roots: &[AbsPath], linked: &Linked, covers: &BTreeMap<AbsP
     let mut waiting: Vec<AbsPath> = roots.to_vec();
     let numbers: BTreeSet<u64> = linked.keys().map(|(_, inode)| *inode).collect();
     while let Some(directory) = waiting.pop() {
+        let is_shut = covers.get(&directory).is_some_and(|cover| matches!(cover, Cover::Deny(_)));
+        if is_shut || !is_searchable(&directory) {
+            found.push((directory, Cover::Deny(Kind::Directory)));
+            continue;
+        }
         for entry in fs::read_dir(directory.as_path()).into_iter().flatten().flatten() {
             let Ok(file_type) = entry.file_type() else { continue };
             let path = directory.join(entry.file_name());

@@ -180,8 +180,10 @@ fn may_stay(name: &Name, value: &str) -> bool {
         None => format!("{}.{}", name.section, name.key),
     };
     // `ext::` and other helpers are programs; a name that begins with a dash is an option.
-    let is_address = name.key.ends_with("url");
-    let is_harmless_address = !value.contains("::") && !value.trim_start_matches('"').starts_with('-');
+    // Quotes and backslashes could stand between the two colons. A remote need not be a
+    // name: git takes an address as well.
+    let is_address = ["url", "remote", "partialclone"].iter().any(|end| name.key.ends_with(end));
+    let is_harmless_address = !value.contains("::") && !value.starts_with('-') && !value.contains(['"', '\\']);
     HARMLESS.contains(&pattern.as_str()) && (!is_address || is_harmless_address)
 }
 
@@ -208,6 +210,10 @@ mod tests {
         check("[alias]\n\tst = !sh\n", "[alias]\n", &["alias.st"]);
         check("[include]\n\tpath = x\n", "[include]\n", &["include.path"]);
         check("[remote \"o\"]\n\turl = ext::sh -c x\n", "[remote \"o\"]\n", &["remote.o.url"]);
+        check("[remote \"o\"]\n\turl = ext:\"\":sh\n", "[remote \"o\"]\n", &["remote.o.url"]);
+        check("[branch \"m\"]\n\tremote = ext::sh\n\tpushRemote = x::y\n", "[branch \"m\"]\n", &["branch.m.remote", "branch.m.pushremote"]);
+        check("[remote \"o\"]\n\tpushurl = \"-upload\"\n", "[remote \"o\"]\n", &["remote.o.pushurl"]);
+        check("[submodule \"o\"]\n\turl = ext:\\\":\n", "[submodule \"o\"]\n", &["submodule.o.url"]);
         check("[remote \"o\"]\n\turl = -upload\n", "[remote \"o\"]\n", &["remote.o.url"]);
         check("[diff \"x\"]\n\ttextconv = y\n[gpg]\n\tprogram = z\n", "[diff \"x\"]\n[gpg]\n", &["diff.x.textconv", "gpg.program"]);
     }

@@ -16,7 +16,7 @@ pub(super) struct Standing<'a> {
 
 impl<'a> Standing<'a> {
     pub(super) fn of(rules: &'a [Rule], path: &AbsPath) -> Self {
-        let mut covering: Vec<&Rule> = rules.iter().filter(|rule| path.is_within(&rule.root)).collect();
+        let mut covering: Vec<&Rule> = rules.iter().filter(|rule| is_about(rule, path)).collect();
         let locked = |effect: &Effect| covering.iter().copied().find(|r| r.is_locked() && r.effect == *effect);
         if let Some(deny) = locked(&Effect::Deny) {
             return Self { deny: Some(deny), ..Self::default() };
@@ -43,6 +43,15 @@ impl<'a> Standing<'a> {
         }
         standing
     }
+}
+
+/// Whether the rule is about `path`.
+///
+/// What is built in to shut or protect holds in any case: to some file systems, and then to
+/// the programs that obey such files, `.VSCODE` is `.vscode`, and nobody misses it on others.
+fn is_about(rule: &Rule, path: &AbsPath) -> bool {
+    let is_built_in = rule.origin.source == Source::BuiltIn && !rule.opens();
+    if is_built_in { path.is_within_in_any_case(&rule.root) } else { path.is_within(&rule.root) }
 }
 
 /// Who comes first on the same root.

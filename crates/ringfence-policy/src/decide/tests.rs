@@ -320,3 +320,15 @@ fn explanations_say_how_to_change_it() {
     );
     check_explained("", "/p/x", Access::Write, &["verdict: writing /p/x is allowed", "rule: write /p", "from: the mode"]);
 }
+
+#[test]
+fn what_is_built_in_holds_in_any_case() {
+    check_built_in("", "write /p/.VSCODE/tasks.json", "read-only");
+    check_built_in("", "write /p/.Mcp.json", "read-only");
+    check_built_in("", "write /p/.GIT/config", "read-only");
+    check_built_in("", "read /home/me/.SSH/id", "denied");
+    check_built_in("flag read /home/me/.SSH", "read /home/me/.SSH/id", "yes");
+    // A person who protects a file means that one.
+    check("user write /a\nuser protect /a/README", "write /a/readme", "yes");
+    check("user read /a", "read /A", "absent");
+}

@@ -8,7 +8,8 @@ fn roots(rules: &[Rule]) -> Vec<String> {
 
 #[track_caller]
 fn check_path(dir: &str, expect: Option<&str>) {
-    let facts = Facts { path_dirs: vec![path(dir)], ..facts() };
+    let installations = ["/opt/x", "/opt", "/home/me/.foo", "/home/me/.local", "/home/me", "/home/you"].map(path).into();
+    let facts = Facts { path_dirs: vec![path(dir)], installations, ..facts() };
     let rules = path_rules(&facts, &[rule(path("/usr"), Effect::Read, "test")]);
     let expect: Vec<String> = expect.iter().map(|root| format!("read {root}")).collect();
     assert_eq!(roots(&rules), expect, "{dir}");
@@ -18,6 +19,7 @@ fn check_path(dir: &str, expect: Option<&str>) {
 fn directories_on_path_are_opened_no_wider_than_a_tool() {
     check_path("/opt/x/bin", Some("/opt/x"));
     check_path("/opt/bin", Some("/opt/bin"));
+    check_path("/home/me/other/bin", Some("/home/me/other/bin"));
     check_path("/home/me/.foo/shims", Some("/home/me/.foo"));
     check_path("/home/me/.local/bin", Some("/home/me/.local/bin"));
     check_path("/home/me/bin", Some("/home/me/bin"));
@@ -28,6 +30,22 @@ fn directories_on_path_are_opened_no_wider_than_a_tool() {
     check_path("/home/me", None);
     check_path("/home", None);
     check_path("/", None);
+}
+
+#[test]
+fn patterns_hold_where_a_directory_on_path_stands_for_itself() {
+    let facts =
+        Facts { path_dirs: vec![path("/opt/x/bin"), path("/home/me/other/bin")], installations: [path("/opt/x")].into(), ..facts() };
+    let holds: Vec<bool> = path_rules(&facts, &[]).iter().map(Rule::patterns_hold).collect();
+    assert_eq!(holds, [false, true]);
+}
+
+#[test]
+fn go_opens_its_programs_and_packages_and_no_sources() {
+    let mut facts = facts();
+    facts.programs.insert("go".into());
+    let found = roots(&rules(&facts));
+    assert_eq!(found[..2], ["read /home/me/go/bin", "private /home/me/go/pkg"]);
 }
 
 #[test]

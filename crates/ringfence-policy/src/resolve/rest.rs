@@ -57,6 +57,9 @@ pub(super) fn environment(layers: &[Layer], flags: &Flags, warnings: &mut Vec<St
             Some(value) => {
                 rules.set.insert(name.clone(), value.clone());
             }
+            None if managed_deny.iter().any(|deny| name_matches(deny, name)) => {
+                warnings.push(format!("--env {name} is ignored: the managed policy denies it"));
+            }
             None => rules.named.push(name.clone()),
         }
     }

@@ -14,6 +14,7 @@ pub(crate) fn facts() -> Facts {
         user: "me".to_owned(),
         variables: BTreeMap::new(),
         path_dirs: Vec::new(),
+        installations: BTreeSet::new(),
         programs: BTreeSet::new(),
         git: None,
         store: path("/home/me/.cache/ringfence/projects/1"),
@@ -268,4 +269,13 @@ fn a_session_grant_opens_and_protects() {
     let before = grants.rules.len();
     grants.grant_session(path("/data"), Effect::Write);
     assert_eq!(grants.rules.len(), before + 1);
+}
+
+#[test]
+fn a_flag_passes_no_variable_that_the_managed_policy_denies() {
+    let layers = with(&[("managed", "[environment]\ndeny = [\"CORP_*\"]")]);
+    let flags = Flags { env: vec![("CORP_KEY".into(), None), ("MY_KEY".into(), None)], ..Flags::none(path("/home/me/p")) };
+    let grants = resolve(&layers, &flags, &facts()).unwrap();
+    assert!(!grants.environment.decide("CORP_KEY").passes() && grants.environment.decide("MY_KEY").passes());
+    assert!(grants.warnings.iter().any(|warning| warning.contains("--env CORP_KEY is ignored")), "{:?}", grants.warnings);
 }

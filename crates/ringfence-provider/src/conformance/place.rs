@@ -87,6 +87,7 @@ impl Place {
             user: self.person().user,
             variables: BTreeMap::new(),
             path_dirs: Vec::new(),
+            installations: BTreeSet::new(),
             programs: BTreeSet::new(),
             git: None,
             store: self.store.clone(),

@@ -116,7 +116,15 @@ fn root(place: &str) -> Result<Root, Fault> {
 fn stand(base: OwnedFd, place: &str, wired: Option<Wired>) -> Result<Root, Fault> {
     move_mount(&base, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).during(|| format!("mount the new root at {place}"))?;
     rustix::process::fchdir(&base).during(|| "enter the new root".into())?;
-    Ok(Root { base, made: BTreeSet::from([AbsPath::root()]), bound: BTreeSet::new(), writable: BTreeSet::new(), mask: None, wired })
+    Ok(Root {
+        base,
+        made: BTreeSet::from([AbsPath::root()]),
+        bound: BTreeSet::new(),
+        writable: BTreeSet::new(),
+        private: BTreeSet::new(),
+        mask: None,
+        wired,
+    })
 }
 
 pub(super) fn scratch() -> Result<OwnedFd, Fault> {

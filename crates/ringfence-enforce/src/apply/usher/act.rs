@@ -17,8 +17,36 @@ use crate::seccomp::calls::Call;
 
 const HERE: i32 = libc::AT_FDCWD;
 
+/// The bits of a mode that are taken over: no file is made to run as its owner or group.
+const PLAIN: u32 = 0o1777;
+
 /// Carries out `call` for `caller`, if it may.
 pub(super) fn act(call: Call, caller: &Caller<'_>, masks: &mut Masks, judge: &mut Judge) -> Result<Reply, Errno> {
+    let acted = carry_out(call, caller, masks, judge);
+    if let (Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOENT), Some((directory, path, operation))) = (&acted, form(call)) {
+        // Only to be told: whatever it was, it has failed.
+        let directory = directory.map_or(HERE, |number| caller.int(number));
+        let _ = caller.text(path).and_then(|path| judge.failed(caller, directory, &path, operation));
+    }
+    acted
+}
+
+/// Where a call says what it makes: the directory, the path, and what that is called.
+fn form(call: Call) -> Option<(Option<usize>, usize, Operation)> {
+    use Operation::{Create, Rename};
+    Some(match call {
+        Call::Open | Call::Creat | Call::Mkdir | Call::Mknod => (None, 0, Create),
+        Call::Openat | Call::Mkdirat | Call::Mknodat => (Some(0), 1, Create),
+        Call::Symlink | Call::Link => (None, 1, Create),
+        Call::Symlinkat => (Some(1), 2, Create),
+        Call::Linkat => (Some(2), 3, Create),
+        Call::Rename => (None, 1, Rename),
+        Call::Renameat | Call::Renameat2 => (Some(2), 3, Rename),
+        _ => return None,
+    })
+}
+
+fn carry_out(call: Call, caller: &Caller<'_>, masks: &mut Masks, judge: &mut Judge) -> Result<Reply, Errno> {
     let mut acts = Acts { caller, masks, judge };
     match call {
         Call::Open => acts.open(HERE, 0, caller.int(1), caller.raw(2) as u32),
@@ -35,6 +63,8 @@ pub(super) fn act(call: Call, caller: &Caller<'_>, masks: &mut Masks, judge: &mu
         Call::Rename => acts.rename((HERE, 0), (HERE, 1), 0),
         Call::Renameat => acts.rename((caller.int(0), 1), (caller.int(2), 3), 0),
         Call::Renameat2 => acts.rename((caller.int(0), 1), (caller.int(2), 3), caller.raw(4) as u32),
+        Call::Unlink => acts.unlink(HERE, 0, 0),
+        Call::Unlinkat => acts.unlink(caller.int(0), 1, caller.int(2)),
         Call::Bind => acts.bind(caller.int(0), caller.raw(1), caller.raw(2)),
         Call::Socketcall => acts.socketcall(),
         _ => Err(Errno::NOSYS),
@@ -227,7 +257,7 @@ impl Acts<'_, '_> {
         };
         let place = self.file_place(directory, path)?;
         self.masks.put_on(self.caller);
-        let made = rustix::fs::mknodat(&place.directory, place.name.as_os_str(), kind, Mode::from_raw_mode(mode & 0o7777), 0);
+        let made = rustix::fs::mknodat(&place.directory, place.name.as_os_str(), kind, Mode::from_raw_mode(mode & PLAIN), 0);
         self.done(&place, made)
     }
 
@@ -275,9 +305,9 @@ impl Acts<'_, '_> {
         let source = place::keep(self.caller, old.0, &path).map_err(busy)?;
         self.judge.leave(self.caller, &source)?;
         let target = self.place(new.0, new.1, Operation::Rename).map_err(busy)?;
-        self.judge.moved(self.caller, source.kind(), &target)?;
+        self.judge.moved(self.caller, &source, &target)?;
         if flags.contains(RenameFlags::EXCHANGE) {
-            self.judge.moved(self.caller, target.kind(), &source)?;
+            self.judge.moved(self.caller, &target, &source)?;
         }
         let is_slashed = source.end == End::Slash || target.end == End::Slash;
         if is_slashed && source.kind().is_some_and(|kind| kind != FileType::Directory) {
@@ -293,6 +323,23 @@ impl Acts<'_, '_> {
             self.judge.made(self.caller, &source);
         }
         self.done(&target, renamed)
+    }
+
+    fn unlink(&mut self, directory: i32, path: usize, flags: i32) -> Result<Reply, Errno> {
+        let flags = AtFlags::from_bits(flags as u32).filter(|flags| (*flags - AtFlags::REMOVEDIR).is_empty()).ok_or(Errno::INVAL)?;
+        let path = self.caller.text(path)?;
+        let unnamed = |error| match (error, path.to_bytes().ends_with(b"..")) {
+            (Errno::EXIST, true) => Errno::NOTEMPTY,
+            (Errno::EXIST, false) => Errno::INVAL,
+            (error, _) => error,
+        };
+        let place = place::keep(self.caller, directory, &path).map_err(unnamed)?;
+        self.caller.still_waits()?;
+        if place.end == End::Slash && !flags.contains(AtFlags::REMOVEDIR) {
+            return Err(if place.kind() == Some(FileType::Directory) { Errno::ISDIR } else { Errno::NOTDIR });
+        }
+        self.judge.remove(self.caller, &place)?;
+        rustix::fs::unlinkat(&place.directory, place.name.as_os_str(), flags).map(|()| Reply::Value(0))
     }
 
     fn bind(&mut self, socket: i32, address: u64, length: u64) -> Result<Reply, Errno> {
@@ -404,7 +451,7 @@ impl Wish {
             | libc::O_NOFOLLOW
             | libc::O_NOATIME;
         let known = OFlags::from_bits_retain((flags & KNOWN) as u32) | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::LARGEFILE;
-        let mode = if known.contains(OFlags::CREATE) { Mode::from_raw_mode(mode & 0o7777) } else { Mode::empty() };
+        let mode = if known.contains(OFlags::CREATE) { Mode::from_raw_mode(mode & PLAIN) } else { Mode::empty() };
         Self { flags: known, mode, close_on_execute: flags & libc::O_CLOEXEC != 0 }
     }
 

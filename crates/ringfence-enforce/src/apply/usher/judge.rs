@@ -1,22 +1,22 @@
 //! May this name be made here?
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
 use ringfence_api::{Denial, Evidence, Operation};
-use ringfence_policy::{AbsPath, Access, Because, Decision, Effect, Grants, NameIndex, Source, Verdict};
+use ringfence_policy::{AbsPath, Access, Because, Decision, Effect, Grants, NameIndex, Pattern, Source, Verdict};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::caller::Caller;
-use super::place::Place;
+use super::place::{self, Place};
 use crate::apply::helper::{tell, tell_with};
 use crate::apply::{Launch, Planted, Report};
-use crate::plan::{Guard, GuardKind};
+use crate::plan::{Guard, GuardKind, Step};
 
 /// What the usher knows of the policy, and what it has seen made.
 pub(super) struct Judge {
@@ -26,6 +26,8 @@ pub(super) struct Judge {
     /// Those of them that are git directories or lie in one.
     git_guards: HashSet<(u64, u64)>,
     denials: Vec<Denial>,
+    /// Places of the sandbox's own, of which no rule speaks.
+    own: Vec<AbsPath>,
     /// Directories in which the command made git directories, and which the caller of the
     /// sandbox has yet to be told of: open, so that they are found wherever they move.
     made: Vec<(Option<OwnedFd>, AbsPath, Planted)>,
@@ -40,7 +42,8 @@ impl Judge {
         let identity = |guard: &Guard| (guard.device, guard.inode);
         let guards = launch.plan.guards().iter().map(|guard| (identity(guard), guard.path.clone())).collect();
         let git_guards = launch.plan.guards().iter().filter(|guard| guard.kind == GuardKind::Git).map(identity).collect();
-        Some(Self { grants, index, guards, git_guards, denials: Vec::new(), made: Vec::new(), known: HashSet::new() })
+        let own = own(&launch.plan.steps);
+        Some(Self { grants, index, guards, git_guards, own, denials: Vec::new(), made: Vec::new(), known: HashSet::new() })
     }
 
     /// Whether the name alone could matter: most do not, and cost nothing more.
@@ -115,10 +118,41 @@ impl Judge {
         Ok(())
     }
 
-    /// Judges moving something of this kind to `place`.
-    pub(super) fn moved(&mut self, caller: &Caller<'_>, kind: Option<FileType>, place: &Place) -> Result<(), Errno> {
-        match kind {
-            Some(FileType::Directory) => self.bring(caller, place),
+    /// Tells of a call that failed, if the policy is why. Not every failure is a refusal: a
+    /// file may be shut by its own mode, and much is looked for that is nowhere.
+    pub(super) fn failed(&mut self, caller: &Caller<'_>, directory: i32, path: &CStr, operation: Operation) -> Result<(), Errno> {
+        if !self.denials.is_empty() {
+            return Ok(());
+        }
+        let start = place::start(caller, directory, path)?;
+        let path = path_of_directory(caller.host_proc, start.as_fd())?.join(OsStr::from_bytes(path.to_bytes()));
+        let decision = self.grants.decide(&path, Access::Write);
+        let is_refused = match decision.verdict {
+            Verdict::Allowed => false,
+            Verdict::Absent => !self.own.iter().any(|own| path.is_within(own)),
+            Verdict::Denied | Verdict::ReadOnly => true,
+        };
+        if is_refused {
+            self.refuse(caller, operation, &decision);
+        }
+        Ok(())
+    }
+
+    /// Judges taking away a name for good.
+    pub(super) fn remove(&mut self, caller: &Caller<'_>, place: &Place) -> Result<(), Errno> {
+        let Ok(status) = rustix::fs::statat(&place.directory, place.name.as_os_str(), AtFlags::SYMLINK_NOFOLLOW) else { return Ok(()) };
+        if FileType::from_raw_mode(status.st_mode).is_symlink() && self.guards.contains_key(&(status.st_dev, status.st_ino)) {
+            let decision = self.grants.decide(&path_of(caller, place)?, Access::Write);
+            self.refuse(caller, Operation::Write, &decision);
+            return Err(Errno::ACCESS);
+        }
+        Ok(())
+    }
+
+    /// Judges moving `what` to `place`.
+    pub(super) fn moved(&mut self, caller: &Caller<'_>, what: &Place, place: &Place) -> Result<(), Errno> {
+        match what.kind() {
+            Some(FileType::Directory) => self.bring(caller, what, place),
             Some(FileType::Symlink) => self.link_into(caller, place),
             _ => Ok(()),
         }
@@ -127,25 +161,64 @@ impl Judge {
     /// Judges putting a symbolic link at `place`: git makes none among its own files, and
     /// one would lead it to settings that have another name.
     pub(super) fn link_into(&mut self, caller: &Caller<'_>, place: &Place) -> Result<(), Errno> {
-        if self.is_in_guarded_git(place.directory.as_fd())? {
-            return self.keep_out(caller, path_of(caller, place)?);
+        let path = path_of(caller, place)?;
+        if self.is_above_rule(&path) || self.is_in_guarded_git(place.directory.as_fd())? {
+            return self.keep_out(caller, path);
         }
         Ok(())
     }
 
     /// Judges bringing a whole directory to `place`: with it comes what was made in it under
     /// other names, so nothing protected or denied may lie below, there or yet to be made.
-    fn bring(&mut self, caller: &Caller<'_>, place: &Place) -> Result<(), Errno> {
+    fn bring(&mut self, caller: &Caller<'_>, what: &Place, place: &Place) -> Result<(), Errno> {
         let path = path_of(caller, place)?;
-        let is_above_rule = self
-            .grants
-            .rules
-            .iter()
-            .any(|rule| matches!(rule.effect, Effect::Protect | Effect::Deny) && rule.root != path && rule.root.is_within(&path));
-        if is_above_rule || self.is_in_guarded_git(place.directory.as_fd())? {
+        if self.is_above_rule(&path) || self.is_in_guarded_git(place.directory.as_fd())? || self.holds_caught(what, &path)? {
             return self.keep_out(caller, path);
         }
         Ok(())
+    }
+
+    /// Whether something denied or protected lies, or would lie, below `path`.
+    fn is_above_rule(&self, path: &AbsPath) -> bool {
+        let mut rules = self.grants.rules.iter().filter(|rule| matches!(rule.effect, Effect::Protect | Effect::Deny));
+        rules.any(|rule| rule.root != *path && rule.root.is_within(path))
+    }
+
+    /// Whether a pattern catches by its whole path what would come to lie below `path` with
+    /// the directory `what`. Those that catch by the name alone have caught it where it is.
+    fn holds_caught(&self, what: &Place, path: &AbsPath) -> Result<bool, Errno> {
+        const MANY: usize = 100_000;
+        let by_path = |pattern: &&Pattern| {
+            let text = pattern.glob.text();
+            text.strip_prefix("**/").unwrap_or(text).contains('/') && pattern.origin.source != Source::BuiltIn
+        };
+        if self.grants.patterns.iter().find(by_path).is_none() {
+            return Ok(false);
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut waiting = vec![(rustix::fs::openat(&what.directory, what.name.as_os_str(), flags, Mode::empty())?, path.clone())];
+        let mut seen = 0;
+        while let Some((directory, path)) = waiting.pop() {
+            for entry in rustix::fs::Dir::read_from(&directory)? {
+                let entry = entry?;
+                let name = OsStr::from_bytes(entry.file_name().to_bytes());
+                if name == "." || name == ".." {
+                    continue;
+                }
+                seen += 1;
+                let below = path.join(name);
+                // What cannot be looked through is not let in.
+                if seen > MANY || matches!(self.grants.verdict(&below, Access::Write), Verdict::Denied | Verdict::ReadOnly) {
+                    return Ok(true);
+                }
+                if matches!(entry.file_type(), FileType::Directory | FileType::Unknown)
+                    && let Ok(opened) = rustix::fs::openat(&directory, name, flags, Mode::empty())
+                {
+                    waiting.push((opened, below));
+                }
+            }
+        }
+        Ok(false)
     }
 
     fn keep_out(&mut self, caller: &Caller<'_>, path: AbsPath) -> Result<(), Errno> {
@@ -200,15 +273,18 @@ impl Judge {
     fn refuse(&mut self, caller: &Caller<'_>, operation: Operation, decision: &Decision) {
         let (rule, origin) = match &decision.rule {
             Some(because) => (because.origin().text.clone(), because.origin().to_string()),
+            None if decision.verdict == Verdict::Absent => (Denial::NOTHING_OPENS_IT.to_owned(), "built in".to_owned()),
             None => ("a directory that git obeys keeps its name".to_owned(), "built in".to_owned()),
         };
+        let is_opener = |because: &Because| matches!(because, Because::Rule(rule) if rule.opens());
+        let explicit = decision.verdict != Verdict::Absent && !decision.rule.as_ref().is_some_and(is_opener);
         let time_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
         self.denials.push(Denial {
             operation,
             target: decision.path.to_string_lossy().into_owned(),
             rule,
             origin,
-            explicit: true,
+            explicit,
             pid: caller.notification.pid,
             program: caller.program(),
             time_ms,
@@ -230,6 +306,16 @@ impl Judge {
             }
         }
     }
+}
+
+/// Places that are writable or the kernel's own.
+fn own(steps: &[Step]) -> Vec<AbsPath> {
+    let kernels = ["/proc", "/dev"].into_iter().filter_map(AbsPath::new);
+    let scratch = steps.iter().filter_map(|step| match step {
+        Step::Scratch { path } | Step::Private { path, .. } => Some(path.clone()),
+        _ => None,
+    });
+    kernels.chain(scratch).collect()
 }
 
 fn path_of(caller: &Caller<'_>, place: &Place) -> Result<AbsPath, Errno> {

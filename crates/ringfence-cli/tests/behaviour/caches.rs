@@ -1,0 +1,115 @@
+//! Caches over the host's: what is denied in them is denied, and what a command leaves in
+//! them leads nowhere.
+
+use std::os::unix::fs::symlink;
+
+use ringfence_testkit::{As, Project, Ran, SECRET, each_user};
+
+use crate::project;
+
+/// A project that is built with `gem`, which is on `PATH`.
+fn ruby(user: As) -> Project {
+    let project = project(user);
+    project.write("Gemfile", "");
+    project.write_at(&project.home().join("tools/bin/gem"), "#!/bin/sh\n");
+    project
+}
+
+fn command(project: &Project, words: &[&str]) -> Ran {
+    let path = format!("{}/tools/bin:/usr/local/bin:/usr/bin:/bin", project.home().display());
+    Ran::of(project.ringfence().env("PATH", path).arg("run").args(words), b"")
+}
+
+fn inside(project: &Project, line: &str) -> Ran {
+    command(project, &["-c", line])
+}
+
+/// The host's cache, with a key in it and something to see.
+fn host_cache(project: &Project) {
+    project.write_at(&project.home().join(".gem/credentials"), SECRET);
+    project.write_at(&project.home().join(".gem/keys/mine"), SECRET);
+    project.write_at(&project.home().join(".gem/seen"), "from the host\n");
+}
+
+#[test]
+fn what_is_denied_below_a_cache_is_denied_in_it() {
+    each_user(|user| {
+        let project = ruby(user);
+        host_cache(&project);
+        // The control: this is an overlay, with the host's files in it and writable.
+        assert_eq!(inside(&project, "cat ~/.gem/seen; echo own > ~/.gem/own; cat ~/.gem/own").ok(), "from the host\nown");
+        for _ in 0..3 {
+            assert_eq!(inside(&project, "cat ~/.gem/own ~/.gem/seen").ok(), "own\nfrom the host", "the cache does not last");
+        }
+        for line in ["cat ~/.gem/credentials", "cp ~/.gem/credentials x; cat x", "cat < ~/.gem/credentials"] {
+            assert!(!inside(&project, line).text().contains(SECRET), "{line}: the secret was read");
+        }
+        let said = inside(&project, "cat ~/.gem/credentials").talk();
+        assert!(said.contains("Permission denied"), "{said}");
+        for line in ["mv ~/.gem/credentials ~/.gem/c", "rm -f ~/.gem/credentials", "echo > ~/.gem/credentials", "ln ~/.gem/credentials x"] {
+            assert!(inside(&project, line).status != 0, "{line}");
+        }
+        assert!(!inside(&project, "mv ~/.gem ~/.g; cat ~/.gem/c* ~/.g/c*; true").text().contains(SECRET));
+    });
+}
+
+#[test]
+fn what_a_person_denies_below_a_cache_is_denied_in_it() {
+    each_user(|user| {
+        let project = ruby(user);
+        host_cache(&project);
+        let deny = format!("{}/.gem/keys/mine", project.home().display());
+        let with = |line: &str| command(&project, &["--deny", &deny, "-c", line]);
+        assert!(inside(&project, "cat ~/.gem/keys/mine").text().contains(SECRET), "the probe cannot succeed");
+        assert!(!with("cat ~/.gem/keys/mine; mv ~/.gem/keys ~/.gem/k; cat ~/.gem/k/mine").text().contains(SECRET));
+        // A name that is gone from the cache, or is something else there, does not matter.
+        inside(&project, "rm ~/.gem/keys/mine").ok();
+        with("test ! -r ~/.gem/keys/mine").ok();
+        inside(&project, "mkdir ~/.gem/keys/mine").ok();
+        with("! ls ~/.gem/keys/mine").ok();
+    });
+}
+
+#[test]
+fn links_left_in_a_cache_lead_nowhere() {
+    each_user(|user| {
+        let project = ruby(user);
+        let private = project.home().join("private");
+        project.write_at(&private.join("file"), SECRET);
+        let line = format!("cd ~/.gem && ln -s {} upper; ln -s $OLDPWD/w work; mkdir $OLDPWD/w; echo kept > kept", private.display());
+        inside(&project, &line).ok();
+        host_cache(&project);
+        let ran = inside(&project, "cat ~/.gem/seen ~/.gem/kept; cat ~/.gem/file; echo planted > ~/.gem/file2");
+        assert!(ran.text().starts_with("from the host\nkept"), "the cache is not kept: {} {}", ran.text(), ran.talk());
+        assert!(!ran.text().contains(SECRET), "read");
+        assert!(!private.join("file2").exists(), "written");
+    });
+}
+
+#[test]
+fn a_store_that_is_no_plain_directory_is_not_used() {
+    each_user(|user| {
+        let project = ruby(user);
+        let private = project.home().join("private");
+        project.write_at(&private.join("file"), SECRET);
+        inside(&project, "echo x > ~/.gem/x").ok();
+        let stores = project.home().join(".cache/ringfence/projects");
+        let store = std::fs::read_dir(&stores).expect("a store was made").next().expect("one").expect("readable").path().join(".gem");
+        for replaced in ["upper", "work", ""] {
+            for cache in ["", "the host's too"] {
+                let _ = std::fs::remove_dir_all(project.home().join(".gem"));
+                if !cache.is_empty() {
+                    host_cache(&project);
+                }
+                let _ = std::fs::remove_file(&store);
+                let _ = std::fs::remove_dir_all(&store);
+                let at = store.join(replaced);
+                project.make_directories(if replaced.is_empty() { store.parent().expect("it has one") } else { &store });
+                symlink(&private, at.as_os_str().to_string_lossy().trim_end_matches('/')).expect("a link is made");
+                let ran = inside(&project, "cat ~/.gem/file; echo planted > ~/.gem/file2; echo alive");
+                assert_eq!(ran.ok(), "alive", "{replaced} {cache}");
+                assert!(!private.join("file2").exists(), "{replaced} {cache}: written");
+            }
+        }
+    });
+}

@@ -1,0 +1,89 @@
+//! Sockets of the host in trees that are not walked.
+//!
+//! The kernel lists the names that sockets were bound to, so that a vendored tree of fifty
+//! thousand directories need not be read for the one it may hold. It lists those of our own
+//! network namespace only.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+
+use ringfence_policy::AbsPath;
+
+use super::is_socket;
+
+/// What sockets of this network namespace are called.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Bound {
+    /// Names that say where they are.
+    pub(super) absolute: BTreeSet<AbsPath>,
+    /// Whether some are relative to directories that nobody remembers.
+    pub(super) has_relative: bool,
+}
+
+/// Asks the kernel.
+pub(super) fn bound() -> Bound {
+    fs::read("/proc/net/unix").map(|table| read(&table)).unwrap_or_default()
+}
+
+/// `Num RefCount Protocol Flags Type St Inode Path`, and a line of headings first.
+fn read(table: &[u8]) -> Bound {
+    let mut found = Bound::default();
+    for line in table.split(|byte| *byte == b'\n').skip(1) {
+        let Some(name) = name(line) else { continue };
+        match AbsPath::new(OsStr::from_bytes(name)) {
+            Some(path) => drop(found.absolute.insert(path)),
+            // An abstract name begins with a NUL, which is printed like this.
+            None if name.starts_with(b"@") => {}
+            None => found.has_relative = true,
+        }
+    }
+    found
+}
+
+/// What stands behind seven columns and a space.
+fn name(line: &[u8]) -> Option<&[u8]> {
+    let mut rest = line;
+    for _ in 0..7 {
+        rest = rest.trim_ascii_start();
+        let end = rest.iter().position(|byte| *byte == b' ')?;
+        rest = &rest[end..];
+    }
+    rest.strip_prefix(b" ").filter(|name| !name.is_empty())
+}
+
+/// Every socket below `directories`.
+pub(super) fn search(directories: &[AbsPath]) -> Vec<AbsPath> {
+    let mut found = Vec::new();
+    let mut waiting = directories.to_vec();
+    while let Some(directory) = waiting.pop() {
+        for entry in fs::read_dir(directory.as_path()).into_iter().flatten().flatten() {
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => waiting.push(directory.join(entry.file_name())),
+                Ok(kind) if is_socket(kind) => found.push(directory.join(entry.file_name())),
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    #[track_caller]
+    fn check(line: &str, absolute: &[&str], has_relative: bool) {
+        let found = super::read(format!("Num RefCount Protocol Flags Type St Inode Path\n{line}\n").as_bytes());
+        assert_eq!(found.absolute.iter().map(ToString::to_string).collect::<Vec<_>>(), absolute, "{line}");
+        assert_eq!(found.has_relative, has_relative, "{line}");
+    }
+
+    #[test]
+    fn names_are_told_from_numbers() {
+        check("0000000047c77444: 00000003 00000000 00000000 0001 03 5384072", &[], false);
+        check("0000000047c77444: 00000003 00000000 00000000 0001 03 5384072 /run/x", &["/run/x"], false);
+        check("0000000047c77444: 00000003 00000000 00000000 0001 03  84072 /run/with space", &["/run/with space"], false);
+        check("0000000047c77444: 00000003 00000000 00000000 0001 03 5384072 @/tmp/.X11-unix/X0", &[], false);
+        check("0000000047c77444: 00000003 00000000 00000000 0001 03 5384072 ./s.sock", &[], true);
+    }
+}

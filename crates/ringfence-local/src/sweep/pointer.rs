@@ -1,0 +1,101 @@
+//! Files that point git at a directory: what they say is read as git reads it, and believed
+//! only of the directories it leads to.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path};
+
+use ringfence_policy::AbsPath;
+
+use super::held::{self, kind};
+use super::{Spot, Standing, Sweep, is_two_up, looks_like_git};
+
+impl Sweep<'_> {
+    /// Whether a `.git` file is what `git worktree add` writes: it points at a directory
+    /// that points back, and whose settings are those of the repository around it, which
+    /// was there before or is looked through as well.
+    pub(super) fn is_worktree_pointer(&mut self, spot: &Spot) -> bool {
+        if spot.standing == Standing::Adrift {
+            return false;
+        }
+        let Ok(pointer) = held::read(&spot.directory, ".git") else { return false };
+        let Some(at) = pointer.strip_prefix(b"gitdir: ").and_then(|text| lead(&spot.path, text)) else { return false };
+        let Some(worktrees) = at.parent().filter(|above| above.name().is_some_and(|name| name == "worktrees")) else { return false };
+        let Some(common) = worktrees.parent() else { return false };
+        let (Some(own), Some(git)) = (self.roots.open(&at), self.roots.open(&common)) else { return false };
+        let is_around = || {
+            let above = held::around(&own).ok()?;
+            (held::identity(held::around(&above).ok()?) == held::identity(&git)).then_some(())
+        };
+        let points_back = || {
+            let back = lead(&at, &held::read(&own, "gitdir").ok()?)?;
+            let directory = self.roots.open(&back.parent()?)?;
+            let is_it = back.name()? == ".git" && held::identity(&directory) == held::identity(&spot.directory);
+            is_it.then_some(())
+        };
+        if is_around().is_none() || points_back().is_none() || !is_two_up(&own) {
+            return false;
+        }
+        if !self.was_before(&own) {
+            self.worktree(&own, &at);
+        }
+        if self.was_before(&git) {
+            return true;
+        }
+        let is_repository = looks_like_git(&git) && kind(&git, "commondir").is_none();
+        if is_repository {
+            self.repository(&git, &common);
+        }
+        is_repository
+    }
+}
+
+/// Where the text of a pointer leads from `path`.
+///
+/// `None` unless it goes up first and then down, as git writes it: behind any other `..`
+/// there may be a link tomorrow.
+fn lead(path: &AbsPath, text: &[u8]) -> Option<AbsPath> {
+    let text = Path::new(OsStr::from_bytes(without_line_end(text)));
+    let mut has_gone_down = false;
+    for part in text.components() {
+        match part {
+            Component::ParentDir if has_gone_down || text.is_absolute() => return None,
+            Component::Normal(_) => has_gone_down = true,
+            Component::ParentDir | Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    let is_text = !text.as_os_str().is_empty() && !text.as_os_str().as_bytes().contains(&0);
+    is_text.then(|| path.join(text))
+}
+
+/// As git takes it off, and nothing else: a name may end in a space.
+pub(super) fn without_line_end(text: &[u8]) -> &[u8] {
+    let end = text.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
+    &text[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfence_policy::AbsPath;
+
+    #[track_caller]
+    fn check(text: &str, expected: Option<&str>) {
+        let path = AbsPath::new("/p/sub").unwrap();
+        assert_eq!(super::lead(&path, text.as_bytes()).map(|lead| lead.to_string()), expected.map(str::to_owned), "{text:?}");
+    }
+
+    #[test]
+    fn a_pointer_goes_up_and_then_down() {
+        check("/p/.git/worktrees/w\n", Some("/p/.git/worktrees/w"));
+        check("../.git/worktrees/w\r\n", Some("/p/.git/worktrees/w"));
+        check("../.. \n", Some("/p/.. "));
+        check("../..\n", Some("/"));
+    }
+
+    #[test]
+    fn anything_else_leads_nowhere() {
+        for text in ["", "\n", "/p/x/../.git", "../x/../.git", "x/..", "/p/.git\0x"] {
+            check(text, None);
+        }
+    }
+}
