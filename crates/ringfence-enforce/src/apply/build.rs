@@ -23,7 +23,7 @@ use rustix::mount::{
 
 use super::{During, Fault, Launch, UPPER, WORK};
 use crate::plan::{Access, Cover, Kind, Step};
-use crate::scene::{MASKS, tells};
+use crate::scene::MASKS;
 pub(super) use ground::Ground;
 use wired::Wired;
 
@@ -441,12 +441,7 @@ impl Root {
 
     /// A file or directory of ours that nobody can open, over the one that is denied.
     fn deny(&mut self, path: &AbsPath, kind: Kind) -> Result<(), Fault> {
-        if tells(path) && self.wired.is_some() {
-            return self.cover(path);
-        }
-        if self.mask.is_none() {
-            self.mask = Some(self.masks()?);
-        }
+        let telling = self.next_cover(path)?;
         // It was there a moment ago: somebody moves things about, and may move them back.
         let Some(target) = self.find(path).during(|| format!("deny {path}"))? else {
             let need_not_be = path.is_within(&here("/proc")) || self.is_own(path);
@@ -456,8 +451,17 @@ impl Root {
                 Err(Fault { what: format!("deny {path}, which moved meanwhile,"), errno: libc::ESTALE })
             };
         };
-        let mask = self.mask.as_ref().expect("made just above");
         let how = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        if let Some(node) = telling {
+            match open_tree(&self.base, relative(&node), how).and_then(|node| put(&node, &target)) {
+                Err(Errno::INVAL | Errno::NOTDIR) => {}
+                covered => return covered.during(|| format!("deny {path}")),
+            }
+        }
+        if self.mask.is_none() {
+            self.mask = Some(self.masks()?);
+        }
+        let mask = self.mask.as_ref().expect("made just above");
         let cover = |node: &str| open_tree(mask, node, how).and_then(|node| put(&node, &target));
         let (same, other) = if kind == Kind::Directory { ("directory", "file") } else { ("file", "directory") };
         match cover(same) {

@@ -8,10 +8,10 @@ use ringfence_policy::AbsPath;
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountAttrFlags, OpenTreeFlags, open_tree};
 
-use super::{DEVICES, Root, here, make, put, relative};
+use super::{DEVICES, Root, here, make, relative};
 use crate::apply::{During, Fault};
 use crate::plan::Step;
-use crate::scene::{COVERS, OWN};
+use crate::scene::{COVERS, OWN, tells};
 
 /// What a root on the tripwire has beside it.
 pub(super) struct Wired {
@@ -104,21 +104,21 @@ impl Root {
         Ok(())
     }
 
-    /// The next cover over what it shuts.
-    pub(super) fn cover(&mut self, path: &AbsPath) -> Result<(), Fault> {
+    /// The cover for the next thing that is denied, if it is one that tells.
+    pub(super) fn next_cover(&mut self, path: &AbsPath) -> Result<Option<AbsPath>, Fault> {
+        if !tells(path) {
+            return Ok(None);
+        }
         let at = here(COVERS);
         if let Some(covers) = self.wired.as_mut().and_then(|wired| wired.covers.take()) {
             self.attach(&covers, &at)?;
             list(&self.base, &at)?;
         }
-        let Some(wired) = &mut self.wired else { return Ok(()) };
-        let name = at.join(wired.covered.to_string());
-        wired.covered += 1;
-        // It was there a moment ago: somebody moves things about, and may move them back.
-        let moved = || Fault { what: format!("deny {path}, which moved meanwhile,"), errno: libc::ESTALE };
-        let target = self.find(path).during(|| format!("deny {path}"))?.ok_or_else(moved)?;
-        let how = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        open_tree(&self.base, relative(&name), how).and_then(|node| put(&node, &target)).during(|| format!("deny {path}"))
+        Ok(self.wired.as_mut().map(|wired| {
+            let name = at.join(wired.covered.to_string());
+            wired.covered += 1;
+            name
+        }))
     }
 }
 
