@@ -7,8 +7,10 @@
 #![forbid(unsafe_code)]
 
 mod outcome;
+mod text;
 
 pub use outcome::{Denial, Evidence, Gap, Operation, Outcome, Output, Quarantined, Status, Usage};
+pub use text::{base64, is_hidden};
 
 use std::ffi::OsString;
 use std::time::Duration;

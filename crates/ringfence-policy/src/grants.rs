@@ -64,6 +64,20 @@ pub enum OnGap {
     Run,
 }
 
+/// When the audit log is forced onto the disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fsync {
+    /// After every record: nothing starts before the disk has its record.
+    Always,
+    /// When a run has ended.
+    End,
+    /// When the system sees fit: only a crash of the whole machine loses records, those of
+    /// its last seconds.
+    #[default]
+    Never,
+}
+
 /// One rule on a path and everything below it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
