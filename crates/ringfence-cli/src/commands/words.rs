@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use ringfence_engine::{Files, Resolved, resolve_for};
-use ringfence_policy::{AbsPath, Flags, Grants, Mode, NetworkMode, OnGap};
+use ringfence_policy::{AbsPath, Flags, Fsync, Grants, Mode, NetworkMode, OnError, OnGap};
 
 use crate::args::{EngineArg, ModeArg, NetArg, OnGapArg, PolicyArgs};
 use crate::error::CliError;
@@ -90,6 +90,23 @@ pub(crate) fn gap_word(on_gap: OnGap) -> &'static str {
     match on_gap {
         OnGap::Refuse => "refuse",
         OnGap::Run => "run",
+    }
+}
+
+/// As it is written in a policy.
+pub(crate) fn fsync_word(fsync: Fsync) -> &'static str {
+    match fsync {
+        Fsync::Always => "always",
+        Fsync::End => "end",
+        Fsync::Never => "never",
+    }
+}
+
+/// As it is written in a policy.
+pub(crate) fn on_error_word(on_error: OnError) -> &'static str {
+    match on_error {
+        OnError::Refuse => "refuse",
+        OnError::Run => "run",
     }
 }
 
