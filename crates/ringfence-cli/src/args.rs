@@ -78,6 +78,9 @@ pub(crate) struct Run {
     /// Print one JSON object with the outcome instead of the command's output
     #[arg(long)]
     pub(crate) json: bool,
+    /// On whose behalf, for the audit log [default: $RINGFENCE_AGENT]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) agent: Option<String>,
     /// Run a line of shell instead of a program
     #[arg(short = 'c', value_name = "STRING", conflicts_with = "command", required_unless_present = "command")]
     pub(crate) line: Option<String>,

@@ -3,13 +3,14 @@
 use ringfence_api::{Outcome, Output, base64};
 use serde_json::{Map, Value, json};
 
-/// The outcome as one object, in the words of the interface.
-pub(crate) fn outcome(outcome: &Outcome) -> Value {
+/// The outcome of the run called `session` as one object, in the words of the interface.
+pub(crate) fn outcome(outcome: &Outcome, session: &str) -> Value {
     let first = outcome.denials.first();
     let mut object = Map::new();
     stream(&mut object, "stdout", &outcome.stdout);
     stream(&mut object, "stderr", &outcome.stderr);
     let rest = json!({
+        "session": session,
         "exitCode": outcome.exit_code(),
         "blocked": outcome.blocked(),
         "blockedReason": first.filter(|_| outcome.blocked()).map(|denial| format!("{} ({})", denial.rule, denial.origin)),

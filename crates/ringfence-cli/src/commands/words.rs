@@ -68,15 +68,6 @@ fn check_engine(engine: EngineArg, grants: &Grants) -> Result<(), CliError> {
 }
 
 /// As it is written in a policy.
-pub(crate) fn mode_word(mode: Mode) -> &'static str {
-    match mode {
-        Mode::ReadOnly => "read-only",
-        Mode::WorkspaceWrite => "workspace-write",
-        Mode::FullAccess => "full-access",
-    }
-}
-
-/// As it is written in a policy.
 pub(crate) fn network_word(mode: NetworkMode) -> &'static str {
     match mode {
         NetworkMode::None => "none",

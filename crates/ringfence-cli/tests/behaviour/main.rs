@@ -2,6 +2,7 @@
 //! running within the sandbox, as the superuser and as an ordinary user.
 
 mod absent_host;
+mod audit;
 mod caches;
 mod environment;
 mod git;

@@ -100,11 +100,7 @@ impl Width for Mode {
     }
 
     fn word(self) -> &'static str {
-        match self {
-            Mode::ReadOnly => "read-only",
-            Mode::WorkspaceWrite => "workspace-write",
-            Mode::FullAccess => "full-access",
-        }
+        Mode::word(self)
     }
 
     fn widest_for_projects() -> Self {

@@ -3,7 +3,7 @@
 use ringfence_policy::policy::Amount;
 use ringfence_policy::{Effect, Grants, Limits, Origin, PatternEffect, Ports, Source};
 
-use crate::commands::words::{fsync_word, gap_word, mode_word, network_word, on_error_word};
+use crate::commands::words::{fsync_word, gap_word, network_word, on_error_word};
 use crate::origins::Origins;
 use crate::show::short;
 
@@ -51,7 +51,7 @@ fn settings(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
     let flag = |name: &'static str, is_given: bool| is_given.then_some(name);
     vec![
         Entry::new(
-            format!("mode = {}", mode_word(grants.mode)),
+            format!("mode = {}", grants.mode.word()),
             origins.setting("mode", flag("--mode", flags.mode.is_some()), |policy| policy.mode == Some(grants.mode)),
         ),
         Entry::new(
