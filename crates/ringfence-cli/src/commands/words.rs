@@ -142,7 +142,7 @@ fn variable(word: &str) -> Result<(String, Option<String>), CliError> {
 }
 
 /// `90`, `90s`, `500ms`, `5m`, `2h` in milliseconds.
-fn duration(word: &str) -> Result<u64, CliError> {
+pub(crate) fn duration(word: &str) -> Result<u64, CliError> {
     let wrong = || CliError::Words {
         what: format!("`{word}` is not a duration"),
         hint: "write for example `--timeout 90s`, `5m` or `500ms`".into(),
