@@ -54,7 +54,7 @@ impl AuditError {
     /// What to type next.
     pub fn hint(&self) -> String {
         match self {
-            AuditError::File { path, .. } => format!("ls -ld {}", path.display()),
+            AuditError::File { .. } => "export XDG_STATE_HOME=DIRECTORY, one that you can write".into(),
             AuditError::Full { path, .. } => format!("df {}", path.display()),
             AuditError::Unsafe { path, .. } => format!("chmod go-w {0}; chown \"$(id -u)\" {0}", path.display()),
             AuditError::Busy { path } => format!("fuser {}", path.display()),

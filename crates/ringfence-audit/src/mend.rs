@@ -75,6 +75,8 @@ fn lost_head(head: &OwnedFd, pages: &mut Pages, notes: &mut Vec<Note>) -> Result
         Head::START.store(head, &pages.head_path())?;
         return Ok(Head::START);
     };
+    // It may be too long as well, and writing in place would leave it so.
+    rustix::fs::ftruncate(head, 0).during("mend", pages.head_path())?;
     let path = pages.path(number);
     let whole = Behind::read(pages.file(number)?, Head { file: number, ..Head::START }).during("read", path)?;
     let (seq, hash) = whole.last.unwrap_or((0, Hash::default()));

@@ -68,14 +68,14 @@ fn kind(operation: &str, result: &str) -> (Class, u32) {
     }
 }
 
-/// `action_id` (1 allowed, 2 denied) and `disposition_id` (1 allowed, 2 blocked, 3 quarantined, 19 error).
+/// `action_id` (1 allowed, 2 denied) and `disposition_id` (1 allowed, 2 blocked, 3 quarantined).
 fn action(operation: &str, result: &str) -> (u32, u32) {
     match (operation, result) {
         ("quarantine", _) => (2, 3),
         // A command that was in part refused has ended all the same.
         ("exit", "blocked") => (1, 1),
         (_, "blocked") => (2, 2),
-        (_, "failed") => (0, 19),
+        (_, "failed") => (0, 0),
         _ => (1, 1),
     }
 }
@@ -139,9 +139,6 @@ fn process(record: &Map<String, Value>, event: &mut Value) {
     let program = record.get("command").and_then(|words| words[0].as_str()).unwrap_or_else(|| target.split(' ').next().unwrap_or(target));
     let name = program.rsplit('/').next().unwrap_or(program);
     event["process"] = json!({ "name": name, "cmd_line": target, "uid": record.get("session") });
-    if let Some(cwd) = record.get("cwd") {
-        event["process"]["working_directory"] = cwd.clone();
-    }
     if let Some(status) = record.get("exitCode") {
         event["exit_code"] = status.clone();
     }

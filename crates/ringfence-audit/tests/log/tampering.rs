@@ -124,6 +124,19 @@ fn a_missing_head() {
 }
 
 #[test]
+fn a_head_that_is_too_long() {
+    let scratch = Scratch::filled(3);
+    let head = fs::read(scratch.head()).unwrap();
+    fs::write(scratch.head(), [head.as_slice(), b"more"].concat()).unwrap();
+    check(&scratch, &["head: the head is missing or broken"]);
+    scratch.open(u64::MAX).append(&[record("later")]).unwrap();
+    scratch.open(u64::MAX).append(&[record("much later")]).unwrap();
+    // Mended once, not again and again.
+    assert_eq!(scratch.targets()[3..], ["head", "later", "much later"]);
+    assert_eq!(scratch.flaws(), [] as [&str; 0]);
+}
+
+#[test]
 fn the_head_of_another_history() {
     let (scratch, other) = (Scratch::filled(3), Scratch::new());
     other.open(u64::MAX).append(&[record("a"), record("b"), record("c")]).unwrap();

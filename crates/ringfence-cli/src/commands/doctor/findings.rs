@@ -59,7 +59,7 @@ impl Finding {
             None => Self::new("audit log", State::Ok, format!("written to {directory}")),
             Some(why) => {
                 Self::new("audit log", State::Missing, format!("runs are refused, unless the policy lets them go unrecorded: {why}"))
-                    .fix("ls -ld \"${XDG_STATE_HOME:-$HOME/.local/state}/ringfence/audit\"")
+                    .fix("export XDG_STATE_HOME=DIRECTORY, one that you can write")
             }
         }
     }
