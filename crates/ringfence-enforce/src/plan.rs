@@ -203,6 +203,8 @@ pub enum GuardKind {
     Git,
     /// Something denied or protected is below it.
     Above,
+    /// It is a link with a denied name.
+    Link,
 }
 
 impl fmt::Display for Step {

@@ -35,6 +35,8 @@ pub enum Owner {
 pub enum Guarded {
     /// There is a writable tree of the host.
     Yes,
+    /// There is one, and in it a name that must not be taken away.
+    WithRemoval,
     /// There is none.
     No,
 }

@@ -116,6 +116,16 @@ fn read_small(path: &AbsPath) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
+/// Whether we may list a directory and ask what its names stand for. One that was there a
+/// moment ago and is gone may be anywhere.
+fn is_searchable(directory: &AbsPath) -> bool {
+    let wanted = rustix::fs::Access::READ_OK | rustix::fs::Access::EXEC_OK;
+    match rustix::fs::access(directory.as_path(), wanted) {
+        Ok(()) => true,
+        Err(error) => matches!(error, rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR),
+    }
+}
+
 /// What kind of thing this is, for the purpose of covering it.
 fn kind_of(file_type: fs::FileType) -> Kind {
     if file_type.is_dir() { Kind::Directory } else { Kind::File }

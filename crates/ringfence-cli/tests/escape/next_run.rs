@@ -345,3 +345,45 @@ fn a_pointer_opens_the_store_of_another_project() {
         assert!(!std::path::Path::new(&store).join("planted").exists());
     });
 }
+
+#[test]
+fn a_secret_is_read_where_names_are_listed_and_not_asked() {
+    hidden_after("chmod 600 sub", "chmod 755 sub; cat sub/.env");
+    hidden_after("true", "mkdir -p al; ln .env al/copy 2>/dev/null; cat al/copy");
+    each_user(|user| {
+        let project = project(user);
+        project.sh_bare("mkdir al; ln .env al/copy").ok();
+        project.sh("chmod 600 al");
+        let said = project.sh("chmod 755 al; cat al/copy").text();
+        project.sh_bare("chmod 755 al").ok();
+        assert!(!said.contains(SECRET));
+    });
+}
+
+#[test]
+fn a_secret_is_read_when_the_link_that_said_so_is_gone() {
+    each_user(|user| {
+        let project = project(user);
+        project.sh_bare("mkdir conf; mv .env conf/prod.txt; ln -s conf/prod.txt .env").ok();
+        for away in ["rm .env", "unlink .env", "python3 -c 'import os; os.unlink(\".env\")'", "mv .env x", "ln -sf README .env"] {
+            project.sh(away);
+        }
+        assert!(!project.sh("cat conf/prod.txt").text().contains(SECRET));
+        // Other names can be taken away as ever.
+        assert_eq!(project.sh("touch a; mkdir d; rm a; rmdir d; ls a d 2>&1 | wc -l").ok(), "2");
+        assert!(project.sh_bare("cat .env").text().contains(SECRET));
+    });
+}
+
+#[test]
+fn protects_with_a_directory_in_them_are_passed_by_moving_it() {
+    each_user(|user| {
+        let project = project(user);
+        project.sh_bare("mkdir ci; echo ok > ci/a.yml").ok();
+        let run = |line: &str| project.run(["--protect", "ci/*.yml", "--protect", ".github/workflows", "--", "/bin/sh", "-c", line]);
+        run("mkdir d; echo evil > d/b.yml; mv ci old; mv d ci; mv d/b.yml ci/b.yml");
+        run("mkdir -p x/workflows; echo evil > x/workflows/ci.yml; ln -s x .github; mv x .github");
+        assert!(!project.has("ci/b.yml") && !project.has(".github/workflows/ci.yml"));
+        assert_eq!(project.read("ci/a.yml").as_deref(), Some("ok\n"));
+    });
+}

@@ -351,3 +351,67 @@ fn no_link_is_made_among_the_files_of_git() {
         assert_eq!(project.sh_bare("find .git -type l").ok(), "");
     });
 }
+
+#[test]
+fn a_repository_that_can_be_listed_and_not_searched() {
+    let undo = "chmod 755 .git nested 2>/dev/null; ";
+    for (shut, plant, then) in [
+        ("chmod 600 .git", "chmod 755 .git; EVIL >> .git/config", "git status"),
+        ("chmod 600 nested", "chmod 755 nested; EVIL >> nested/.git/config", "cd nested && git status"),
+    ] {
+        let then = format!("{undo}{then}");
+        Plant { before: "git init -q; git init -q nested", commands: &[shut, plant], then: &then }.never_runs();
+    }
+}
+
+#[test]
+fn a_submodule_that_is_not_one_for_a_moment() {
+    let before = "git init -q ../lib; cd ../lib; echo l > l; git add l; COMMIT; cd - > /dev/null; git init -q; \
+        git -c protocol.file.allow=always submodule --quiet add $PWD/../lib lib; COMMIT";
+    let evil = "EVIL >> .git/modules/lib/config";
+    let aside = "mv .git/modules/lib/HEAD .git/modules/lib/H2";
+    let back = format!("{evil}; mv .git/modules/lib/H2 .git/modules/lib/HEAD");
+    Plant { before, commands: &[aside, &back], then: "git status" }.never_runs();
+    let shut = format!("chmod 755 .git/modules; {evil}");
+    Plant { before, commands: &["chmod 000 .git/modules", &shut], then: "chmod 755 .git/modules; git status" }.never_runs();
+}
+
+#[test]
+fn a_worktree_that_cannot_be_looked_at() {
+    Plant {
+        before: "git init -q; git add README; COMMIT; git worktree add -q ../linked",
+        commands: &["chmod 000 .git/worktrees", "chmod 755 .git/worktrees; ELSEWHERE; echo ../../../ev > .git/worktrees/linked/commondir"],
+        then: "chmod 755 .git/worktrees; cd ../linked && git status",
+    }
+    .never_runs();
+}
+
+#[test]
+fn a_program_of_the_project_that_git_runs() {
+    let commit = "git add -A; COMMIT";
+    for (before, plant, then) in [
+        ("git init -q; mkdir s; HOOK | sed s/RAN/x/ > s/h; chmod +x s/h; ln -s ../../s/h .git/hooks/pre-commit", "HOOK > s/h", commit),
+        ("git init -q; echo > git.inc; git config include.path ../git.inc", "EVIL > git.inc", "git status"),
+        ("git init -q; printf 'false\n' > fm.sh; chmod +x fm.sh; git config core.fsmonitor ./fm.sh", "HOOK > fm.sh", "git status"),
+        (
+            r#"git init -q; mkdir -p .husky/_; git config core.hooksPath .husky/_; printf '#!/bin/sh\nsh .husky/pre-commit\n' > .husky/_/pre-commit; chmod +x .husky/_/pre-commit; echo true > .husky/pre-commit"#,
+            "HOOK > .husky/pre-commit",
+            commit,
+        ),
+    ] {
+        Plant { before, commands: &[plant], then }.never_runs();
+    }
+}
+
+#[test]
+fn settings_where_the_environment_names_them() {
+    each_user(|user| {
+        let project = project(user);
+        project.sh_bare("git init -q; mkdir -p conf").ok();
+        let config = project.root().join("conf");
+        let line = spelled("mkdir -p conf/git; EVIL > conf/git/config");
+        let binary = project.binary().to_string_lossy().into_owned();
+        Ran::of(project.command(&binary).env("XDG_CONFIG_HOME", &config).args(["run", "--", "/bin/sh", "-c", &line]), b"");
+        assert!(!project.has("conf/git/config"));
+    });
+}

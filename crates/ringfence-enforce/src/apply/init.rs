@@ -14,7 +14,7 @@ use rustix::thread::CpuSet;
 
 use super::helper::{hand_over, handed_over, is_gone, map_ids, spread, tell};
 use super::{During, Fault, Launch, Order, Report, build};
-use crate::plan::{Network, Step};
+use crate::plan::{GuardKind, Network, Step};
 use crate::seccomp::{GroupSignals, Guarded, Owner, Shape, filter};
 
 /// What ties the first process to those outside.
@@ -161,7 +161,11 @@ fn restrict() -> Result<(), Fault> {
 /// usher its end.
 fn refuse_calls(launch: &Launch, warden: &OwnedFd, inside: Option<&Inside>, plan: &OwnedFd) -> Result<(), Fault> {
     let steps = &launch.plan.steps;
-    let guard = if steps.iter().any(|step| matches!(step, Step::Guards(_))) { Guarded::Yes } else { Guarded::No };
+    let guard = match steps.iter().find_map(|step| if let Step::Guards(guards) = step { Some(guards) } else { None }) {
+        None => Guarded::No,
+        Some(guards) if guards.iter().any(|guard| guard.kind == GuardKind::Link) => Guarded::WithRemoval,
+        Some(_) => Guarded::Yes,
+    };
     let scoped = steps.contains(&Step::Landlock);
     let group_signals = if scoped { GroupSignals::Scoped } else { GroupSignals::Refused };
     let owner = if launch.plan.identity().is_some_and(|identity| identity.uid == 0) { Owner::Root } else { Owner::Person };

@@ -84,6 +84,8 @@ calls! {
     Renameat2        316  353  276
     Bind              49  361  200
     Umask             95   60  166
+    Unlink            87   10    _
+    Unlinkat         263  301   35
     Chmod             90   15    _
     Fchmod            91   94   52
     Fchmodat         268  306   53
@@ -176,6 +178,7 @@ mod tests {
         check(Call::Renameat2, libc::SYS_renameat2);
         check(Call::Bind, libc::SYS_bind);
         check(Call::Umask, libc::SYS_umask);
+        check(Call::Unlinkat, libc::SYS_unlinkat);
         check(Call::Fchmod, libc::SYS_fchmod);
         check(Call::Fchmodat, libc::SYS_fchmodat);
         check(Call::Fchmodat2, libc::SYS_fchmodat2);

@@ -177,18 +177,26 @@ const fn set_ids(bits: u32) -> [Line; 4] {
 const OF_A_PERSON: &[Line] = &set_ids(libc::S_ISUID);
 const OF_ROOT: &[Line] = &set_ids(libc::S_ISUID | libc::S_ISGID);
 
+/// Calls that take names away: asked about where there is a name that must stay.
+const REMOVAL: &[Line] = &[
+    (Call::Unlink, When::Always, Action::Notify, "takes a name away"),
+    (Call::Unlinkat, When::Always, Action::Notify, "takes a name away"),
+];
+
 /// Without Landlock's scope, the own process group reaches out of the sandbox.
 const GROUP_SIGNALS: &[Line] = &[(Call::Kill, When::Equals(0, 0), PERM, "the process group may have members outside")];
 
 /// The table for one architecture.
 pub fn entries(arch: Arch, shape: Shape) -> Vec<Entry> {
-    let guard = if shape.guard == Guarded::Yes { ASKED } else { &[] };
+    let guard = if shape.guard == Guarded::No { &[] } else { ASKED };
+    let removal = if shape.guard == Guarded::WithRemoval { REMOVAL } else { &[] };
     let signals = if shape.group_signals == GroupSignals::Refused { GROUP_SIGNALS } else { &[] };
     let owner = if shape.owner == Owner::Root { OF_ROOT } else { OF_A_PERSON };
     REFUSED
         .iter()
         .chain(owner)
         .chain(guard)
+        .chain(removal)
         .chain(signals)
         .filter_map(|(call, when, action, reason)| {
             let call = call.number(arch)?;

@@ -39,7 +39,7 @@ pub(super) fn survey(directory: &AbsPath, surveyor: &mut Surveyor<'_>) {
         return;
     }
     surveyor.pin(directory, GuardKind::Git);
-    if fs::read_dir(directory.as_path()).is_err() {
+    if !super::is_searchable(directory) {
         surveyor.found.covers.insert(directory.clone(), Cover::Deny(Kind::Directory));
         return;
     }
@@ -52,7 +52,7 @@ pub(super) fn survey(directory: &AbsPath, surveyor: &mut Surveyor<'_>) {
     surveyor.pin(&modules, GuardKind::Git);
     nested(&modules, 0, surveyor);
     surveyor.pin(&directory.join("worktrees"), GuardKind::Git);
-    for worktree in directories(&directory.join("worktrees")) {
+    for worktree in directories(&directory.join("worktrees"), surveyor) {
         surveyor.pin(&worktree, GuardKind::Git);
         for name in ["config.worktree", "commondir", "gitdir"] {
             surveyor.protect(&worktree.join(name));
@@ -72,8 +72,33 @@ fn around(dot_git: &AbsPath, directory: &AbsPath, surveyor: &mut Surveyor<'_>) {
     let hooks = said.hooks.iter().chain(surveyor.hooks_everywhere());
     let places: Vec<AbsPath> =
         hooks.flat_map(|hooks| trees.iter().map(|tree| settings::expanded(hooks, tree, &surveyor.grants.home))).collect();
-    for place in &places {
+    let own = directory.join("hooks");
+    for place in places.iter().chain([&own]) {
         surveyor.protect(place);
+        scripts(place, &trees, surveyor);
+    }
+    for file in &said.included {
+        surveyor.protect(file);
+    }
+    let words = said.words.iter().filter(|word| word.contains('/'));
+    for place in words.flat_map(|word| trees.iter().map(|tree| settings::expanded(word, tree, &surveyor.grants.home))).collect::<Vec<_>>() {
+        if place.as_path().is_file() {
+            surveyor.protect(&place);
+        }
+    }
+}
+
+/// What hooks are made of: links are followed, and those of husky run what lies beside them.
+fn scripts(hooks: &AbsPath, trees: &[AbsPath], surveyor: &mut Surveyor<'_>) {
+    for entry in fs::read_dir(hooks.as_path()).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
+            surveyor.protect(&hooks.join(entry.file_name()));
+        }
+    }
+    if hooks.name().is_some_and(|name| name == "_")
+        && let Some(above) = hooks.parent().filter(|above| !trees.contains(above))
+    {
+        surveyor.protect(&above);
     }
 }
 
@@ -95,8 +120,9 @@ fn nested(modules: &AbsPath, depth: usize, found: &mut Surveyor<'_>) {
     if depth == DEEP {
         return;
     }
-    for directory in directories(modules) {
-        if directory.as_path().join("HEAD").is_file() {
+    for directory in directories(modules, found) {
+        // Whatever it lacks could be added to it later.
+        if ["HEAD", "config", "objects"].iter().any(|name| directory.as_path().join(name).symlink_metadata().is_ok()) {
             survey(&directory, found);
         } else {
             found.pin(&directory, GuardKind::Git);
@@ -105,7 +131,12 @@ fn nested(modules: &AbsPath, depth: usize, found: &mut Surveyor<'_>) {
     }
 }
 
-fn directories(path: &AbsPath) -> Vec<AbsPath> {
+/// The directories in one of git's; one that cannot be looked into is shut.
+fn directories(path: &AbsPath, surveyor: &mut Surveyor<'_>) -> Vec<AbsPath> {
+    if !super::is_searchable(path) {
+        surveyor.found.covers.insert(path.clone(), Cover::Deny(Kind::Directory));
+        return Vec::new();
+    }
     fs::read_dir(path.as_path())
         .into_iter()
         .flatten()

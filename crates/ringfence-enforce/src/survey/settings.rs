@@ -12,6 +12,10 @@ pub(super) struct Settings {
     /// Every `core.worktree`.
     pub(super) worktrees: Vec<String>,
     includes: Vec<String>,
+    /// Files that are included.
+    pub(super) included: Vec<AbsPath>,
+    /// Words that may name programs or files.
+    pub(super) words: Vec<String>,
 }
 
 /// The hooks that the settings of the person and the machine name for every repository.
@@ -36,7 +40,10 @@ pub(super) fn of(files: &[AbsPath], home: &AbsPath) -> Settings {
         if let Some(text) = super::read_small(&file) {
             let found = read(&text);
             let directory = file.parent().unwrap_or_else(AbsPath::root);
-            waiting.extend(found.includes.iter().map(|include| expanded(include, &directory, home)));
+            let included = found.includes.iter().map(|include| expanded(include, &directory, home));
+            said.included.extend(included.clone());
+            waiting.extend(included);
+            said.words.extend(found.words);
             said.hooks.extend(found.hooks);
             said.worktrees.extend(found.worktrees);
         }
@@ -82,7 +89,9 @@ fn read(text: &str) -> Settings {
                     ("core", "hookspath") => said.hooks.push(value),
                     ("core", "worktree") => said.worktrees.push(value),
                     ("include" | "includeif", "path") => said.includes.push(value),
-                    _ => {}
+                    // Addresses and names of branches run nothing.
+                    ("remote" | "branch" | "submodule" | "url", _) => {}
+                    _ => said.words.extend(value.split_whitespace().map(|word| word.trim_matches(['!', '"', '\'', ';']).to_owned())),
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! From rules and found files to covers, pins and further rules.
 
 use std::cell::OnceCell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
@@ -76,6 +76,11 @@ impl<'a> Surveyor<'a> {
         let home = &self.grants.home;
         let places: Vec<AbsPath> =
             builtin::ROOT_PROTECTS.iter().map(|entry| entry.text).chain([".config/git/config"]).map(|name| home.join(name)).collect();
+        // Settings whose place the environment names.
+        let config = std::env::var_os("XDG_CONFIG_HOME").and_then(AbsPath::new).filter(|config| self.writable_root(config).is_some());
+        for name in config.iter().flat_map(|config| ["git", "ringfence"].map(|name| config.join(name))).collect::<Vec<_>>() {
+            self.protect(&name);
+        }
         for place in places {
             if let Some(trail) = self.links.trail(&place)
                 && !trail.links.is_empty()
@@ -185,6 +190,10 @@ impl<'a> Surveyor<'a> {
         for link in &walk.protected_links {
             self.protect(link);
         }
+        for link in &walk.denied_links {
+            self.pin(link, GuardKind::Link);
+            self.pin_ancestors(link);
+        }
         self.sockets(&roots, &walk.unseen, &mut linked);
         self.found.fold(&walk.full, &roots);
         for directory in &walk.repositories {
@@ -258,10 +267,17 @@ impl Survey {
     /// directory in which everything is denied is denied as a whole.
     fn fold(&mut self, full: &[AbsPath], roots: &[AbsPath]) {
         const MANY: usize = 50_000;
+        const CROWD: usize = 10_000;
         if self.covers.len() <= MANY {
             return;
         }
-        let full: HashSet<&AbsPath> = full.iter().filter(|directory| !roots.contains(directory)).collect();
+        // Sockets are left behind by the thousand: where they are, nothing else is missed.
+        let mut crowds: HashMap<AbsPath, usize> = HashMap::new();
+        for path in self.covers.keys() {
+            *crowds.entry(path.parent().unwrap_or_else(AbsPath::root)).or_default() += 1;
+        }
+        let crowded: Vec<AbsPath> = crowds.into_iter().filter(|(_, count)| *count > CROWD).map(|(directory, _)| directory).collect();
+        let full: HashSet<&AbsPath> = full.iter().chain(&crowded).filter(|directory| !roots.contains(directory)).collect();
         self.covers.retain(|path, _| path.parent().is_none_or(|above| !full.contains(&above)));
         self.covers.extend(full.into_iter().map(|directory| (directory.clone(), Cover::Deny(Kind::Directory))));
     }

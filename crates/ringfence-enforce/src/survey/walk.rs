@@ -10,7 +10,7 @@ use std::thread;
 use ringfence_policy::{AbsPath, Access, Effect, Grants, NameIndex, Rule, Source, Verdict};
 
 use super::folding::Folding;
-use super::{Linked, is_socket, kind_of};
+use super::{Linked, is_searchable, is_socket, kind_of};
 use crate::plan::{Cover, Kind};
 
 /// What a walk found.
@@ -19,6 +19,9 @@ pub(super) struct Found {
     pub(super) caught: Vec<Caught>,
     /// Links with protected names.
     pub(super) protected_links: Vec<AbsPath>,
+    /// Links with denied names: with them would go the knowledge that what they lead to is
+    /// denied.
+    pub(super) denied_links: Vec<AbsPath>,
     /// Everything named `.git`, and every directory that git takes for a repository or might
     /// after a file more.
     pub(super) repositories: Vec<AbsPath>,
@@ -84,6 +87,7 @@ impl<'a> Walk<'a> {
         for part in parts {
             found.caught.extend(part.caught);
             found.protected_links.extend(part.protected_links);
+            found.denied_links.extend(part.denied_links);
             found.repositories.extend(part.repositories);
             found.unseen.extend(part.unseen);
             found.full.extend(part.full);
@@ -123,6 +127,10 @@ impl<'a> Walk<'a> {
             Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => return,
             _ => return found.shut(directory),
         };
+        // Its names could be listed, and what they stand for not be asked.
+        if !is_searchable(directory) {
+            return found.shut(directory);
+        }
         let (mut entries_seen, mut denied) = (0usize, 0usize);
         let mut is_repository = false;
         for entry in entries {
@@ -185,6 +193,7 @@ impl<'a> Walk<'a> {
                 found.protected_links.push(path.clone());
                 return;
             }
+            found.denied_links.push(path.clone());
             let Some(real) = fs::canonicalize(path.as_path()).ok().and_then(AbsPath::new) else { return };
             // Whoever made the link must not shut the system, a tool or the project itself.
             let is_work = self.grants.opener(&real).is_some_and(Rule::patterns_hold);
@@ -237,6 +246,11 @@ pub(super) fn aliases(roots: &[AbsPath], linked: &Linked, covers: &BTreeMap<AbsP
     let mut waiting: Vec<AbsPath> = roots.to_vec();
     let numbers: BTreeSet<u64> = linked.keys().map(|(_, inode)| *inode).collect();
     while let Some(directory) = waiting.pop() {
+        let is_shut = covers.get(&directory).is_some_and(|cover| matches!(cover, Cover::Deny(_)));
+        if is_shut || !is_searchable(&directory) {
+            found.push((directory, Cover::Deny(Kind::Directory)));
+            continue;
+        }
         for entry in fs::read_dir(directory.as_path()).into_iter().flatten().flatten() {
             let Ok(file_type) = entry.file_type() else { continue };
             let path = directory.join(entry.file_name());

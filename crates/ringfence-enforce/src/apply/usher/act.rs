@@ -38,6 +38,8 @@ pub(super) fn act(call: Call, caller: &Caller<'_>, masks: &mut Masks, judge: &mu
         Call::Rename => acts.rename((HERE, 0), (HERE, 1), 0),
         Call::Renameat => acts.rename((caller.int(0), 1), (caller.int(2), 3), 0),
         Call::Renameat2 => acts.rename((caller.int(0), 1), (caller.int(2), 3), caller.raw(4) as u32),
+        Call::Unlink => acts.unlink(HERE, 0, 0),
+        Call::Unlinkat => acts.unlink(caller.int(0), 1, caller.int(2)),
         Call::Bind => acts.bind(caller.int(0), caller.raw(1), caller.raw(2)),
         Call::Socketcall => acts.socketcall(),
         _ => Err(Errno::NOSYS),
@@ -278,9 +280,9 @@ impl Acts<'_, '_> {
         let source = place::keep(self.caller, old.0, &path).map_err(busy)?;
         self.judge.leave(self.caller, &source)?;
         let target = self.place(new.0, new.1, Operation::Rename).map_err(busy)?;
-        self.judge.moved(self.caller, source.kind(), &target)?;
+        self.judge.moved(self.caller, &source, &target)?;
         if flags.contains(RenameFlags::EXCHANGE) {
-            self.judge.moved(self.caller, target.kind(), &source)?;
+            self.judge.moved(self.caller, &target, &source)?;
         }
         let is_slashed = source.end == End::Slash || target.end == End::Slash;
         if is_slashed && source.kind().is_some_and(|kind| kind != FileType::Directory) {
@@ -296,6 +298,23 @@ impl Acts<'_, '_> {
             self.judge.made(self.caller, &source);
         }
         self.done(&target, renamed)
+    }
+
+    fn unlink(&mut self, directory: i32, path: usize, flags: i32) -> Result<Reply, Errno> {
+        let flags = AtFlags::from_bits(flags as u32).filter(|flags| (*flags - AtFlags::REMOVEDIR).is_empty()).ok_or(Errno::INVAL)?;
+        let path = self.caller.text(path)?;
+        let unnamed = |error| match (error, path.to_bytes().ends_with(b"..")) {
+            (Errno::EXIST, true) => Errno::NOTEMPTY,
+            (Errno::EXIST, false) => Errno::INVAL,
+            (error, _) => error,
+        };
+        let place = place::keep(self.caller, directory, &path).map_err(unnamed)?;
+        self.caller.still_waits()?;
+        if place.end == End::Slash && !flags.contains(AtFlags::REMOVEDIR) {
+            return Err(if place.kind() == Some(FileType::Directory) { Errno::ISDIR } else { Errno::NOTDIR });
+        }
+        self.judge.remove(self.caller, &place)?;
+        rustix::fs::unlinkat(&place.directory, place.name.as_os_str(), flags).map(|()| Reply::Value(0))
     }
 
     fn bind(&mut self, socket: i32, address: u64, length: u64) -> Result<Reply, Errno> {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use ringfence_api::{Denial, Evidence, Operation};
-use ringfence_policy::{AbsPath, Access, Because, Decision, Effect, Grants, NameIndex, Source, Verdict};
+use ringfence_policy::{AbsPath, Access, Because, Decision, Effect, Grants, NameIndex, Pattern, Source, Verdict};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -115,10 +115,21 @@ impl Judge {
         Ok(())
     }
 
-    /// Judges moving something of this kind to `place`.
-    pub(super) fn moved(&mut self, caller: &Caller<'_>, kind: Option<FileType>, place: &Place) -> Result<(), Errno> {
-        match kind {
-            Some(FileType::Directory) => self.bring(caller, place),
+    /// Judges taking away a name for good.
+    pub(super) fn remove(&mut self, caller: &Caller<'_>, place: &Place) -> Result<(), Errno> {
+        let Ok(status) = rustix::fs::statat(&place.directory, place.name.as_os_str(), AtFlags::SYMLINK_NOFOLLOW) else { return Ok(()) };
+        if FileType::from_raw_mode(status.st_mode).is_symlink() && self.guards.contains_key(&(status.st_dev, status.st_ino)) {
+            let decision = self.grants.decide(&path_of(caller, place)?, Access::Write);
+            self.refuse(caller, Operation::Write, &decision);
+            return Err(Errno::ACCESS);
+        }
+        Ok(())
+    }
+
+    /// Judges moving `what` to `place`.
+    pub(super) fn moved(&mut self, caller: &Caller<'_>, what: &Place, place: &Place) -> Result<(), Errno> {
+        match what.kind() {
+            Some(FileType::Directory) => self.bring(caller, what, place),
             Some(FileType::Symlink) => self.link_into(caller, place),
             _ => Ok(()),
         }
@@ -127,25 +138,64 @@ impl Judge {
     /// Judges putting a symbolic link at `place`: git makes none among its own files, and
     /// one would lead it to settings that have another name.
     pub(super) fn link_into(&mut self, caller: &Caller<'_>, place: &Place) -> Result<(), Errno> {
-        if self.is_in_guarded_git(place.directory.as_fd())? {
-            return self.keep_out(caller, path_of(caller, place)?);
+        let path = path_of(caller, place)?;
+        if self.is_above_rule(&path) || self.is_in_guarded_git(place.directory.as_fd())? {
+            return self.keep_out(caller, path);
         }
         Ok(())
     }
 
     /// Judges bringing a whole directory to `place`: with it comes what was made in it under
     /// other names, so nothing protected or denied may lie below, there or yet to be made.
-    fn bring(&mut self, caller: &Caller<'_>, place: &Place) -> Result<(), Errno> {
+    fn bring(&mut self, caller: &Caller<'_>, what: &Place, place: &Place) -> Result<(), Errno> {
         let path = path_of(caller, place)?;
-        let is_above_rule = self
-            .grants
-            .rules
-            .iter()
-            .any(|rule| matches!(rule.effect, Effect::Protect | Effect::Deny) && rule.root != path && rule.root.is_within(&path));
-        if is_above_rule || self.is_in_guarded_git(place.directory.as_fd())? {
+        if self.is_above_rule(&path) || self.is_in_guarded_git(place.directory.as_fd())? || self.holds_caught(what, &path)? {
             return self.keep_out(caller, path);
         }
         Ok(())
+    }
+
+    /// Whether something denied or protected lies, or would lie, below `path`.
+    fn is_above_rule(&self, path: &AbsPath) -> bool {
+        let mut rules = self.grants.rules.iter().filter(|rule| matches!(rule.effect, Effect::Protect | Effect::Deny));
+        rules.any(|rule| rule.root != *path && rule.root.is_within(path))
+    }
+
+    /// Whether a pattern catches by its whole path what would come to lie below `path` with
+    /// the directory `what`. Those that catch by the name alone have caught it where it is.
+    fn holds_caught(&self, what: &Place, path: &AbsPath) -> Result<bool, Errno> {
+        const MANY: usize = 100_000;
+        let by_path = |pattern: &&Pattern| {
+            let text = pattern.glob.text();
+            text.strip_prefix("**/").unwrap_or(text).contains('/') && pattern.origin.source != Source::BuiltIn
+        };
+        if self.grants.patterns.iter().find(by_path).is_none() {
+            return Ok(false);
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut waiting = vec![(rustix::fs::openat(&what.directory, what.name.as_os_str(), flags, Mode::empty())?, path.clone())];
+        let mut seen = 0;
+        while let Some((directory, path)) = waiting.pop() {
+            for entry in rustix::fs::Dir::read_from(&directory)? {
+                let entry = entry?;
+                let name = OsStr::from_bytes(entry.file_name().to_bytes());
+                if name == "." || name == ".." {
+                    continue;
+                }
+                seen += 1;
+                let below = path.join(name);
+                // What cannot be looked through is not let in.
+                if seen > MANY || matches!(self.grants.verdict(&below, Access::Write), Verdict::Denied | Verdict::ReadOnly) {
+                    return Ok(true);
+                }
+                if matches!(entry.file_type(), FileType::Directory | FileType::Unknown)
+                    && let Ok(opened) = rustix::fs::openat(&directory, name, flags, Mode::empty())
+                {
+                    waiting.push((opened, below));
+                }
+            }
+        }
+        Ok(false)
     }
 
     fn keep_out(&mut self, caller: &Caller<'_>, path: AbsPath) -> Result<(), Errno> {
