@@ -1,6 +1,6 @@
 //! Standing by a command: passing signals on, keeping time, keeping output.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use ringfence_sys::signal::{self, Sender, Set};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::capture::Capture;
+use crate::sweep::{Identity, identity};
 use crate::watch::Watch;
 
 /// What is done about a sandbox in which everything has ended.
@@ -66,6 +67,10 @@ impl Subject for Running {
 pub(crate) struct Seen {
     /// Names of git's that it made.
     pub(crate) made: Vec<Made>,
+    /// Directories of further ones, by identity: of very many, not all are held open.
+    pub(crate) more: HashSet<Identity>,
+    /// Whether there are such that nothing is known of.
+    pub(crate) has_unknown: bool,
     /// Whether it was started at all.
     pub(crate) is_started: bool,
     /// Who watches what it looks for.
@@ -73,12 +78,14 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Keeps what was made; of very many, only that they were.
     fn note(&mut self, made: Made) {
         const MANY: usize = 256;
-        let directory = made.directory.filter(|_| self.made.len() < MANY);
-        if self.made.len() <= MANY {
-            self.made.push(Made { directory, ..made });
+        match made.directory.as_ref().and_then(identity) {
+            Some(_) if self.made.len() < MANY => self.made.push(made),
+            Some(identity) => {
+                self.more.insert(identity);
+            }
+            None => self.has_unknown = true,
         }
     }
 }
@@ -233,10 +240,11 @@ impl<'a> Attendance<'a> {
         if self.pipes.is_empty() {
             return;
         }
-        let mut buffer = [0; 64 * 1024];
+        // Not on the stack: a caller may have set a limit of as much for all of it.
+        let mut buffer = vec![0; 64 * 1024];
         for (pipe, capture) in &mut self.pipes {
             while let Some(reader) = pipe {
-                match rustix::io::read(reader, &mut buffer) {
+                match rustix::io::read(reader, buffer.as_mut_slice()) {
                     Ok(0) => *pipe = None,
                     Ok(length) => capture.push(&buffer[..length]),
                     Err(rustix::io::Errno::INTR) => {}

@@ -5,6 +5,7 @@
 mod attend;
 mod bare;
 mod capture;
+mod runs;
 mod stores;
 mod sweep;
 mod watch;
@@ -22,7 +23,8 @@ use ringfence_provider::{Provider, ProviderError, Session};
 use ringfence_sys::signal::{self, Set};
 
 use attend::Farewell;
-use sweep::{Look, Roots};
+use runs::Runs;
+use sweep::{Ground, Look, Moment};
 use watch::Watch;
 
 /// This machine's own sandbox.
@@ -55,10 +57,11 @@ impl Provider for Local {
         if !grants.is_confined() {
             return Ok(Box::new(bare::Bare::new()));
         }
-        let (plan, held) = planned(grants, person);
+        let Planned { plan, held, begun } = planned(grants, person);
         Ok(Box::new(Confined {
             plan,
             looked: Some(Instant::now()),
+            begun,
             grants: grants.clone(),
             held,
             person: person.clone(),
@@ -68,12 +71,20 @@ impl Provider for Local {
     }
 }
 
+/// A plan, the grants it holds by, and a moment before the host was looked at for it.
+struct Planned {
+    plan: Plan,
+    held: Grants,
+    begun: Moment,
+}
+
 /// The plan for the host as it is now.
-fn planned(grants: &Grants, person: &Person) -> (Plan, Grants) {
+fn planned(grants: &Grants, person: &Person) -> Planned {
+    let begun = Moment::now();
     let found = survey(grants);
     let mut held = grants.clone();
     held.rules.extend(found.rules.iter().cloned());
-    (plan(&held, &found, &apply::support(), person), held)
+    Planned { plan: plan(&held, &found, &apply::support(), person), held, begun }
 }
 
 /// Dies as a command dies that was interrupted at the terminal, so that a script around it
@@ -89,6 +100,7 @@ struct Confined {
     plan: Plan,
     /// When the host was looked at for `plan`, if no command has run since.
     looked: Option<Instant>,
+    begun: Moment,
     grants: Grants,
     /// The same with what the host's own settings add.
     held: Grants,
@@ -107,9 +119,13 @@ impl Session for Confined {
 
     fn run(&mut self, request: &Request) -> Result<Outcome, ProviderError> {
         refuse_directories()?;
+        // What a killed run planted must not be found by the survey: it would be protected.
+        let runs = Runs::open(&self.person.quarantine);
+        let left_over = runs.as_ref().and_then(Runs::sweep_for_the_killed);
         // A secret that appeared since is covered like those that stood there before.
-        if self.looked.take().is_none_or(|looked| looked.elapsed() > FRESH) {
-            (self.plan, self.held) = planned(&self.grants, &self.person);
+        let looked = self.looked.take().filter(|_| left_over.is_none());
+        if looked.is_none_or(|looked| looked.elapsed() > FRESH) {
+            Planned { plan: self.plan, held: self.held, begun: self.begun } = planned(&self.grants, &self.person);
         }
         stores::make(&mut self.plan);
         let launch = Launch {
@@ -121,7 +137,8 @@ impl Session for Confined {
         };
         let network = launch.plan.network();
         let mut ahead = self.ahead.take().filter(|ahead| ahead.network() == network);
-        let roots = Roots::of(&launch.plan);
+        let ground = Ground::of(&launch.plan, self.begun);
+        let mark = runs.and_then(|runs| runs.mark(&ground).ok());
         let watch = Watch::over(&launch.plan, &self.held);
         let mut seen = attend::Seen { watch, ..attend::Seen::default() };
         let attended = attend::run(request, self.farewell, &mut seen, |streams, mask| {
@@ -130,11 +147,19 @@ impl Session for Confined {
         });
         self.plan = launch.plan;
         // Also after an error: by then the command may have made what it wanted.
-        let is_all_known = attended.is_ok() && seen.made.iter().all(|made| made.directory.is_some());
-        let look = if is_all_known || !seen.is_started { Look::Made } else { Look::Everywhere };
+        let is_all_known = attended.is_ok() && !seen.has_unknown;
+        let look = match (is_all_known || !seen.is_started, seen.more.is_empty()) {
+            (false, _) => Look::Everywhere,
+            (true, false) => Look::Known(seen.more),
+            (true, true) => Look::Made,
+        };
         // Somebody impatient would leave the rest unseen; the work is bounded.
         let mask = signal::block(&Set::of(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP]));
-        let quarantined = sweep::sweep(seen.made, look, &roots, &self.plan, &self.person.quarantine);
+        let mut quarantined = left_over.unwrap_or_default();
+        quarantined.extend(sweep::sweep(seen.made, look, &ground, &self.person.quarantine));
+        if let Some(mark) = mark {
+            mark.remove();
+        }
         let _ = mask.map(|mask| signal::set_mask(&mask));
         Ok(Outcome {
             enforced: self.plan.steps.iter().map(ToString::to_string).collect(),

@@ -6,7 +6,9 @@
 //! the directory it was to lead to.
 
 mod config;
+mod ground;
 mod held;
+mod moment;
 mod pointer;
 mod roots;
 mod store;
@@ -20,34 +22,36 @@ use std::path::Path;
 
 use ringfence_api::Quarantined;
 use ringfence_enforce::apply::{Made, Planted};
-use ringfence_enforce::{GuardKind, Plan, Step};
 use ringfence_policy::AbsPath;
 use rustix::fs::{FileType, Mode, OFlags};
 
-use held::{Held, Identity, Mounts, Next, Want, kind};
-pub(crate) use roots::Roots;
+pub(crate) use ground::Ground;
+use held::{Held, Mounts, Next, Want, kind};
+pub(crate) use held::{Identity, identity};
+pub(crate) use moment::Moment;
+use roots::Roots;
 use store::Store;
 
-/// Where to look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Where to look beside where something was seen to be made.
+#[derive(Debug, Clone)]
 pub(crate) enum Look {
-    /// Where something was seen to be made.
+    /// Nowhere.
     Made,
-    /// In every writable tree: not all that was made was seen.
+    /// At these directories, wherever they are.
+    Known(HashSet<Identity>),
+    /// At everything in the writable trees that may be new: not all that was made was seen.
     Everywhere,
 }
 
-/// Looks through what the command made of git's. `plan` knows what was there before.
-pub(crate) fn sweep(made: Vec<Made>, mut look: Look, roots: &Roots, plan: &Plan, quarantine: &AbsPath) -> Vec<Quarantined> {
-    if made.is_empty() && look == Look::Made {
+/// Looks through what the command made of git's.
+pub(crate) fn sweep(made: Vec<Made>, mut look: Look, ground: &Ground, quarantine: &AbsPath) -> Vec<Quarantined> {
+    if made.is_empty() && matches!(look, Look::Made) {
         return Vec::new();
     }
-    let guards = plan.guards().iter().filter(|guard| guard.kind == GuardKind::Git);
-    let before = guards.map(|guard| (guard.device, guard.inode)).collect();
-    let mut sweep = Sweep { store: Store::new(quarantine), moved: Vec::new(), before, roots, done: HashSet::new() };
+    let mut sweep = Sweep { store: Store::new(quarantine), moved: Vec::new(), ground, roots: &ground.roots, done: HashSet::new() };
     for Made { directory, path, what } in made {
         let Some(directory) = directory else { continue };
-        let found = roots.find(&directory, &path);
+        let found = ground.roots.find(&directory, &path);
         let spot = match found {
             Some((directory, path)) => Spot { directory, path, standing: Standing::OnHost },
             None => match held::hold(&directory, Want::Look) {
@@ -63,11 +67,13 @@ pub(crate) fn sweep(made: Vec<Made>, mut look: Look, roots: &Roots, plan: &Plan,
             Planted::Head => sweep.head(&spot),
         }
     }
-    if look == Look::Everywhere {
-        let cover = |step: &Step| if let Step::Cover { path, .. } = step { Some(path.clone()) } else { None };
-        let covered: HashSet<AbsPath> = plan.steps.iter().filter_map(cover).collect();
-        for root in roots.iter() {
-            sweep.everywhere(root, &covered);
+    if !matches!(look, Look::Made) {
+        for root in ground.roots.iter() {
+            sweep.everywhere(root, |directory| match &look {
+                Look::Made => false,
+                Look::Known(known) => identity(directory).is_some_and(|identity| known.contains(&identity)),
+                Look::Everywhere => ground.begun.may_precede_change_of(directory),
+            });
         }
     }
     sweep.moved
@@ -93,25 +99,24 @@ enum Standing {
 struct Sweep<'a> {
     store: Store,
     moved: Vec<Quarantined>,
-    /// Git directories that were there before.
-    before: HashSet<Identity>,
+    ground: &'a Ground,
     roots: &'a Roots,
     /// Directories that were looked through.
     done: HashSet<Identity>,
 }
 
 impl Sweep<'_> {
-    /// A whole tree, for what was not there before.
-    fn everywhere(&mut self, root: &AbsPath, covered: &HashSet<AbsPath>) {
+    /// A whole tree, for what was not there before in directories that are `wanted`.
+    fn everywhere(&mut self, root: &AbsPath, wanted: impl Fn(&Held) -> bool) {
         // Anew if somebody on the host moves directories under our feet.
         for _ in 0..3 {
             let Some(top) = self.roots.open(root) else { return };
             let seen = held::walk(top, Mounts::Cross, |directory, way| {
                 let is_there = |name: &str| kind(directory, name).is_some();
                 let (has_git, has_head) = (is_there(".git"), is_there("HEAD"));
-                if has_git || has_head {
+                if (has_git || has_head) && wanted(directory) {
                     let path = root.join(way);
-                    let is_new = |name: &str| !covered.contains(&path.join(name));
+                    let is_new = |name: &str| !self.ground.covered.contains(&path.join(name));
                     let (has_git, has_head) = (has_git && is_new(".git"), has_head && is_new("HEAD"));
                     let Ok(directory) = held::hold(directory, Want::Look) else { return Ok(Next::Below) };
                     let spot = Spot { directory, path, standing: Standing::OnHost };
@@ -136,7 +141,7 @@ impl Sweep<'_> {
     }
 
     fn was_before(&self, directory: impl AsFd) -> bool {
-        held::identity(directory).is_some_and(|identity| self.before.contains(&identity))
+        identity(directory).is_some_and(|identity| self.ground.before.contains(&identity))
     }
 
     /// A directory with a `HEAD`, which may make it a repository.
@@ -145,7 +150,7 @@ impl Sweep<'_> {
         if self.was_before(directory) || !looks_like_git(directory) {
             return;
         }
-        if held::identity(directory).is_some_and(|identity| self.roots.is_one(identity)) {
+        if identity(directory).is_some_and(|identity| self.roots.is_one(identity)) {
             return self.planted(spot);
         }
         let Some(git) = repository_around(directory) else { return self.repository(directory, &spot.path) };
@@ -186,7 +191,7 @@ impl Sweep<'_> {
 
     /// A git directory, its worktrees, and the submodules in it.
     fn repository(&mut self, git: &Held, path: &AbsPath) {
-        if !held::identity(git).is_some_and(|identity| self.done.insert(identity)) {
+        if !identity(git).is_some_and(|identity| self.done.insert(identity)) {
             return;
         }
         self.settings(git, path);
@@ -197,7 +202,7 @@ impl Sweep<'_> {
             let path = path.join("modules");
             let _ = held::walk(modules, Mounts::Cross, |directory, way| {
                 // Once, however many repositories there are around it.
-                if !held::identity(directory).is_some_and(|identity| self.done.insert(identity)) {
+                if !identity(directory).is_some_and(|identity| self.done.insert(identity)) {
                     return Ok(Next::Past);
                 }
                 if looks_like_git(directory) && repository_around(directory).is_none() && !self.was_before(directory) {
@@ -309,7 +314,7 @@ fn looks_like_git(directory: impl AsFd) -> bool {
 fn repository_around(directory: &Held) -> Option<std::os::fd::OwnedFd> {
     let worktrees = held::around(directory).ok()?;
     let git = held::around(&worktrees).ok()?;
-    let is_so = held::identity_at(&git, "worktrees") == held::identity(&worktrees) && looks_like_git(&git);
+    let is_so = held::identity_at(&git, "worktrees") == identity(&worktrees) && looks_like_git(&git);
     is_so.then_some(git)
 }
 

@@ -5,6 +5,7 @@ mod devices;
 mod foreign_calls;
 mod ipc;
 mod kernel;
+mod left_over;
 mod mounts;
 mod network;
 mod next_run;

@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::{Errno, Result};
 
 /// Device and inode.
-pub(super) type Identity = (u64, u64);
+pub(crate) type Identity = (u64, u64);
 
 /// An open directory. One that had to be made accessible first is as it was when dropped.
 #[derive(Debug)]
@@ -110,7 +110,7 @@ pub(super) fn around(directory: impl AsFd) -> Result<OwnedFd> {
     rustix::fs::openat(directory, "..", PASS, Mode::empty())
 }
 
-pub(super) fn identity(file: impl AsFd) -> Option<Identity> {
+pub(crate) fn identity(file: impl AsFd) -> Option<Identity> {
     rustix::fs::fstat(file).ok().map(|status| (status.st_dev, status.st_ino))
 }
 

@@ -26,6 +26,14 @@ impl Roots {
         Self(plan.steps.iter().filter_map(root).collect())
     }
 
+    pub(super) fn from_entries(entries: Vec<(AbsPath, Identity)>) -> Self {
+        Self(entries)
+    }
+
+    pub(super) fn entries(&self) -> &[(AbsPath, Identity)] {
+        &self.0
+    }
+
     #[cfg(test)]
     pub(super) fn at(path: AbsPath) -> Self {
         Self(vec![(path, (0, 0))])

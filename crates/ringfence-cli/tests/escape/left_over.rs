@@ -1,0 +1,97 @@
+//! What outlasts one command must not be taken for the person's own by the next, nor what is
+//! the person's own for something planted.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use ringfence_testkit::{Project, Ran, each_user, signal, soon};
+
+use crate::planted::{Plant, spelled};
+use crate::project;
+
+/// Repositories of the person where the survey does not look.
+const MINE: &str = r#"git init -q; git init -q ../lib; git -C ../lib commit -q --allow-empty -m x;
+    git -c protocol.file.allow=always submodule --quiet add $PWD/../lib vendor/lib;
+    git init -q node_modules/mine; cd node_modules/mine; git config alias.mine status; HOOK > .git/hooks/pre-push; sleep 0.1"#;
+
+/// Starts a command that says a word when it is done and then goes on.
+#[track_caller]
+fn started(project: &Project, line: &str) -> Child {
+    let line = format!("{}; echo done; exec sleep 60", spelled(line));
+    let mut command = project.ringfence();
+    let mut child = command.args(["run", "-c", &line]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("ringfence starts");
+    let output = child.stdout.take().expect("piped just above");
+    BufReader::new(output).read_line(&mut String::new()).expect("it says something");
+    child
+}
+
+#[track_caller]
+fn end(child: &mut Child, number: i32) {
+    signal(child.id(), number);
+    assert!(soon(Duration::from_secs(20), || !matches!(child.try_wait(), Ok(None))), "it does not end");
+}
+
+#[track_caller]
+fn still_has_mine(project: &Project) {
+    assert!(project.has("vendor/lib/.git"), "a submodule's pointer is gone");
+    assert!(project.has("node_modules/mine/.git/hooks/pre-push"), "a hook is gone");
+    assert!(project.read("node_modules/mine/.git/config").is_some_and(|config| config.contains("mine")), "a setting is gone");
+}
+
+#[test]
+fn a_repository_of_the_person_is_taken_for_one_of_very_many() {
+    each_user(|user| {
+        let project = project(user);
+        project.sh_bare(&spelled(MINE)).ok();
+        let many = "mkdir -p $(seq -f t/%g/.git/hooks/x 300)";
+        project.sh(many);
+        still_has_mine(&project);
+        assert_eq!(project.sh_bare("ls -d t/*/.git/hooks/x | wc -l").ok(), "0", "not all of it was swept");
+        project.sh(&format!("rm -r t; {many}; kill -9 $PPID"));
+        still_has_mine(&project);
+        assert_eq!(project.sh_bare("ls -d t/*/.git/hooks/x | wc -l").ok(), "0", "not all of it was swept");
+    });
+}
+
+#[test]
+fn a_repository_of_a_killed_run_is_taken_for_the_persons() {
+    let plant = "git init -q own; EVIL >> own/.git/config; git init -q node_modules/x; EVIL >> node_modules/x/.git/config";
+    for then in ["cd own && git status", "cd node_modules/x && git status"] {
+        Plant { before: MINE, commands: &[plant, "true"], then }.never_runs_after(|project, line| {
+            if line == "true" {
+                let ran = project.sh(line);
+                still_has_mine(project);
+                return ran;
+            }
+            end(&mut started(project, line), 9);
+            assert!(project.read("own/.git/config").is_some_and(|config| config.contains("fsmonitor")), "the probe cannot succeed");
+            project.sh_bare("true")
+        });
+    }
+}
+
+#[test]
+fn a_run_that_still_goes_on_is_taken_for_a_killed_one() {
+    each_user(|user| {
+        let project = project(user);
+        let mut child = started(&project, "git init -q own; HOOK > own/.git/hooks/pre-push");
+        project.sh("true").ok();
+        assert!(project.has("own/.git/hooks/pre-push"), "it was swept while it runs");
+        end(&mut child, 15);
+        assert!(!project.has("own/.git/hooks/pre-push"), "nothing was swept");
+        let marks = project.sh_bare("find ~/.cache/ringfence -path '*/runs/*'").ok();
+        assert_eq!(marks, "", "a run that has swept leaves no mark");
+    });
+}
+
+#[test]
+fn a_small_stack_keeps_the_sweep_from_its_work() {
+    let plant = "git init -q own; EVIL >> own/.git/config";
+    Plant { before: "true", commands: &[plant], then: "cd own && git status" }.never_runs_after(|project, line| {
+        let words = r#"ulimit -s 64; exec "$0" run -c "$1""#;
+        let ran = Ran::of(project.command("/bin/sh").args(["-c", words]).arg(project.binary()).arg(line), b"");
+        ran.ok();
+        ran
+    });
+}
