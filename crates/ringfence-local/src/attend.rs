@@ -32,9 +32,9 @@ pub(crate) trait Subject {
     fn end(&self);
     fn wait(&mut self);
     fn leave(&mut self);
-    /// The process that does things for it, if there is one.
-    fn pid(&self) -> Option<i32> {
-        None
+    /// The process that does things for it, and the processor it is built on.
+    fn warden(&self) -> (Option<i32>, Option<usize>) {
+        (None, None)
     }
 }
 
@@ -57,8 +57,8 @@ impl Subject for Running {
     fn leave(&mut self) {
         Running::leave(self);
     }
-    fn pid(&self) -> Option<i32> {
-        Running::pid(self)
+    fn warden(&self) -> (Option<i32>, Option<usize>) {
+        (self.pid(), self.processor())
     }
 }
 
@@ -274,7 +274,8 @@ impl<'a> Attendance<'a> {
             Event::Made(made) => self.seen.note(made),
             Event::Wired(device) => {
                 if let Some(watch) = &self.seen.watch {
-                    watch.serve(device, self.subject.pid());
+                    let (warden, processor) = self.subject.warden();
+                    watch.serve(device, warden, processor);
                 }
             }
         }

@@ -39,11 +39,11 @@ impl Watch {
 
     /// Serves `device` until the sandbox is gone, on a thread of its own. What the warden
     /// does, it does for others and tells itself.
-    pub(crate) fn serve(&self, device: OwnedFd, warden: Option<i32>) {
+    pub(crate) fn serve(&self, device: OwnedFd, warden: Option<i32>, processor: Option<usize>) {
         self.log.warden.store(warden.map_or(0, |pid| pid as u32), Ordering::Relaxed);
         let tripwire = Tripwire::new(device, self.scene.clone(), self.log.clone(), self.owner);
         // Should there be no thread, the device is closed and every look fails.
-        let _ = std::thread::Builder::new().name("tripwire".into()).spawn(move || tripwire.serve());
+        let _ = std::thread::Builder::new().name("tripwire".into()).spawn(move || tripwire.serve(processor));
     }
 
     /// What was refused so far.

@@ -20,7 +20,7 @@ mod user;
 pub use alone::{Alone, Body};
 pub use bystander::Bystander;
 pub use census::{Census, processes_with};
-pub use gate::{needs, skip};
+pub use gate::{fuse_for_all, needs, skip};
 pub use probe::{PRELUDE, Tried};
 pub use program::{compiled, python};
 pub use project::{Entries, Project, SECRET};

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use ringfence_api::Operation;
 use ringfence_policy::AbsPath;
 use rustix::io::Errno;
+use rustix::thread::CpuSet;
 
 use crate::scene::{Prop, PropKind, Scene};
 use crate::wire::{Answer, Ask, Entry, Request};
@@ -52,26 +53,18 @@ impl Tripwire {
         Self { device, scene, watcher, owner, is_sealed: false }
     }
 
-    /// Serves until nobody has it mounted any more.
-    pub fn serve(mut self) {
+    /// Serves until nobody has it mounted any more. The sandbox is built on `processor`.
+    pub fn serve(mut self, processor: Option<usize>) {
         let mut buffer = vec![0; LONGEST];
-        let mut haste = Haste::new(&self.device);
+        let mut company = Company::keep(processor);
         loop {
             let length = match rustix::io::read(&self.device, &mut buffer[..]) {
                 Ok(length) => length,
-                Err(Errno::AGAIN) if haste.goes_on() => {
-                    std::hint::spin_loop();
-                    continue;
-                }
                 // Nobody waits for it any more: the caller was interrupted before we looked.
-                Err(Errno::INTR | Errno::NOENT) => continue,
-                Err(Errno::AGAIN) => {
-                    haste.end(&self.device);
-                    continue;
-                }
+                Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => continue,
                 Err(_) => return,
             };
-            haste.served();
+            company.leave_in_time();
             let Some(request) = Request::parse(&buffer[..length]) else { return };
             if let Some(answer) = self.answer(&request) {
                 // A caller that died meanwhile needs none.
@@ -200,41 +193,33 @@ impl Tripwire {
     }
 }
 
-/// While a sandbox is built, one question follows the other, and to be woken for each would
-/// take longer than to answer it: so we stay awake for a moment.
-struct Haste {
-    until: Option<Instant>,
-    last: Instant,
+/// While a sandbox is built, one question follows the other. On the processor of whoever
+/// asks, it is answered by a switch to us and back; elsewhere, each time a processor would
+/// have to be woken, which takes ten times as long.
+struct Company {
+    /// Where else we may be, as long as we are not.
+    away: Option<CpuSet>,
+    since: Instant,
 }
 
-impl Haste {
-    const LONGEST: Duration = Duration::from_millis(4);
-    const PAUSE: Duration = Duration::from_micros(300);
+impl Company {
+    const LONGEST: Duration = Duration::from_millis(20);
 
-    fn new(device: &OwnedFd) -> Self {
-        let now = Instant::now();
-        // Alone on a processor, whoever asks could not go on while we wait for it.
-        let is_alone = std::thread::available_parallelism().is_ok_and(|count| count.get() == 1);
-        let is_ready = !is_alone && rustix::io::ioctl_fionbio(device, true).is_ok();
-        Self { until: is_ready.then(|| now + Self::LONGEST), last: now + Self::LONGEST }
+    fn keep(processor: Option<usize>) -> Self {
+        let away = processor.and_then(|processor| {
+            let all = rustix::thread::sched_getaffinity(None).ok()?;
+            let mut only = CpuSet::new();
+            only.set(processor);
+            rustix::thread::sched_setaffinity(None, &only).ok().map(|()| all)
+        });
+        Self { away, since: Instant::now() }
     }
 
-    fn served(&mut self) {
-        if self.until.is_some() {
-            self.last = Instant::now();
+    /// Leaves when the sandbox must be built by now.
+    fn leave_in_time(&mut self) {
+        if self.away.is_some() && self.since.elapsed() > Self::LONGEST {
+            let _ = self.away.take().map(|all| rustix::thread::sched_setaffinity(None, &all));
         }
-    }
-
-    fn goes_on(&self) -> bool {
-        self.until.is_some_and(|until| {
-            let now = Instant::now();
-            now < until && now < self.last + Self::PAUSE
-        })
-    }
-
-    fn end(&mut self, device: &OwnedFd) {
-        self.until = None;
-        let _ = rustix::io::ioctl_fionbio(device, false);
     }
 }
 

@@ -245,3 +245,83 @@ pub(crate) struct Entry {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::{Answer, Ask, Entry, Request};
+
+    /// A request as the kernel lays it out.
+    fn request(opcode: u32, node: u64, body: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        bytes.extend(((40 + body.len()) as u32).to_ne_bytes());
+        bytes.extend(opcode.to_ne_bytes());
+        bytes.extend(7u64.to_ne_bytes());
+        bytes.extend(node.to_ne_bytes());
+        bytes.extend([0; 8]);
+        bytes.extend(1234u32.to_ne_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend(body);
+        bytes
+    }
+
+    #[track_caller]
+    fn check(opcode: u32, body: &[u8], expect: Ask<'_>) {
+        let bytes = request(opcode, 5, body);
+        assert_eq!(Request::parse(&bytes), Some(Request { unique: 7, node: 5, pid: 1234, ask: expect }), "{opcode}");
+    }
+
+    #[test]
+    fn requests_are_read() {
+        check(1, b"name\0", Ask::Lookup(OsStr::new("name")));
+        check(9, b"\xff\x01\0\0\0\0\0\0new\0", Ask::Make(OsStr::new("new")));
+        check(14, &2u32.to_ne_bytes(), Ask::Open(2));
+        check(3, &[], Ask::Attributes);
+        check(99, &[], Ask::Unknown);
+        check(2, &[0; 8], Ask::Silent);
+    }
+
+    #[test]
+    fn what_is_cut_short_is_no_request() {
+        for opcode in 0..60 {
+            let whole = request(opcode, 5, b"name without an end");
+            for length in 0..whole.len() {
+                let _ = Request::parse(&whole[..length]);
+            }
+            assert!(Request::parse(&whole[..39]).is_none());
+        }
+        assert_eq!(Request::parse(&request(1, 5, b"no end")), None);
+    }
+
+    #[test]
+    fn answers_have_the_kernels_sizes() {
+        let entry = Entry { node: 9, mode: 0o040_755, size: 0, uid: 1, gid: 2 };
+        let sizes = [
+            (Answer::error(7, 13), 16),
+            (Answer::hello(7, 40, u32::MAX), 16 + 64),
+            (Answer::entry(7, &entry), 16 + 128),
+            (Answer::absent(7, 1), 16 + 128),
+            (Answer::attributes(7, &entry), 16 + 104),
+            (Answer::opened(7), 16 + 16),
+            (Answer::statistics(7), 16 + 80),
+        ];
+        for (answer, size) in sizes {
+            assert_eq!(answer.len(), size);
+            assert_eq!(answer[..4], (size as u32).to_ne_bytes());
+            assert_eq!(answer[8..16], 7u64.to_ne_bytes());
+        }
+        assert_eq!(Answer::error(7, 13)[4..8], (-13i32).to_ne_bytes());
+    }
+
+    #[test]
+    fn lists_hold_what_fits_and_go_on_from_there() {
+        let entry = Entry { node: 9, mode: 0o040_755, size: 0, uid: 1, gid: 2 };
+        let names = ["a", "longer-name", "b"];
+        let all = || names.iter().enumerate().map(|(at, name)| (at as u64 + 1, OsStr::new(*name), entry));
+        assert_eq!(Answer::list(7, 4096, false, all()).len(), 16 + 32 + 40 + 32);
+        assert_eq!(Answer::list(7, 80, false, all()).len(), 16 + 32 + 40);
+        assert_eq!(Answer::list(7, 4096, true, all()).len(), 16 + 32 + 40 + 32 + 3 * 128);
+        assert_eq!(Answer::list(7, 4096, false, all().skip(3)).len(), 16);
+    }
+}

@@ -18,6 +18,7 @@ mod secrets;
 mod status;
 mod terminal;
 mod tools;
+mod tripwire;
 mod work;
 
 use ringfence_testkit::{As, Project};

@@ -33,20 +33,13 @@ use wired::Wired;
 /// well; writable things and devices are put on top of that.
 pub(super) fn build(launch: &Launch, mut ground: Ground, wire: Option<OwnedFd>) -> Result<(), Fault> {
     let steps = &launch.plan.steps;
+    // Without it the same is shut, by masks that tell nothing.
     let wire = wire.filter(|_| steps.contains(&Step::Tripwire));
-    if wire.is_none() && steps.contains(&Step::Tripwire) {
-        return Err(Fault { what: "mount the tripwire".into(), errno: libc::ENODEV });
-    }
-    if let Some(wire) = &wire {
-        ground = ground.wired(wire, steps)?;
-    } else if !ground.is_part_of(steps) {
-        // The policy leaves out something that most sandboxes have.
-        ground = ground.anew()?;
-    }
-    ground.uncover(steps)?;
+    let (mut root, done) = ground.root(wire.as_ref(), steps)?;
+    ground.uncover(&root, steps)?;
     let steps: Vec<(&Step, Source)> = steps.iter().map(|step| Ok((step, source(step, &mut ground)?))).collect::<Result<_, Fault>>()?;
     let terminal = terminal();
-    let (mut root, mut done) = (ground.root, ground.done.iter().peekable());
+    let mut done = done.iter().peekable();
     for (step, source) in &steps {
         if done.next_if_eq(step).is_none() {
             root.prepare(step, source)?;

@@ -46,10 +46,10 @@ fn run(ties: &Ties<'_>) -> Result<(), Fault> {
     // Here and not in the warden: /proc can only be mounted from among the processes it shows.
     let ground = build::Ground::lay()?;
     let Some((launch, plan)) = told(control)? else { return Ok(()) };
-    spread(ties.processors);
     let launch = &launch;
     let wire = handed_over(warden).map(|[wire]| wire);
     build::build(launch, ground, wire)?;
+    spread(ties.processors);
     own_null()?;
     if ties.network == Network::Own {
         join_network(warden)?;

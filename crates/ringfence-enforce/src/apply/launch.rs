@@ -102,6 +102,7 @@ pub struct Made {
 pub struct Running {
     control: OwnedFd,
     pid: Option<i32>,
+    processor: Option<usize>,
 }
 
 /// A helper that was started before it is known what for.
@@ -121,8 +122,9 @@ impl Ahead {
     pub fn start(network: Network, mask: &Set) -> Result<Self, LaunchError> {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(helper("socketpair"))?;
-        let pid = if has_one_thread() { copy_self(network, theirs, mask)? } else { start_anew(network, &theirs, mask)? };
-        Ok(Self { running: Running { control: ours, pid: Some(pid) }, network })
+        let (pid, processor) =
+            if has_one_thread() { copy_self(network, theirs, mask)? } else { (start_anew(network, &theirs, mask)?, None) };
+        Ok(Self { running: Running { control: ours, pid: Some(pid), processor }, network })
     }
 
     /// Which network the helper is in.
@@ -156,15 +158,10 @@ fn has_one_thread() -> bool {
     std::fs::metadata("/proc/self/task").is_ok_and(|tasks| std::os::unix::fs::MetadataExt::nlink(&tasks) == 3)
 }
 
-fn copy_self(network: Network, control: OwnedFd, mask: &Set) -> Result<i32, LaunchError> {
+fn copy_self(network: Network, control: OwnedFd, mask: &Set) -> Result<(i32, Option<usize>), LaunchError> {
     let processors = rustix::thread::sched_getaffinity(None).ok();
     match process::fork().map_err(|source| LaunchError::Helper { what: "fork", source })? {
-        Fork::Parent(pid) => {
-            if let Some(processors) = processors {
-                send_elsewhere(pid, processors);
-            }
-            Ok(pid)
-        }
+        Fork::Parent(pid) => Ok((pid, processors.and_then(|processors| send_elsewhere(pid, &processors)))),
         Fork::Child => process::exit_now(super::helper::become_warden(network, control, mask, processors.as_ref())),
     }
 }
@@ -173,12 +170,13 @@ fn copy_self(network: Network, control: OwnedFd, mask: &Set) -> Result<i32, Laun
 /// one its caller is busy on, and nothing would be done meanwhile.
 ///
 /// It returns to all of them when it was told what to do.
-fn send_elsewhere(pid: i32, mut processors: CpuSet) {
-    processors.unset(rustix::thread::sched_getcpu());
-    if processors.count() > 0 {
-        // Only a matter of speed.
-        let _ = rustix::thread::sched_setaffinity(rustix::process::Pid::from_raw(pid), &processors);
-    }
+fn send_elsewhere(pid: i32, processors: &CpuSet) -> Option<usize> {
+    let here = rustix::thread::sched_getcpu();
+    let other = (1..CpuSet::MAX_CPU).map(|step| (here + step) % CpuSet::MAX_CPU).find(|other| processors.is_set(*other))?;
+    let mut only = CpuSet::new();
+    only.set(other);
+    // Only a matter of speed.
+    rustix::thread::sched_setaffinity(rustix::process::Pid::from_raw(pid), &only).ok().map(|()| other)
 }
 
 fn start_anew(network: Network, control: &OwnedFd, mask: &Set) -> Result<i32, LaunchError> {
@@ -196,6 +194,11 @@ impl Running {
     /// The warden's number.
     pub fn pid(&self) -> Option<i32> {
         self.pid
+    }
+
+    /// The processor that the sandbox is built on.
+    pub fn processor(&self) -> Option<usize> {
+        self.processor
     }
 
     /// Readable when an event waits.

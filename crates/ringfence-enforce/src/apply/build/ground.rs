@@ -11,18 +11,19 @@ use rustix::mount::{MountAttrFlags, MoveMountFlags, UnmountFlags, move_mount, un
 
 use super::wired::{self, Wired};
 use super::{Root, Source, make};
-use crate::apply::{During, Fault};
+use crate::apply::{During, Fault, support};
 use crate::linux::standard;
 use crate::plan::Step;
 
 /// A root with the system in it, at a place where it does no harm yet.
 pub(in crate::apply) struct Ground {
-    pub(super) root: Root,
+    /// The root, unless it is to be the tripwire.
+    root: Option<Root>,
     pub(super) processes: Option<OwnedFd>,
     pub(super) terminals: Option<OwnedFd>,
     pub(super) scratch: Vec<OwnedFd>,
     /// Steps that were prepared already, in the order of every plan.
-    pub(super) done: Vec<Step>,
+    done: Vec<Step>,
     place: &'static str,
 }
 
@@ -36,22 +37,27 @@ impl Ground {
         let terminals = [("ptmxmode", "0666"), ("mode", "0620")];
         let place = place(&[])?;
         let mut ground = Self {
-            root: root(place)?,
+            root: None,
             processes: Some(make("proc", &[], &[], quiet | MountAttrFlags::MOUNT_ATTR_NOEXEC).during(|| "mount /proc".into())?),
             terminals: Some(make("devpts", &terminals, &["newinstance"], loud).during(|| "mount /dev/pts".into())?),
             scratch: vec![scratch()?, scratch()?],
             done: Vec::new(),
             place,
         };
-        for step in standard() {
-            ground.root.prepare(&step, &Source::There)?;
-            ground.done.push(step);
+        // With a tripwire for a root there is nothing yet to stand on.
+        if !support().fuse {
+            let mut root = root(place)?;
+            for step in standard() {
+                root.prepare(&step, &Source::There)?;
+                ground.done.push(step);
+            }
+            ground.root = Some(root);
         }
         Ok(ground)
     }
 
     /// Whether everything done is also what the plan says.
-    pub(super) fn is_part_of(&self, steps: &[Step]) -> bool {
+    fn is_part_of(&self, steps: &[Step]) -> bool {
         let mut done = self.done.iter().peekable();
         for step in steps {
             done.next_if_eq(&step);
@@ -59,29 +65,32 @@ impl Ground {
         done.peek().is_none()
     }
 
-    /// The same with an empty root.
-    pub(super) fn anew(self) -> Result<Self, Fault> {
-        rustix::process::chdir("/").during(|| "leave the root".into())?;
-        unmount(self.place, UnmountFlags::DETACH).during(|| format!("unmount {}", self.place))?;
-        Ok(Self { root: root(self.place)?, done: Vec::new(), ..self })
-    }
-
-    /// The same with the tripwire for a root.
-    pub(super) fn wired(self, wire: &OwnedFd, steps: &[Step]) -> Result<Self, Fault> {
-        rustix::process::chdir("/").during(|| "leave the root".into())?;
-        unmount(self.place, UnmountFlags::DETACH).during(|| format!("unmount {}", self.place))?;
-        let base = wired::tree(wire, ringfence_tripwire::ROOT)?;
-        Ok(Self { root: stand(base, self.place, Some(Wired::new(wire, steps)?))?, done: Vec::new(), ..self })
+    /// The root for a plan, and what of the plan is in it already.
+    pub(super) fn root(&mut self, wire: Option<&OwnedFd>, steps: &[Step]) -> Result<(Root, Vec<Step>), Fault> {
+        let is_of_use = wire.is_none() && self.is_part_of(steps);
+        if let Some(root) = self.root.take() {
+            if is_of_use {
+                return Ok((root, std::mem::take(&mut self.done)));
+            }
+            // The policy leaves out something that most sandboxes have.
+            rustix::process::chdir("/").during(|| "leave the root".into())?;
+            unmount(self.place, UnmountFlags::DETACH).during(|| format!("unmount {}", self.place))?;
+        }
+        let root = match wire {
+            Some(wire) => stand(wired::tree(wire, ringfence_tripwire::ROOT)?, self.place, Some(Wired::new(wire, steps)?))?,
+            None => root(self.place)?,
+        };
+        Ok((root, Vec::new()))
     }
 
     /// Moves the root elsewhere if it stands over something the plan needs.
-    pub(super) fn uncover(&mut self, steps: &[Step]) -> Result<(), Fault> {
+    pub(super) fn uncover(&mut self, root: &Root, steps: &[Step]) -> Result<(), Fault> {
         let needed: Vec<&AbsPath> = steps.iter().flat_map(sources).collect();
         if !covers(self.place, &needed) {
             return Ok(());
         }
         self.place = place(&needed)?;
-        move_mount(&self.root.base, "", CWD, self.place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+        move_mount(&root.base, "", CWD, self.place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
             .during(|| format!("move the new root to {}", self.place))
     }
 }
