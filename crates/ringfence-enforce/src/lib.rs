@@ -18,4 +18,4 @@ pub mod apply;
 pub use linux::{Person, plan};
 pub use plan::{Access, Cover, Guard, GuardKind, Identity, Kind, Network, Plan, Step};
 pub use support::Support;
-pub use survey::{Builds, Folding, Found, Survey, survey};
+pub use survey::{Builds, Folding, Found, Survey, gitlinks, is_index, survey};
