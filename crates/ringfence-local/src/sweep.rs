@@ -13,6 +13,7 @@ mod moment;
 mod pointer;
 mod roots;
 mod store;
+mod todo;
 
 use std::collections::HashSet;
 use std::fs;
@@ -88,6 +89,11 @@ pub(crate) fn sweep(made: Vec<Made>, mut look: Look, ground: &Ground, quarantine
         }
     }
     sweep.entered_by_git();
+    for path in &ground.gits {
+        if let Some(git) = ground.roots.open(path) {
+            sweep.todo(&git, path);
+        }
+    }
     sweep.swept
 }
 
@@ -281,6 +287,7 @@ impl Sweep<'_> {
         for name in ["config", "config.worktree"] {
             self.config(git, name, &path.join(name));
         }
+        self.todo(git, path);
     }
 
     fn hooks(&mut self, git: &Held, path: &AbsPath) {
@@ -319,10 +326,16 @@ impl Sweep<'_> {
         if filtered.dropped.is_empty() {
             return;
         }
-        self.move_away(git, name, path, &format!("makes git run programs or read other settings: {}", listed(&filtered.dropped)));
+        let reason = format!("makes git run programs or read other settings: {}", listed(&filtered.dropped));
+        self.replace(git, name, path, &filtered.kept, &reason);
+    }
+
+    /// Moves a file into quarantine and leaves what may stay of it.
+    fn replace(&mut self, directory: &Held, name: &str, path: &AbsPath, kept: &[u8], reason: &str) {
+        self.move_away(directory, name, path, reason);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        if let Ok(file) = held::change(git, || rustix::fs::openat(git, name, flags, Mode::from_raw_mode(0o644))) {
-            let _ = fs::File::from(file).write_all(&filtered.kept);
+        if let Ok(file) = held::change(directory, || rustix::fs::openat(directory, name, flags, Mode::from_raw_mode(0o644))) {
+            let _ = fs::File::from(file).write_all(kept);
         }
     }
 

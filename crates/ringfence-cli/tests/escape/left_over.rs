@@ -154,3 +154,25 @@ fn a_repository_of_the_person_that_is_made_known_to_git() {
         assert!(project.has("node_modules/mine/.git/hooks/pre-push"), "a hook is gone");
     });
 }
+
+#[test]
+fn a_rebase_that_the_command_began_goes_on_with_its_programs() {
+    let before = "git init -q; git add README; COMMIT; echo b > README; git add README; COMMIT";
+    let state = r#"m=.git/rebase-merge; mkdir $m; h=$(git rev-parse HEAD); git symbolic-ref HEAD > $m/head-name; echo $h > $m/onto; echo $h > $m/orig-head;
+        : > $m/interactive; : > $m/done; echo 1 > $m/end; echo 0 > $m/msgnum; git update-ref --no-deref HEAD $h"#;
+    let then = "GIT_EDITOR=true git rebase --continue";
+    for exec in ["exec touch ~/RAN", " x\ttouch ~/RAN"] {
+        let line = format!(r#"{state}; printf "{exec}\n" > $m/git-rebase-todo"#);
+        Plant { before, commands: &[&line], then }.never_runs();
+        let own = format!("mkdir own; cd own; cp ../README .; {before}; {line}");
+        Plant { before: "true", commands: &[&own], then: &format!("cd own; {then}") }.never_runs();
+    }
+    // What the person began goes on as it was.
+    each_user(|user| {
+        let project = project(user);
+        project.sh_bare(&spelled(&format!("{before}; {state}; echo exec touch ~/RAN > $m/git-rebase-todo"))).ok();
+        project.sh("echo pick HEAD >> .git/rebase-merge/git-rebase-todo; echo x false >> .git/rebase-merge/git-rebase-todo");
+        let left = project.sh_bare("cat .git/rebase-merge/git-rebase-todo").ok();
+        assert_eq!(left, "exec touch ~/RAN\npick HEAD".replace('~', &project.home().display().to_string()));
+    });
+}
