@@ -7,8 +7,11 @@
 #![forbid(unsafe_code)]
 
 mod outcome;
+mod text;
+pub mod violations;
 
 pub use outcome::{Denial, Evidence, Gap, Operation, Outcome, Output, Quarantined, Status, Usage};
+pub use text::{base64, is_hidden};
 
 use std::ffi::OsString;
 use std::time::Duration;

@@ -7,6 +7,7 @@ use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::commands::doctor::Doctor;
 use crate::commands::explain::Explain;
+use crate::commands::log::Log;
 use crate::commands::papers::{Completions, Man, Reference};
 use crate::commands::plan::Plan;
 use crate::commands::policy::PolicyCommand;
@@ -26,6 +27,7 @@ use crate::commands::test::Test;
   ringfence run -- npm test
   ringfence run --net full -- npm install
   ringfence explain read ~/.ssh/id_rsa
+  ringfence log --blocked-only
   ringfence doctor"
 )]
 pub(crate) struct Arguments {
@@ -40,6 +42,7 @@ pub(crate) enum Command {
     Explain(Explain),
     Doctor(Doctor),
     Test(Test),
+    Log(Log),
     Policy(PolicyCommand),
     Completions(Completions),
     Man(Man),
@@ -56,6 +59,7 @@ impl Command {
             Command::Explain(arguments) => arguments.json,
             Command::Doctor(arguments) => arguments.json,
             Command::Test(arguments) => arguments.json,
+            Command::Log(arguments) => arguments.json,
             Command::Policy(arguments) => arguments.wants_json(),
             Command::Completions(_) | Command::Man(_) | Command::Reference(_) => false,
         }
@@ -78,6 +82,9 @@ pub(crate) struct Run {
     /// Print one JSON object with the outcome instead of the command's output
     #[arg(long)]
     pub(crate) json: bool,
+    /// On whose behalf, for the audit log [default: $RINGFENCE_AGENT]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) agent: Option<String>,
     /// Run a line of shell instead of a program
     #[arg(short = 'c', value_name = "STRING", conflicts_with = "command", required_unless_present = "command")]
     pub(crate) line: Option<String>,

@@ -2,6 +2,7 @@
 
 pub(crate) mod doctor;
 pub(crate) mod explain;
+pub(crate) mod log;
 pub(crate) mod papers;
 pub(crate) mod plan;
 pub(crate) mod policy;
@@ -23,6 +24,7 @@ pub(crate) fn run(arguments: Arguments, local: &Local) -> Result<ExitCode, CliEr
         Command::Explain(arguments) => explain::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Test(arguments) => test::run(arguments),
+        Command::Log(arguments) => log::run(arguments),
         Command::Policy(arguments) => policy::run(arguments),
         Command::Completions(arguments) => papers::completions(arguments),
         Command::Man(arguments) => papers::man(arguments),

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::io;
 
+use ringfence_audit::AuditError;
 use ringfence_engine::EngineError;
 use ringfence_policy::PolicyError;
 use ringfence_policy::import::ImportError;
@@ -14,6 +15,9 @@ pub(crate) enum CliError {
     /// The engine refused or failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// The audit log could not be read.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     /// The words of the command line do not go together.
     #[error("{what}")]
     Words {
@@ -54,6 +58,7 @@ impl CliError {
     pub(crate) fn code(&self) -> &'static str {
         match self {
             CliError::Engine(error) => error.code(),
+            CliError::Audit(error) => error.code(),
             CliError::Words { .. } => "usage",
             CliError::File { .. } => "file",
             CliError::Import { source, .. } => source.code(),
@@ -64,6 +69,7 @@ impl CliError {
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             CliError::Engine(error) => error.hint(),
+            CliError::Audit(error) => Some(error.hint()),
             CliError::Words { hint, .. } => Some(hint.clone()),
             CliError::File { .. } => None,
             CliError::Import { source, .. } => Some(source.hint()),
@@ -73,7 +79,7 @@ impl CliError {
     pub(crate) fn status(&self) -> u8 {
         match self {
             CliError::Engine(error) => error.status() as u8,
-            CliError::Words { .. } | CliError::File { .. } | CliError::Import { .. } => 125,
+            CliError::Audit(_) | CliError::Words { .. } | CliError::File { .. } | CliError::Import { .. } => 125,
         }
     }
 

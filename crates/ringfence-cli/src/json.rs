@@ -1,15 +1,16 @@
 //! Outcomes as JSON.
 
-use ringfence_api::{Outcome, Output};
+use ringfence_api::{Outcome, Output, base64};
 use serde_json::{Map, Value, json};
 
-/// The outcome as one object, in the words of the interface.
-pub(crate) fn outcome(outcome: &Outcome) -> Value {
+/// The outcome of the run called `session` as one object, in the words of the interface.
+pub(crate) fn outcome(outcome: &Outcome, session: &str) -> Value {
     let first = outcome.denials.first();
     let mut object = Map::new();
     stream(&mut object, "stdout", &outcome.stdout);
     stream(&mut object, "stderr", &outcome.stderr);
     let rest = json!({
+        "session": session,
         "exitCode": outcome.exit_code(),
         "blocked": outcome.blocked(),
         "blockedReason": first.filter(|_| outcome.blocked()).map(|denial| format!("{} ({})", denial.rule, denial.origin)),
@@ -43,35 +44,5 @@ fn stream(object: &mut Map<String, Value>, name: &str, output: &Output) {
     }
     if output.dropped > 0 {
         object.insert(format!("{name}Dropped"), output.dropped.into());
-    }
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let word = chunk.iter().fold(0u32, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
-        for place in 0..4 {
-            let digit = DIGITS[(word >> (18 - 6 * place)) as usize & 63];
-            text.push(if place <= chunk.len() { digit as char } else { '=' });
-        }
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    #[track_caller]
-    fn check(input: &[u8], expect: &str) {
-        assert_eq!(super::base64(input), expect);
-    }
-
-    #[test]
-    fn base64_is_the_usual_one() {
-        check(b"", "");
-        check(b"f", "Zg==");
-        check(b"fo", "Zm8=");
-        check(b"foo", "Zm9v");
-        check(b"\xff\x00\xfe", "/wD+");
     }
 }

@@ -1,5 +1,8 @@
 //! Talk, to standard error.
 
+use std::error::Error;
+
+use ringfence_audit::AuditError;
 use ringfence_engine::EngineError;
 
 use crate::error::CliError;
@@ -23,6 +26,16 @@ pub(crate) fn error(error: &CliError) {
 /// Something worth knowing that stops nobody.
 pub(crate) fn warning(text: &str) {
     eprintln!("ringfence: warning: {text}");
+}
+
+/// Something that was not recorded.
+pub(crate) fn unrecorded(error: &AuditError) {
+    warning(&format!("not recorded in the audit log: {}", whole(error)));
+}
+
+/// An error and what lies behind it, in one line.
+pub(crate) fn whole(error: &dyn Error) -> String {
+    std::iter::successors(Some(error), |error| (*error).source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// Something to read before going on.

@@ -3,6 +3,7 @@
 use std::env;
 use std::io::{self, IsTerminal, Write};
 
+use ringfence_api::is_hidden;
 use serde_json::Value;
 
 use crate::error::CliError;
@@ -89,7 +90,7 @@ pub(crate) fn cell(text: &str, width: usize) -> String {
 
 /// `text` without anything that a terminal would obey.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if is_hidden(c) { '\u{fffd}' } else { c }).collect()
 }
 
 /// A path for people: `~` for home.

@@ -23,6 +23,7 @@ fn facts() -> Facts {
         programs: BTreeSet::from(["cargo".into(), "node".into()]),
         git: None,
         store: path("/home/me/.cache/ringfence/projects/app"),
+        state: path("/home/me/.local/state/ringfence"),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io;
 
 use ringfence_api::Gap;
+use ringfence_audit::AuditError;
 use ringfence_policy::{AbsPath, PolicyError};
 use ringfence_provider::ProviderError;
 
@@ -34,6 +35,12 @@ pub enum EngineError {
         /// What and why.
         gaps: Vec<Gap>,
     },
+    /// It could not be recorded.
+    #[error("the run cannot be recorded, and the policy wants it recorded")]
+    Audit {
+        /// Why not.
+        source: AuditError,
+    },
     /// The place could not run it.
     #[error(transparent)]
     Provider(#[from] ProviderError),
@@ -47,6 +54,7 @@ impl EngineError {
             EngineError::Unreadable { .. } => "policy-unreadable",
             EngineError::Surroundings { .. } => "surroundings",
             EngineError::Gaps { .. } => "gap",
+            EngineError::Audit { source } => source.code(),
             EngineError::Provider(error) => error.code(),
         }
     }
@@ -58,6 +66,10 @@ impl EngineError {
             EngineError::Unreadable { .. } => Some("make the file readable, or remove it".into()),
             EngineError::Surroundings { .. } => Some("set HOME to a directory that exists".into()),
             EngineError::Gaps { .. } => Some("`--on-gap run` runs all the same, and says what was not enforced".into()),
+            EngineError::Audit { source } => Some(format!(
+                "{}; or let runs go unrecorded with `on-error = \"run\"` under `[audit]` in ~/.config/ringfence/policy.toml",
+                source.hint()
+            )),
             EngineError::Provider(error) => error.hint(),
         }
     }

@@ -57,10 +57,15 @@ pub fn gather(cwd: &AbsPath) -> Result<Surroundings, EngineError> {
     // Whoever writes in the project could lead the store anywhere by a link.
     let cache = text.get("XDG_CACHE_HOME").and_then(AbsPath::new).filter(|cache| is_outside(cache, &workspace));
     let cache = cache.unwrap_or_else(|| home.join(".cache"));
+    // One that is missing will be made: whoever looks for records looks where they were told.
+    let is_usable = |state: &AbsPath| !state.is_within(&workspace) && is_outside(&nearest(state), &workspace);
+    let state = text.get("XDG_STATE_HOME").and_then(AbsPath::new).filter(is_usable);
+    let state = state.unwrap_or_else(|| home.join(".local/state"));
     let facts = Facts {
         installations: installations(&path_dirs, &home),
         git: git_layout(&workspace),
         store: cache.join("ringfence/projects").join(slug(&workspace)),
+        state: state.join("ringfence"),
         workspace,
         home,
         user: account.name,
@@ -81,6 +86,11 @@ pub(crate) fn config_directory(facts: &Facts) -> AbsPath {
 /// Whether a directory is there and not in the project, by any name.
 fn is_outside(directory: &AbsPath, workspace: &AbsPath) -> bool {
     !directory.is_within(workspace) && canonical(directory.as_path()).is_ok_and(|real| !real.is_within(workspace))
+}
+
+/// The nearest part of a path that is there.
+fn nearest(path: &AbsPath) -> AbsPath {
+    path.ancestors().find(|above| above.as_path().exists()).unwrap_or_else(AbsPath::root)
 }
 
 /// Whose the project is, if we are root and it is not ours.

@@ -1,10 +1,11 @@
 //! The life of a command, from the words of a door to an outcome.
 //!
 //! Gathers what the policy has to know, resolves it, opens a place, refuses what cannot be
-//! enforced, runs. Prints nothing and knows no operating system by name.
+//! enforced, records, runs. Prints nothing and knows no operating system by name.
 
 #![forbid(unsafe_code)]
 
+mod book;
 mod error;
 mod facts;
 mod files;
@@ -18,9 +19,12 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use ringfence_api::{Gap, Outcome, Request, Stdio};
+use ringfence_audit::AuditError;
 use ringfence_enforce::Plan;
 use ringfence_policy::{AbsPath, Effect, Flags, Grants, OnGap, Origin, Rule, Source, resolve};
 use ringfence_provider::{Provider, Session};
+
+use book::Book;
 
 /// What a door asks for.
 #[derive(Debug, Clone)]
@@ -35,6 +39,10 @@ pub struct Asked {
     pub files: Files,
     /// Where input and output go.
     pub stdio: Stdio,
+    /// On whose behalf, if they said.
+    pub agent: Option<String>,
+    /// The name of this run; see [`ringfence_audit::session_id`].
+    pub session: String,
 }
 
 /// A policy as it stands for one command.
@@ -44,6 +52,8 @@ pub struct Resolved {
     pub grants: Grants,
     /// The machine, the user, the project.
     pub surroundings: Surroundings,
+    /// The policy files that count, weakest first.
+    pub files: Vec<AbsPath>,
 }
 
 /// Reads the policy files and resolves them for `cwd`.
@@ -66,7 +76,7 @@ pub fn resolve_for(cwd: &AbsPath, flags: &Flags, files: &Files) -> Result<Resolv
             "the project belongs to user {owner}, and root in a sandbox has no power over other people's files: run ringfence as that user"
         ));
     }
-    Ok(Resolved { grants, surroundings })
+    Ok(Resolved { grants, surroundings, files: layers.into_iter().map(|layer| layer.file).collect() })
 }
 
 /// What would be enforced.
@@ -81,7 +91,17 @@ fn open(provider: &dyn Provider, resolved: &Resolved) -> Result<Box<dyn Session>
 }
 
 /// The whole life of one command.
-pub fn run(provider: &dyn Provider, asked: &Asked, resolved: &Resolved) -> Result<Outcome, EngineError> {
+///
+/// `tell` hears what could not be recorded and stops nobody: because the policy says so, or
+/// because the command has run already.
+pub fn run(provider: &dyn Provider, asked: &Asked, resolved: &Resolved, tell: &mut dyn FnMut(&AuditError)) -> Result<Outcome, EngineError> {
+    let mut book = Book::open(asked, resolved, tell)?;
+    let result = attempt(provider, asked, resolved, &mut book);
+    book.finish(&result);
+    result
+}
+
+fn attempt(provider: &dyn Provider, asked: &Asked, resolved: &Resolved, book: &mut Book<'_>) -> Result<Outcome, EngineError> {
     let grants = &resolved.grants;
     let mut session = open(provider, resolved)?;
     let of_output = output_gap(grants, asked.stdio);
@@ -96,6 +116,9 @@ pub fn run(provider: &dyn Provider, asked: &Asked, resolved: &Resolved) -> Resul
         stdio: kept(asked.stdio, grants.limits.output),
         deadline: grants.limits.wall_ms.map(Duration::from_millis),
     };
+    // Written before the command starts: a crash leaves a record of what was about to
+    // happen, never a command without a record.
+    book.begin(&gaps)?;
     let mut outcome = session.run(&request)?;
     outcome.gaps.extend(of_output);
     Ok(outcome)

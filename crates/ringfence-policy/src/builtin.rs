@@ -7,8 +7,8 @@ mod tables;
 
 use crate::glob::{Case, Glob};
 use crate::grants::{
-    CommandRules, Effect, EnvironmentRules, Exception, Grants, Limits, Mode, NetworkRules, OnGap, Origin, Pattern, PatternEffect, Rule,
-    Source,
+    AuditRules, CommandRules, Effect, EnvironmentRules, Exception, Grants, Limits, Mode, NetworkRules, OnGap, Origin, Pattern,
+    PatternEffect, Rule, Source,
 };
 use crate::path::AbsPath;
 pub use tables::*;
@@ -47,6 +47,7 @@ impl Grants {
         Self {
             mode: Mode::ReadOnly,
             workspace: nowhere.clone(),
+            audit: AuditRules::default_in(&nowhere),
             home: nowhere,
             rules,
             patterns: Vec::new(),

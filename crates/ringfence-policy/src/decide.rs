@@ -211,9 +211,9 @@ impl Rule {
         }
     }
 
-    /// Whether no grant lifts it: only a managed rule can be.
+    /// Whether no grant lifts it: only a managed rule can be, and what is ringfence's own.
     pub fn is_locked(&self) -> bool {
-        self.locked && self.origin.source == Source::Managed
+        self.locked && matches!(self.origin.source, Source::Managed | Source::BuiltIn)
     }
 
     /// Whether a person chose it. The workspace counts: whoever starts in

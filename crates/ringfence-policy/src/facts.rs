@@ -28,6 +28,8 @@ pub struct Facts {
     pub git: Option<GitLayout>,
     /// The project's own cache directory.
     pub store: AbsPath,
+    /// Where ringfence keeps what it remembers of runs, such as the audit log.
+    pub state: AbsPath,
 }
 
 /// The git directories of a linked worktree or a submodule.

@@ -34,6 +34,8 @@ pub struct Grants {
     pub limits: Limits,
     /// What to do when something asked for cannot be enforced.
     pub on_gap: OnGap,
+    /// How the audit log is kept.
+    pub audit: AuditRules,
     /// Whether commands are confined at all.
     pub enabled: bool,
     /// Things worth telling the person, such as a rule that had no effect.
@@ -62,6 +64,51 @@ pub enum OnGap {
     Refuse,
     /// Run, and say what was not enforced.
     Run,
+}
+
+/// What to do when the audit log cannot be written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnError {
+    /// Run nothing.
+    #[default]
+    Refuse,
+    /// Run, and say that it was not recorded.
+    Run,
+}
+
+/// How the audit log is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditRules {
+    /// Where it is.
+    pub directory: AbsPath,
+    /// When it is forced onto the disk.
+    pub fsync: Fsync,
+    /// What to do when it cannot be written.
+    pub on_error: OnError,
+    /// The size at which another file is begun, in bytes.
+    pub rotate_bytes: u64,
+}
+
+impl AuditRules {
+    /// What holds where no policy says otherwise, for what is kept in `state`.
+    pub fn default_in(state: &AbsPath) -> Self {
+        Self { directory: state.join("audit"), fsync: Fsync::Never, on_error: OnError::Refuse, rotate_bytes: 64 << 20 }
+    }
+}
+
+/// When the audit log is forced onto the disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fsync {
+    /// After every record: nothing starts before the disk has its record.
+    Always,
+    /// When a run has ended.
+    End,
+    /// When the system sees fit: only a crash of the whole machine loses records, those of
+    /// its last seconds.
+    #[default]
+    Never,
 }
 
 /// One rule on a path and everything below it.

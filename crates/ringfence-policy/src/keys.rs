@@ -2,13 +2,30 @@
 
 /// Each section with its keys; the empty name is the top of the file.
 pub(crate) const KEYS: &[(&str, &[&str])] = &[
-    ("", &["version", "extends", "enabled", "mode", "on-gap", "filesystem", "environment", "network", "commands", "tools", "limits"]),
+    (
+        "",
+        &[
+            "version",
+            "extends",
+            "enabled",
+            "mode",
+            "on-gap",
+            "filesystem",
+            "environment",
+            "network",
+            "commands",
+            "tools",
+            "limits",
+            "audit",
+        ],
+    ),
     ("filesystem", &["read", "write", "deny", "protect", "except"]),
     ("environment", &["profile", "allow", "deny", "set"]),
     ("network", &["mode", "allow", "deny", "localhost", "git", "unix-sockets", "bind"]),
     ("commands", &["deny", "allow-binaries", "deny-arguments", "anchor-arguments", "excluded"]),
     ("tools", &["disallowed"]),
     ("limits", &["wall", "cpu", "memory", "processes", "open-files", "file-size", "disk", "output"]),
+    ("audit", &["fsync", "on-error", "rotate-size"]),
 ];
 
 /// The keys of an entry that is written as a table.

@@ -124,7 +124,8 @@ fn check_values(layer: &Layer) -> Result<(), PolicyError> {
             });
         }
     }
-    check_limits(layer)
+    check_limits(layer)?;
+    check_audit(layer)
 }
 
 fn check_entry(layer: &Layer, key: &str, entry: &PathEntry) -> Result<(), PolicyError> {
@@ -149,15 +150,7 @@ fn check_limits(layer: &Layer) -> Result<(), PolicyError> {
     let limits = &layer.policy.limits;
     let durations = [("wall", &limits.wall), ("cpu", &limits.cpu)];
     let sizes = [("memory", &limits.memory), ("file-size", &limits.file_size), ("disk", &limits.disk), ("output", &limits.output)];
-    let bad = |name: &str, amount: &Amount, expected| PolicyError::BadValue {
-        at: layer.place(&format!("limits.{name}")),
-        key: format!("limits.{name}"),
-        value: match amount {
-            Amount::Number(number) => number.to_string(),
-            Amount::Text(text) => text.clone(),
-        },
-        expected,
-    };
+    let bad = |name: &str, amount: &Amount, expected| bad_amount(layer, &format!("limits.{name}"), amount, expected);
     for (name, amount) in durations {
         if let Some(amount) = amount.as_ref().filter(|amount| amount.milliseconds().is_none()) {
             return Err(bad(name, amount, "a duration such as `\"500ms\"`, `\"300s\"`, `\"5m\"` or `\"2h\"`"));
@@ -169,6 +162,26 @@ fn check_limits(layer: &Layer) -> Result<(), PolicyError> {
         }
     }
     Ok(())
+}
+
+/// Smaller files than this would fill a directory with names.
+const SMALLEST_FILE: u64 = 64 << 10;
+
+fn check_audit(layer: &Layer) -> Result<(), PolicyError> {
+    match &layer.policy.audit.rotate_size {
+        Some(size) if size.bytes().is_none_or(|bytes| bytes < SMALLEST_FILE) => {
+            Err(bad_amount(layer, "audit.rotate-size", size, "a size of at least 64 KiB, such as `\"64MiB\"`"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn bad_amount(layer: &Layer, key: &str, amount: &Amount, expected: &'static str) -> PolicyError {
+    let value = match amount {
+        Amount::Number(number) => number.to_string(),
+        Amount::Text(text) => text.clone(),
+    };
+    PolicyError::BadValue { at: layer.place(key), key: key.to_owned(), value, expected }
 }
 
 /// The form alone: the enforcing side knows what an address is.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::grants::{Mode, NetworkMode, OnGap, Ports};
+use crate::grants::{Fsync, Mode, NetworkMode, OnError, OnGap, Ports};
 
 /// The one version of the format there is.
 pub const VERSION: u32 = 1;
@@ -50,6 +50,9 @@ pub struct Policy {
     /// Ceilings on what a command may use.
     #[serde(default, skip_serializing_if = "is_default")]
     pub limits: LimitPolicy,
+    /// The log of what was run and refused.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub audit: AuditPolicy,
 }
 
 impl Default for Policy {
@@ -66,6 +69,7 @@ impl Default for Policy {
             commands: CommandPolicy::default(),
             tools: ToolPolicy::default(),
             limits: LimitPolicy::default(),
+            audit: AuditPolicy::default(),
         }
     }
 }
@@ -278,6 +282,21 @@ pub struct LimitPolicy {
     /// Output that is kept; a number is bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<Amount>,
+}
+
+/// `[audit]`
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct AuditPolicy {
+    /// When the log is forced onto the disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fsync: Option<Fsync>,
+    /// What to do when the log cannot be written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_error: Option<OnError>,
+    /// The size at which another file is begun, at least 64 KiB; a number is bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rotate_size: Option<Amount>,
 }
 
 /// A number, or a number with a unit.

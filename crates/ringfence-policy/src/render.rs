@@ -126,6 +126,7 @@ mod tests {
         check("version = 1\n[environment]\nprofile = \"clean\"\nset = { \"we ird\" = \"1\", B = \"'\" }");
         check("version = 1\n[network]\nlocalhost = [1, 2]\nbind = false\ngit = true\nallow = [\"a\", \"b\"]");
         check("version = 1\n[limits]\nwall = \"5m\"\nmemory = 5\nprocesses = 3\n[tools]\ndisallowed = [\"Write\"]");
+        check("version = 1\n[audit]\nfsync = \"always\"\non-error = \"run\"\nrotate-size = \"64MiB\"");
         check("version = 1\n[commands]\nexcluded = [\"docker*\"]\nanchor-arguments = \".\"");
     }
 

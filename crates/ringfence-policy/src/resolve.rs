@@ -13,7 +13,7 @@ pub(crate) mod tests;
 use crate::builtin;
 use crate::error::PolicyError;
 use crate::facts::{Facts, Flags};
-use crate::grants::{Effect, Grants, Mode, NetworkMode, OnGap, Origin, Rule, Source};
+use crate::grants::{AuditRules, Effect, Fsync, Grants, Mode, NetworkMode, OnError, OnGap, Origin, Rule, Source};
 use crate::layer::Layer;
 use crate::path::AbsPath;
 use scalar::Scalar;
@@ -31,6 +31,8 @@ pub fn resolve(layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants,
     let network = rest::network(layers, settings.network, facts, &mut warnings)?;
     let environment = rest::environment(layers, flags, &mut warnings);
     let limits = rest::limits(layers, flags);
+    let audit =
+        AuditRules { fsync: settings.fsync.value(), on_error: settings.on_error.value(), ..rest::audit(layers, facts, &mut warnings) };
 
     let confined = settings.enabled.value() && settings.mode.value() != Mode::FullAccess;
     if confined && is_too_broad(&lists.rules, facts) {
@@ -44,6 +46,7 @@ pub fn resolve(layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants,
     let mut rules = frame(&writable, facts, &mut lists);
     rules.append(&mut lists.rules);
     add_protects(&mut rules);
+    shut_state(&mut rules, &audit);
     warnings.extend(files::without_effect(&rules, &lists.patterns, &lists.exceptions));
 
     let mut grants = Grants {
@@ -59,6 +62,7 @@ pub fn resolve(layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants,
         disallowed_tools,
         limits,
         on_gap: settings.on_gap.value(),
+        audit,
         enabled: settings.enabled.value(),
         warnings,
     };
@@ -73,6 +77,7 @@ impl Grants {
         let origin = Origin::new(Source::Session, root.to_string());
         self.rules.push(Rule { root, effect, origin, locked: false });
         add_protects(&mut self.rules);
+        shut_state(&mut self.rules, &self.audit);
     }
 }
 
@@ -82,6 +87,8 @@ struct Settings {
     on_gap: Scalar<OnGap>,
     enabled: Scalar<bool>,
     network: Scalar<NetworkMode>,
+    fsync: Scalar<Fsync>,
+    on_error: Scalar<OnError>,
 }
 
 impl Settings {
@@ -91,6 +98,8 @@ impl Settings {
             on_gap: Scalar::new("on-gap", OnGap::Refuse),
             enabled: Scalar::new("enabled", true),
             network: Scalar::new("network.mode", NetworkMode::None),
+            fsync: Scalar::new("audit.fsync", Fsync::Never),
+            on_error: Scalar::new("audit.on-error", OnError::Refuse),
         };
         for layer in layers {
             let policy = &layer.policy;
@@ -98,6 +107,8 @@ impl Settings {
             settings.on_gap.offer(layer, policy.on_gap, warnings);
             settings.enabled.offer(layer, policy.enabled, warnings);
             settings.network.offer(layer, policy.network.mode, warnings);
+            settings.fsync.offer(layer, policy.audit.fsync, warnings);
+            settings.on_error.offer(layer, policy.audit.on_error, warnings);
         }
         settings.mode.flag("--mode", flags.mode)?;
         settings.on_gap.flag("--on-gap", flags.on_gap)?;
@@ -192,6 +203,18 @@ fn add_protects(rules: &mut Vec<Rule>) {
 fn has_protects(rules: &[Rule], root: &AbsPath) -> bool {
     let first = builtin::protects(root).next();
     first.is_some_and(|first| rules.contains(&first))
+}
+
+/// Keeps what ringfence remembers from those it is about, in whatever tree it lies. Where no
+/// tree is opened around it, it is not there at all.
+fn shut_state(rules: &mut Vec<Rule>, audit: &AuditRules) {
+    let state = audit.directory.parent().unwrap_or_else(AbsPath::root);
+    let is_opened = rules.iter().any(|rule| rule.opens() && (state.is_within(&rule.root) || rule.root.is_within(&state)));
+    if is_opened && !rules.iter().any(|rule| rule.root == state && rule.is_locked()) {
+        let reason = Some("it is ringfence's own record of what commands do".to_owned());
+        let origin = Origin { reason, ..Origin::new(Source::BuiltIn, state.to_string()) };
+        rules.push(Rule { root: state, effect: Effect::Deny, origin, locked: true });
+    }
 }
 
 /// Whether the workspace holds the home directory and nobody asked for that by name.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::grants::{Effect, Origin, PatternEffect, Source};
+use crate::grants::{Effect, Mode, Origin, PatternEffect, Source};
 
 impl Effect {
     /// The word for it in policies and messages.
@@ -13,6 +13,17 @@ impl Effect {
             Effect::Protect => "protect",
             Effect::Deny => "deny",
             Effect::Private { .. } => "private",
+        }
+    }
+}
+
+impl Mode {
+    /// The word for it in policies and messages.
+    pub fn word(self) -> &'static str {
+        match self {
+            Mode::ReadOnly => "read-only",
+            Mode::WorkspaceWrite => "workspace-write",
+            Mode::FullAccess => "full-access",
         }
     }
 }

@@ -104,6 +104,7 @@ fn facts() -> Facts {
         programs: BTreeSet::new(),
         git: None,
         store: path("/home/me/.cache/ringfence/projects/1"),
+        state: path("/home/me/.local/state/ringfence"),
     }
 }
 

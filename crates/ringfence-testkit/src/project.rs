@@ -63,7 +63,7 @@ impl Project {
             &project.home().join(".gitconfig"),
             "[user]\n\tname = A Person\n\temail = person@example.org\n[init]\n\tdefaultBranch = main\n",
         );
-        for directory in [".cache", ".config"] {
+        for directory in [".cache", ".config", ".local/state"] {
             project.make_directories(&project.home().join(directory));
         }
         project
@@ -174,11 +174,11 @@ impl Project {
         entries
     }
 
-    /// Everything in the home directory but ringfence's own cache.
+    /// Everything in the home directory but what is ringfence's own.
     pub fn home_entries(&self) -> Entries {
         let mut entries = Entries::new();
         list(&self.home(), &self.home(), &mut entries);
-        entries.retain(|path, _| !path.starts_with(".cache/ringfence"));
+        entries.retain(|path, _| !path.starts_with(".cache/ringfence") && !path.starts_with(".local/state/ringfence"));
         entries
     }
 }

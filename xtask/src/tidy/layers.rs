@@ -8,6 +8,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("ringfence-policy", "the words as written; pure, so that they can be tested without a machine"),
     ("ringfence-api", "the words that go in and come out; pure, and spoken by every layer above"),
     ("ringfence-sys", "one function for each system call; it decides nothing"),
+    ("ringfence-audit", "what is written down of it all; whoever enforces does not wait for it"),
     ("ringfence-enforce", "from grants to a plan, from a plan to a process"),
     ("ringfence-provider", "what every place must do"),
     ("ringfence-local", "one such place"),
@@ -20,6 +21,9 @@ const LAYERS: &[(&str, &str)] = &[
 const BARRED: &[(&str, &str, &str)] = &[
     ("ringfence-sys", "ringfence-policy", "a system call knows no policy"),
     ("ringfence-sys", "ringfence-api", "a system call knows no request"),
+    ("ringfence-enforce", "ringfence-audit", "what is enforced does not depend on what is written down"),
+    ("ringfence-provider", "ringfence-audit", "a place runs commands; the engine records them"),
+    ("ringfence-local", "ringfence-audit", "a place runs commands; the engine records them"),
     ("ringfence-engine", "ringfence-local", "the engine knows places by their trait only"),
     ("ringfence", "ringfence-cli", "a door does not lead through another door"),
 ];

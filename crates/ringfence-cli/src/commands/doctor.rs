@@ -7,14 +7,16 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use ringfence_api::Stdio;
+use ringfence_audit::session_id;
 use ringfence_enforce::apply::{Obstacle, probe, support};
 use ringfence_engine::{Asked, EngineError, Files, Resolved, gather, run as run_engine};
 use ringfence_local::Local;
-use ringfence_policy::{AbsPath, Flags, Mode, resolve};
+use ringfence_policy::{AbsPath, Flags, Mode, OnError, resolve};
 use ringfence_provider::ProviderError;
 use serde_json::{Value, json};
 
 use crate::error::CliError;
+use crate::say;
 use crate::show::{self, Paint};
 use findings::{Finding, Host, State};
 
@@ -47,7 +49,8 @@ pub(crate) fn run(arguments: Doctor) -> Result<ExitCode, CliError> {
         Some(obstacle) => Err(obstacle),
         None => trial().map_err(|error| untold(&error, &host)),
     };
-    let mut findings = vec![Finding::sandbox(tried.as_ref().ok())];
+    let mut findings = vec![Finding::sandbox(tried.as_ref().ok().map(|trial| &trial.took))];
+    findings.extend(tried.as_ref().ok().map(|trial| Finding::log(&trial.log, trial.unrecorded.as_deref())));
     findings.extend(host.findings());
     let diagnosis = Diagnosis { host, obstacle: tried.err(), findings };
     if arguments.json {
@@ -58,21 +61,41 @@ pub(crate) fn run(arguments: Doctor) -> Result<ExitCode, CliError> {
     Ok(ExitCode::from(u8::from(diagnosis.obstacle.is_some())))
 }
 
+/// What came of a sandbox that was made.
+struct Trial {
+    took: Duration,
+    /// Where it was recorded.
+    log: AbsPath,
+    /// Why it was not.
+    unrecorded: Option<String>,
+}
+
 /// Makes a sandbox over nobody's project, with nobody's policy, and ends it.
 ///
 /// The namespaces alone do not tell: AppArmor on Ubuntu grants them and then refuses the mounts.
-fn trial() -> Result<Duration, CliError> {
+fn trial() -> Result<Trial, CliError> {
     // A project that is not there has nothing in it to be looked through.
     let nowhere = AbsPath::root().join("nonexistent/ringfence");
     let cwd = AbsPath::root();
     let flags = Flags { mode: Some(Mode::ReadOnly), ..Flags::none(cwd.clone()) };
     let surroundings = gather(&nowhere)?;
-    let grants = resolve(&[], &flags, &surroundings.facts)?;
+    let mut grants = resolve(&[], &flags, &surroundings.facts)?;
+    grants.audit.on_error = OnError::Run;
     let command = ["/bin/sh", "-c", ":"].map(Into::into).to_vec();
-    let asked = Asked { command, cwd, flags, files: Files::default(), stdio: Stdio::Capture { limit: 4096 } };
+    let asked = Asked {
+        command,
+        cwd,
+        flags,
+        files: Files::default(),
+        stdio: Stdio::Capture { limit: 4096 },
+        agent: Some("ringfence doctor".into()),
+        session: session_id(),
+    };
+    let mut unrecorded = None;
     let begun = Instant::now();
-    run_engine(&Local::default(), &asked, &Resolved { grants, surroundings })?;
-    Ok(begun.elapsed())
+    let resolved = Resolved { grants, surroundings, files: Vec::new() };
+    run_engine(&Local::default(), &asked, &resolved, &mut |error| unrecorded = Some(say::whole(error)))?;
+    Ok(Trial { took: begun.elapsed(), log: resolved.grants.audit.directory, unrecorded })
 }
 
 /// An obstacle that showed only when a sandbox was made.

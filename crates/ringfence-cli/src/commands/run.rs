@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use ringfence_api::{Status, Stdio};
+use ringfence_audit::session_id;
 use ringfence_engine::{Asked, run as run_engine};
 use ringfence_local::Local;
 use ringfence_policy::Mode;
@@ -16,6 +17,18 @@ use crate::{say, show};
 const KEPT: usize = 16 * 1024 * 1024;
 /// `SIGINT`, the same number everywhere.
 const INTERRUPT: i32 = 2;
+
+/// Who acts, by the environment.
+fn agent() -> Option<String> {
+    std::env::var_os("RINGFENCE_AGENT").map(|name| name.to_string_lossy().into_owned()).filter(|name| !name.is_empty())
+}
+
+/// An error with the name of the run, by which the log has it too.
+fn refused(error: &CliError, session: &str) -> Result<ExitCode, CliError> {
+    say::error(error);
+    show::json(&serde_json::json!({ "session": session, "error": error.json() }))?;
+    Ok(ExitCode::from(error.status()))
+}
 
 pub(crate) fn run(arguments: Run, local: &Local) -> Result<ExitCode, CliError> {
     let meant = meant(&arguments.policy, arguments.timeout.as_deref())?;
@@ -33,10 +46,16 @@ pub(crate) fn run(arguments: Run, local: &Local) -> Result<ExitCode, CliError> {
         flags: meant.flags,
         files: meant.files,
         stdio: if arguments.json { Stdio::Capture { limit: KEPT } } else { Stdio::Inherit },
+        agent: arguments.agent.or_else(agent),
+        session: session_id(),
     };
-    let outcome = run_engine(local, &asked, &meant.resolved)?;
+    let outcome = match run_engine(local, &asked, &meant.resolved, &mut say::unrecorded) {
+        Ok(outcome) => outcome,
+        Err(error) if arguments.json => return refused(&error.into(), &asked.session),
+        Err(error) => return Err(error.into()),
+    };
     if arguments.json {
-        show::json(&crate::json::outcome(&outcome))?;
+        show::json(&crate::json::outcome(&outcome, &asked.session))?;
     }
     for gap in &outcome.gaps {
         say::warning(&format!("not enforced: {}: {}", gap.what, gap.why));

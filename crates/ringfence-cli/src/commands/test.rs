@@ -13,11 +13,12 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use ringfence_api::{Outcome, Stdio};
+use ringfence_audit::session_id;
 use ringfence_engine::{Asked, EngineError, plan, run as run_engine};
 use ringfence_local::Local;
 use ringfence_policy::OnGap;
 
-use super::words::{Meant, meant, mode_word, network_word};
+use super::words::{Meant, meant, network_word};
 use crate::args::PolicyArgs;
 use crate::error::CliError;
 use crate::say;
@@ -95,7 +96,7 @@ pub(crate) fn run(arguments: Test) -> Result<ExitCode, CliError> {
 fn headline(meant: &Meant) -> String {
     let grants = &meant.resolved.grants;
     let place = short(&grants.workspace, &grants.home);
-    format!("ringfence test in {place} (mode {}, network {})", mode_word(grants.mode), network_word(grants.network.mode))
+    format!("ringfence test in {place} (mode {}, network {})", grants.mode.word(), network_word(grants.network.mode))
 }
 
 /// Different from everything in the project: files of this name are made and removed.
@@ -129,8 +130,10 @@ fn shell(script: &str, arguments: Vec<OsString>, meant: &Meant) -> Result<Outcom
         flags: meant.flags.clone(),
         files: meant.files.clone(),
         stdio: Stdio::Capture { limit: KEPT },
+        agent: Some("ringfence test".into()),
+        session: session_id(),
     };
-    Ok(run_engine(&Local::default(), &asked, &meant.resolved)?)
+    Ok(run_engine(&Local::default(), &asked, &meant.resolved, &mut say::unrecorded)?)
 }
 
 fn judge(probes: Vec<Probe>, mut replies: BTreeMap<usize, Reply>, outside: &mut Outside) -> Vec<(Probe, probe::Verdict)> {

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use ringfence_engine::{Files, Resolved, resolve_for};
-use ringfence_policy::{AbsPath, Flags, Grants, Mode, NetworkMode, OnGap};
+use ringfence_policy::{AbsPath, Flags, Fsync, Grants, Mode, NetworkMode, OnError, OnGap};
 
 use crate::args::{EngineArg, ModeArg, NetArg, OnGapArg, PolicyArgs};
 use crate::error::CliError;
@@ -68,15 +68,6 @@ fn check_engine(engine: EngineArg, grants: &Grants) -> Result<(), CliError> {
 }
 
 /// As it is written in a policy.
-pub(crate) fn mode_word(mode: Mode) -> &'static str {
-    match mode {
-        Mode::ReadOnly => "read-only",
-        Mode::WorkspaceWrite => "workspace-write",
-        Mode::FullAccess => "full-access",
-    }
-}
-
-/// As it is written in a policy.
 pub(crate) fn network_word(mode: NetworkMode) -> &'static str {
     match mode {
         NetworkMode::None => "none",
@@ -90,6 +81,23 @@ pub(crate) fn gap_word(on_gap: OnGap) -> &'static str {
     match on_gap {
         OnGap::Refuse => "refuse",
         OnGap::Run => "run",
+    }
+}
+
+/// As it is written in a policy.
+pub(crate) fn fsync_word(fsync: Fsync) -> &'static str {
+    match fsync {
+        Fsync::Always => "always",
+        Fsync::End => "end",
+        Fsync::Never => "never",
+    }
+}
+
+/// As it is written in a policy.
+pub(crate) fn on_error_word(on_error: OnError) -> &'static str {
+    match on_error {
+        OnError::Refuse => "refuse",
+        OnError::Run => "run",
     }
 }
 
@@ -134,7 +142,7 @@ fn variable(word: &str) -> Result<(String, Option<String>), CliError> {
 }
 
 /// `90`, `90s`, `500ms`, `5m`, `2h` in milliseconds.
-fn duration(word: &str) -> Result<u64, CliError> {
+pub(crate) fn duration(word: &str) -> Result<u64, CliError> {
     let wrong = || CliError::Words {
         what: format!("`{word}` is not a duration"),
         hint: "write for example `--timeout 90s`, `5m` or `500ms`".into(),

@@ -2,11 +2,13 @@
 //! running within the sandbox, as the superuser and as an ordinary user.
 
 mod absent_host;
+mod audit;
 mod caches;
 mod environment;
 mod git;
 mod json;
 mod kill;
+mod log;
 mod many;
 mod names;
 mod outside;

@@ -58,6 +58,9 @@ impl Decision {
             return Some(format!("{grant}, or add it to `{flag}` in ~/.config/ringfence/policy.toml"));
         };
         let origin = because.origin();
+        if because.is_locked() && origin.source == Source::BuiltIn {
+            return Some("nothing opens it: it is ringfence's own".into());
+        }
         if because.is_locked() {
             return Some(format!("the rule is locked: ask whoever keeps {}", origin.place()));
         }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::grants::{Fsync, OnError};
 use crate::layer::check_cycle;
 use crate::policy::{PortChoice, Profile};
 use crate::testing::path;
@@ -67,6 +68,10 @@ open-files = 6
 file-size = 7
 disk = "1MB"
 output = 9
+[audit]
+fsync = "end"
+on-error = "run"
+rotate-size = "1MiB"
 "#,
     )
     .unwrap();
@@ -74,6 +79,8 @@ output = 9
     assert_eq!(policy.environment.profile, Some(Profile::Clean));
     assert_eq!(policy.network.localhost, Some(PortChoice::Some(vec![3000])));
     assert_eq!(policy.network.bind, Some(PortChoice::All(true)));
+    assert_eq!((policy.audit.fsync, policy.audit.on_error), (Some(Fsync::End), Some(OnError::Run)));
+    assert_eq!(policy.audit.rotate_size.as_ref().and_then(Amount::bytes), Some(1 << 20));
     assert_eq!(policy.filesystem.read[1].path(), "$X/y");
     assert_eq!(layer.extends(), [("base.toml".to_owned(), Some(3))]);
     assert_eq!(layer.place("filesystem.deny.1").line, Some(12));
@@ -96,6 +103,9 @@ fn faults_are_found_with_line_and_column() {
     check("version = 1\nmode = 3", "2:8: wanted string or table", "schema");
     check("version = 1\n[limits]\nwall = \"5 parsecs\"", "3:8: `5 parsecs` is not a value for `limits.wall`", "a duration such as");
     check("version = 1\n[limits]\ndisk = \"5m\"", "3:8: `5m` is not a value for `limits.disk`", "a size such as");
+    check("version = 1\n[audit]\nfsnyc = \"end\"", "3:1: unknown key `fsnyc`", "did you mean `fsync`?");
+    check("version = 1\n[audit]\nrotate-size = \"1KiB\"", "3:15: `1KiB` is not a value for `audit.rotate-size`", "at least 64 KiB");
+    check("version = 1\n[audit]\nrotate-size = \"5m\"", "3:15: `5m` is not a value for `audit.rotate-size`", "a size");
     check("version = 1\n[filesystem]\ndeny = [\"a[bc\"]", "3:11: bad glob `a[bc`", "close it with `]`");
     check("version = 1\n[filesystem]\ndeny = [\"\"]", "3:9: bad glob ``", "write a path");
     check(
@@ -118,6 +128,7 @@ fn broken_toml_and_wrong_types_have_a_line() {
     check_kind("version = 1\nmode = ", "policy-syntax", 2);
     check_kind("version = 1\nversion = 1", "policy-syntax", 2);
     check_kind("version = 1\nmode = \"wild\"", "policy-wrong-type", 2);
+    check_kind("version = 1\n[audit]\nfsync = \"sometimes\"", "policy-wrong-type", 3);
     check_kind("version = 1\n[network]\nlocalhost = \"yes\"", "policy-wrong-type", 3);
     check_kind("version = 1\n[network]\nlocalhost = [70000]", "policy-wrong-type", 3);
     check_kind("version = 1\n[filesystem]\nread = [3]", "policy-wrong-type", 3);

@@ -5,7 +5,7 @@ use crate::environment::{looks_secret, name_matches};
 use crate::error::PolicyError;
 use crate::expand::Entry;
 use crate::facts::{Facts, Flags};
-use crate::grants::{CommandRules, EnvironmentRules, Limits, NetworkMode, NetworkRules, Ports, Source};
+use crate::grants::{AuditRules, CommandRules, EnvironmentRules, Limits, NetworkMode, NetworkRules, Ports, Source};
 use crate::layer::Layer;
 use crate::path::AbsPath;
 use crate::policy::{Amount, Profile};
@@ -181,6 +181,30 @@ pub(super) fn limits(layers: &[Layer], flags: &Flags) -> Limits {
     }
     limits.wall_ms = smaller(flags.wall_ms.or(limits.wall_ms), managed.wall_ms);
     limits
+}
+
+/// What of the audit log is not one of few words.
+pub(super) fn audit(layers: &[Layer], facts: &Facts, warnings: &mut Vec<String>) -> AuditRules {
+    let mut rules = AuditRules::default_in(&facts.state);
+    let mut is_managed = false;
+    for layer in layers {
+        let Some(bytes) = layer.policy.audit.rotate_size.as_ref().and_then(Amount::bytes) else { continue };
+        let place = layer.place("audit.rotate-size");
+        match layer.source {
+            Source::Managed => is_managed = true,
+            Source::Project => {
+                warnings.push(format!("{place}`audit.rotate-size` is ignored: the log is not the project's; {USERS_FILE}"));
+                continue;
+            }
+            _ if is_managed => {
+                warnings.push(format!("{place}`audit.rotate-size` is ignored: the managed policy has chosen it"));
+                continue;
+            }
+            _ => {}
+        }
+        rules.rotate_bytes = bytes;
+    }
+    rules
 }
 
 fn written_limits(layer: &Layer) -> Limits {

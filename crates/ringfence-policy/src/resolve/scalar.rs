@@ -1,7 +1,7 @@
 //! One setting over all layers.
 
 use crate::error::PolicyError;
-use crate::grants::{Mode, NetworkMode, OnGap, Source};
+use crate::grants::{Fsync, Mode, NetworkMode, OnError, OnGap, Source};
 use crate::layer::Layer;
 
 /// A setting that is narrower or wider.
@@ -100,11 +100,7 @@ impl Width for Mode {
     }
 
     fn word(self) -> &'static str {
-        match self {
-            Mode::ReadOnly => "read-only",
-            Mode::WorkspaceWrite => "workspace-write",
-            Mode::FullAccess => "full-access",
-        }
+        Mode::word(self)
     }
 
     fn widest_for_projects() -> Self {
@@ -144,6 +140,42 @@ impl Width for OnGap {
 
     fn widest_for_projects() -> Self {
         OnGap::Refuse
+    }
+}
+
+impl Width for OnError {
+    fn width(self) -> u8 {
+        self as u8
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            OnError::Refuse => "refuse",
+            OnError::Run => "run",
+        }
+    }
+
+    fn widest_for_projects() -> Self {
+        OnError::Refuse
+    }
+}
+
+/// The less is certain to be kept, the wider.
+impl Width for Fsync {
+    fn width(self) -> u8 {
+        self as u8
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Fsync::Always => "always",
+            Fsync::End => "end",
+            Fsync::Never => "never",
+        }
+    }
+
+    fn widest_for_projects() -> Self {
+        Fsync::Never
     }
 }
 

@@ -18,6 +18,7 @@ pub(crate) fn facts() -> Facts {
         programs: BTreeSet::new(),
         git: None,
         store: path("/home/me/.cache/ringfence/projects/1"),
+        state: path("/home/me/.local/state/ringfence"),
     }
 }
 
@@ -153,6 +154,8 @@ fn a_project_cannot_widen() {
         "[filesystem]\nwrite = [\"/home/me/other\"]",
         "[filesystem]\nread = [\"../q\"]",
         "[network]\nunix-sockets = [\"/run/docker.sock\"]",
+        "[audit]\non-error = \"run\"",
+        "[audit]\nrotate-size = \"1MiB\"",
     ] {
         let grants = check_warns(&[("project", setting)], "~/.config/ringfence/policy.toml");
         let plain = super::tests::grants(&[]);
@@ -278,4 +281,38 @@ fn a_flag_passes_no_variable_that_the_managed_policy_denies() {
     let grants = resolve(&layers, &flags, &facts()).unwrap();
     assert!(!grants.environment.decide("CORP_KEY").passes() && grants.environment.decide("MY_KEY").passes());
     assert!(grants.warnings.iter().any(|warning| warning.contains("--env CORP_KEY is ignored")), "{:?}", grants.warnings);
+}
+
+#[test]
+fn the_audit_log_is_kept_as_the_strictest_says() {
+    let plain = grants(&[]).audit;
+    assert_eq!((plain.fsync, plain.on_error, plain.rotate_bytes), (Fsync::Never, OnError::Refuse, 64 << 20));
+    assert_eq!(plain.directory, path("/home/me/.local/state/ringfence/audit"));
+    let user = grants(&[("user", "[audit]\nfsync = \"end\"\non-error = \"run\"\nrotate-size = \"1MiB\"")]).audit;
+    assert_eq!((user.fsync, user.on_error, user.rotate_bytes), (Fsync::End, OnError::Run, 1 << 20));
+    assert_eq!(grants(&[("project", "[audit]\nfsync = \"always\"")]).audit.fsync, Fsync::Always);
+    let managed = ("managed", "[audit]\nfsync = \"end\"\non-error = \"refuse\"\nrotate-size = \"1MiB\"");
+    let loose = ("user", "[audit]\nfsync = \"never\"\non-error = \"run\"\nrotate-size = \"2MiB\"");
+    let grants = check_warns(&[managed, loose], "`audit.fsync = never` is ignored: the managed policy allows `end` at most");
+    assert_eq!((grants.audit.fsync, grants.audit.on_error, grants.audit.rotate_bytes), (Fsync::End, OnError::Refuse, 1 << 20));
+    assert_eq!(grants.warnings.len(), 3);
+    assert_eq!(super::tests::grants(&[managed, ("user", "[audit]\nfsync = \"always\"")]).audit.fsync, Fsync::Always);
+}
+
+#[test]
+fn what_ringfence_remembers_is_shut_in_whatever_tree_it_lies() {
+    let state = "/home/me/.local/state/ringfence";
+    check(&grants(&[]), &format!("read {state}/audit/head"), Verdict::Absent);
+    for opened in ["~/.local", "~/.local/state/ringfence", "~/.local/state/ringfence/audit/head"] {
+        let open = Flags { write: vec![opened.into()], ..flags() };
+        let grants = resolve(&[], &open, &facts()).unwrap();
+        check(&grants, &format!("read {state}/audit/head"), Verdict::Denied);
+        check(&grants, &format!("write {state}/other"), Verdict::Denied);
+    }
+    let mut later = grants(&[]);
+    later.grant_session(path("/home/me/.local/state"), Effect::Write);
+    check(&later, &format!("write {state}/audit/head"), Verdict::Denied);
+    check(&later, "write /home/me/.local/state/other", Verdict::Allowed);
+    let lines = later.decide(&path(state), Access::Read).explain();
+    assert_eq!(lines.last().unwrap().text, "nothing opens it: it is ringfence's own");
 }

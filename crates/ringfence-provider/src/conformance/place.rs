@@ -91,6 +91,7 @@ impl Place {
             programs: BTreeSet::new(),
             git: None,
             store: self.store.clone(),
+            state: self.home.join(".local/state/ringfence"),
         }
     }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ringfence_enforce::Support;
+use ringfence_policy::AbsPath;
 
 /// How something stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +50,17 @@ impl Finding {
         match took {
             Some(took) => Self::new("sandbox", State::Ok, format!("made and ended one in {:.1} ms", took.as_secs_f64() * 1000.0)),
             None => Self::new("sandbox", State::Missing, "cannot be made: see below"),
+        }
+    }
+
+    /// Whether the run of that sandbox was recorded.
+    pub(super) fn log(directory: &AbsPath, unrecorded: Option<&str>) -> Self {
+        match unrecorded {
+            None => Self::new("audit log", State::Ok, format!("written to {directory}")),
+            Some(why) => {
+                Self::new("audit log", State::Missing, format!("runs are refused, unless the policy lets them go unrecorded: {why}"))
+                    .fix("export XDG_STATE_HOME=DIRECTORY, one that you can write")
+            }
         }
     }
 }

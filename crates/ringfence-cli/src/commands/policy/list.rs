@@ -1,8 +1,9 @@
 //! Resolved grants as a list of settings, each with its origin.
 
-use ringfence_policy::{Effect, Grants, Limits, Origin, PatternEffect, Ports};
+use ringfence_policy::policy::Amount;
+use ringfence_policy::{Effect, Grants, Limits, Origin, PatternEffect, Ports, Source};
 
-use crate::commands::words::{gap_word, mode_word, network_word};
+use crate::commands::words::{fsync_word, gap_word, network_word, on_error_word};
 use crate::origins::Origins;
 use crate::show::short;
 
@@ -40,6 +41,7 @@ pub(super) fn sections(grants: &Grants, origins: &Origins<'_>) -> Vec<Section> {
     sections.push(Section { name: "network", entries: network(grants, origins) });
     sections.push(Section { name: "commands", entries: commands(grants, origins) });
     sections.push(Section { name: "limits", entries: limits(&grants.limits, origins) });
+    sections.push(Section { name: "audit", entries: audit(grants, origins) });
     sections.retain(|section| !section.entries.is_empty());
     sections
 }
@@ -49,7 +51,7 @@ fn settings(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
     let flag = |name: &'static str, is_given: bool| is_given.then_some(name);
     vec![
         Entry::new(
-            format!("mode = {}", mode_word(grants.mode)),
+            format!("mode = {}", grants.mode.word()),
             origins.setting("mode", flag("--mode", flags.mode.is_some()), |policy| policy.mode == Some(grants.mode)),
         ),
         Entry::new(
@@ -148,6 +150,28 @@ fn commands(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
         entries.push(Entry::new(format!("anchor-arguments {root}"), origin));
     }
     entries
+}
+
+fn audit(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
+    let rules = &grants.audit;
+    let directory = Entry::new(format!("directory = {}", rules.directory), Origin::new(Source::BuiltIn, "audit"));
+    vec![
+        directory,
+        Entry::new(
+            format!("fsync = {}", fsync_word(rules.fsync)),
+            origins.setting("audit.fsync", None, |policy| policy.audit.fsync == Some(rules.fsync)),
+        ),
+        Entry::new(
+            format!("on-error = {}", on_error_word(rules.on_error)),
+            origins.setting("audit.on-error", None, |policy| policy.audit.on_error == Some(rules.on_error)),
+        ),
+        Entry::new(
+            format!("rotate-size = {} bytes", rules.rotate_bytes),
+            origins.setting("audit.rotate-size", None, |policy| {
+                policy.audit.rotate_size.as_ref().and_then(Amount::bytes) == Some(rules.rotate_bytes)
+            }),
+        ),
+    ]
 }
 
 /// The ceilings that are set, by name and in their smallest unit.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::list::{Section, ceilings, sections};
 use crate::args::PolicyArgs;
-use crate::commands::words::{Meant, gap_word, meant, mode_word, network_word};
+use crate::commands::words::{Meant, fsync_word, gap_word, meant, network_word, on_error_word};
 use crate::error::CliError;
 use crate::origins::Origins;
 use crate::show::{self, Paint, printable};
@@ -83,13 +83,19 @@ fn as_json(meant: &Meant, sections: &[Section]) -> Value {
     };
     let limits: Map<String, Value> = ceilings(&grants.limits).into_iter().map(|(name, _, limit)| (name.to_owned(), limit.into())).collect();
     json!({
-        "mode": mode_word(grants.mode),
+        "mode": grants.mode.word(),
         "workspace": grants.workspace,
         "home": grants.home,
         "enabled": grants.enabled,
         "onGap": gap_word(grants.on_gap),
         "network": network_word(grants.network.mode),
         "limits": limits,
+        "audit": {
+            "directory": grants.audit.directory,
+            "fsync": fsync_word(grants.audit.fsync),
+            "onError": on_error_word(grants.audit.on_error),
+            "rotateBytes": grants.audit.rotate_bytes,
+        },
         "sections": sections.iter().map(|section| (section.name.to_owned(), entries(section).into())).collect::<Map<_, _>>(),
         "warnings": grants.warnings,
     })

@@ -1,0 +1,143 @@
+//! The head: which record is the last.
+//!
+//! A file of fixed size, written in place and in one piece. Every writer holds its lock, so
+//! there is no other lock file.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use serde::Serialize;
+
+use crate::chain::{Hash, digest};
+use crate::error::{AuditError, During};
+
+/// The end of the log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Head {
+    /// The number of the file that is written to.
+    pub file: u64,
+    /// How many bytes of it count.
+    pub length: u64,
+    /// How many records there are in all files.
+    pub seq: u64,
+    /// The hash of the last.
+    pub hash: Hash,
+}
+
+/// Its name.
+pub(crate) const NAME: &str = "head";
+
+const LENGTH: usize = 238;
+
+impl Head {
+    /// Before the first record.
+    pub(crate) const START: Head = Head { file: 1, length: 0, seq: 0, hash: Hash([0; 32]) };
+
+    fn write(&self) -> String {
+        let Head { file, length, seq, hash } = self;
+        let body = format!("ringfence audit 1\nfile {file:020}\nlength {length:020}\nseq {seq:020}\nhash {hash}\n");
+        let check = digest(body.as_bytes());
+        let text = format!("{body}check {check}\n");
+        debug_assert_eq!(text.len(), LENGTH);
+        text
+    }
+
+    fn read(text: &[u8]) -> Option<Head> {
+        let text = std::str::from_utf8(text).ok()?;
+        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let number = |name: &str| field(name)?.parse().ok();
+        let head = Head { file: number("file")?, length: number("length")?, seq: number("seq")?, hash: Hash::parse(field("hash")?)? };
+        // Also if the check is wrong, or anything else that was not looked at.
+        (head.write() == text).then_some(head)
+    }
+
+    /// What stands in the file; `None` if it is not a head.
+    pub(crate) fn load(file: &OwnedFd, path: &Path) -> Result<Option<Head>, AuditError> {
+        let mut text = [0; LENGTH + 1];
+        let length = rustix::io::pread(file, &mut text, 0).during("read", path)?;
+        Ok(Head::read(&text[..length]))
+    }
+
+    pub(crate) fn store(&self, file: &OwnedFd, path: &Path) -> Result<(), AuditError> {
+        let text = self.write();
+        let written = rustix::io::pwrite(file, text.as_bytes(), 0).during("write", path)?;
+        if written < text.len() {
+            return Err(Errno::NOSPC).during("write", path);
+        }
+        Ok(())
+    }
+}
+
+/// The right to write, or to look at what nobody writes meanwhile; given back when dropped.
+pub(crate) struct Lock<'a>(&'a OwnedFd);
+
+/// Who may hold a lock at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Share {
+    Readers,
+    Nobody,
+}
+
+/// A writer needs some microseconds. One that was stopped in them would stop everybody, so
+/// waiting has an end.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl<'a> Lock<'a> {
+    pub(crate) fn take(file: &'a OwnedFd, path: &Path, share: Share) -> Result<Self, AuditError> {
+        let operation = match share {
+            Share::Readers => FlockOperation::NonBlockingLockShared,
+            Share::Nobody => FlockOperation::NonBlockingLockExclusive,
+        };
+        let mut begun = None;
+        let mut pause = Duration::from_micros(10);
+        loop {
+            match flock(file, operation) {
+                Ok(()) => return Ok(Lock(file)),
+                Err(Errno::INTR) => continue,
+                Err(Errno::WOULDBLOCK) => {}
+                Err(error) => return Err(error).during("lock", path),
+            }
+            if begun.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+                return Err(AuditError::Busy { path: path.to_owned() });
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Lock<'_> {
+    fn drop(&mut self) {
+        let _ = flock(self.0, FlockOperation::Unlock);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_has_its_size_and_reads_back() {
+        let large = Head { file: u64::MAX, length: u64::MAX, seq: u64::MAX, hash: digest(b"x") };
+        for head in [Head::START, large, Head { file: 3, length: 1234, seq: 56, hash: digest(b"y") }] {
+            assert_eq!(head.write().len(), LENGTH);
+            assert_eq!(Head::read(head.write().as_bytes()), Some(head));
+        }
+    }
+
+    #[test]
+    fn no_changed_bit_passes() {
+        let text = Head { file: 3, length: 1234, seq: 56, hash: digest(b"y") }.write();
+        for at in 0..text.len() {
+            for bit in 0..8 {
+                let mut changed = text.clone().into_bytes();
+                changed[at] ^= 1 << bit;
+                assert_eq!(Head::read(&changed), None, "byte {at}, bit {bit}");
+            }
+            assert_eq!(Head::read(&text.as_bytes()[..at]), None);
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The audit log: what was asked for, what was refused, what came of it.
+//!
+//! One JSON object a line, each with the hash of the line before it, in files that are only
+//! ever appended to. A small file of fixed size, the *head*, names the last record, so that a
+//! tail that was cut off is noticed too. Any number of processes write at once.
+//!
+//! There is no key: whoever can write the directory can write another history, from the
+//! first line to the head. What the chain shows is what happened to the files by accident or
+//! in part, and, to somebody who kept the head's hash elsewhere, everything.
+//!
+//! What is recorded, and what happens when it cannot be, is for the engine to say.
+
+#![forbid(unsafe_code)]
+
+mod chain;
+mod directory;
+mod error;
+mod head;
+mod log;
+mod mend;
+pub mod ocsf;
+mod read;
+mod record;
+mod session;
+mod time;
+mod verify;
+
+pub use chain::{Hash, Sealed, digest};
+pub use error::AuditError;
+pub use head::Head;
+pub use log::{Log, Options};
+pub use read::{Line, Reader};
+pub use record::{Act, Begun, Details, Ended, Record, Refused, Subject, Verdict};
+pub use session::session_id;
+pub use time::{now_ms, parse_rfc3339, rfc3339};
+pub use verify::{Finding, Flaw, Report, verify};

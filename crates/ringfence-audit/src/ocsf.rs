@@ -1,0 +1,266 @@
+//! Records as events of the Open Cybersecurity Schema Framework, version 1.8
+//! (<https://schema.ocsf.io/1.8.0>).
+//!
+//! Commands are Process Activity (1007), files File System Activity (1001), hosts Network
+//! Activity (4001). What has no attribute there goes into `unmapped` under its own name.
+
+use serde_json::{Map, Value, json};
+
+use crate::time::parse_rfc3339;
+
+/// The version that events say they are of.
+pub const VERSION: &str = "1.8.0";
+
+/// A kind of event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Class {
+    File = 1001,
+    Process = 1007,
+    Network = 4001,
+}
+
+/// The event that a record tells of; `host` is the name of the machine.
+pub fn event(record: &Map<String, Value>, host: &str) -> Value {
+    let text = |key: &str| record.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (operation, target, result) = (text("operation"), text("target"), text("result"));
+    let (class, activity) = kind(operation, result);
+    let class_uid = class as u32;
+    let (action, disposition) = action(operation, result);
+    let mut event = json!({
+        "activity_id": activity,
+        "category_uid": class_uid / 1000,
+        "class_uid": class_uid,
+        "type_uid": class_uid * 100 + activity,
+        "severity_id": severity(operation, result),
+        "time": parse_rfc3339(text("timestamp")).unwrap_or(0),
+        "message": format!("{operation} {target}: {result}"),
+        "status_id": if result == "allowed" { 1 } else { 2 },
+        "action_id": action,
+        "disposition_id": disposition,
+        "metadata": metadata(record),
+        "actor": actor(record),
+        "device": { "hostname": host, "type_id": 0 },
+    });
+    if let Some(reason) = record.get("reason") {
+        event["status_detail"] = reason.clone();
+    }
+    match class {
+        Class::File => event["file"] = file(target),
+        Class::Process => process(record, &mut event),
+        Class::Network => event["dst_endpoint"] = endpoint(target),
+    }
+    event["unmapped"] = unmapped(record);
+    event
+}
+
+/// The class, and the activity in it.
+fn kind(operation: &str, result: &str) -> (Class, u32) {
+    match operation {
+        "execute" => (Class::Process, 1),
+        "exit" => (Class::Process, 2),
+        "connect" if result == "allowed" => (Class::Network, 1),
+        "connect" => (Class::Network, 5),
+        "create" => (Class::File, 1),
+        "read" => (Class::File, 2),
+        "write" | "repair" => (Class::File, 3),
+        "rename" | "quarantine" => (Class::File, 5),
+        _ => (Class::File, 99),
+    }
+}
+
+/// `action_id` (1 allowed, 2 denied) and `disposition_id` (1 allowed, 2 blocked, 3 quarantined).
+fn action(operation: &str, result: &str) -> (u32, u32) {
+    match (operation, result) {
+        ("quarantine", _) => (2, 3),
+        // A command that was in part refused has ended all the same.
+        ("exit", "blocked") => (1, 1),
+        (_, "blocked") => (2, 2),
+        (_, "failed") => (0, 0),
+        _ => (1, 1),
+    }
+}
+
+/// From 1, informational, to 4, high.
+fn severity(operation: &str, result: &str) -> u32 {
+    match (operation, result) {
+        ("repair" | "quarantine", _) => 4,
+        ("exit", "blocked") => 1,
+        (_, "blocked") => 3,
+        (_, "failed") => 2,
+        _ => 1,
+    }
+}
+
+fn metadata(record: &Map<String, Value>) -> Value {
+    let or_null = |key: &str| record.get(key).cloned().unwrap_or_default();
+    json!({
+        "version": VERSION,
+        "product": { "name": "ringfence", "vendor_name": "ringfence", "version": env!("CARGO_PKG_VERSION") },
+        "profiles": ["host", "security_control"],
+        "log_name": "audit",
+        "original_time": or_null("timestamp"),
+        "correlation_uid": or_null("session"),
+        "sequence": or_null("seq"),
+        "uid": or_null("hash"),
+    })
+}
+
+/// The agent, its run, and the process that tried.
+fn actor(record: &Map<String, Value>) -> Value {
+    let mut actor = json!({ "session": { "uid": record.get("session") } });
+    if let Some(agent) = record.get("agent").filter(|agent| agent.is_string()) {
+        actor["app_name"] = agent.clone();
+    }
+    if let Some(pid) = record.get("pid") {
+        let program = record.get("program").cloned().unwrap_or_else(|| "ringfence".into());
+        actor["process"] = json!({ "pid": pid, "name": program });
+    }
+    if let Some(user) = record.get("user") {
+        actor["user"] = json!({ "name": user });
+    }
+    actor
+}
+
+fn file(path: &str) -> Value {
+    let (folder, name) = match path.rsplit_once('/') {
+        Some((folder, name)) if !name.is_empty() => (Some(folder), name),
+        _ => (None, path),
+    };
+    let mut file = json!({ "name": name, "path": path, "type_id": 0 });
+    if let Some(folder) = folder {
+        file["parent_folder"] = if folder.is_empty() { "/" } else { folder }.into();
+    }
+    file
+}
+
+/// The command itself; only the kernel of a sandbox knows its number, so its run names it.
+fn process(record: &Map<String, Value>, event: &mut Value) {
+    let target = record.get("target").and_then(Value::as_str).unwrap_or_default();
+    let program = record.get("command").and_then(|words| words[0].as_str()).unwrap_or_else(|| target.split(' ').next().unwrap_or(target));
+    let name = program.rsplit('/').next().unwrap_or(program);
+    event["process"] = json!({ "name": name, "cmd_line": target, "uid": record.get("session") });
+    if let Some(status) = record.get("exitCode") {
+        event["exit_code"] = status.clone();
+    }
+    if let Some(duration) = record.get("durationMs") {
+        event["duration"] = duration.clone();
+    }
+}
+
+/// `host:port`, `[address]:port` or a host alone.
+fn endpoint(target: &str) -> Value {
+    let with_port = target.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
+    let (host, port) = match with_port {
+        Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, Some(port)),
+        _ => (target, None),
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let key = if host.parse::<std::net::IpAddr>().is_ok() { "ip" } else { "hostname" };
+    let mut endpoint = json!({ key: host });
+    if let Some(port) = port {
+        endpoint["port"] = port.into();
+    }
+    endpoint
+}
+
+fn unmapped(record: &Map<String, Value>) -> Value {
+    const MAPPED: [&str; 14] = [
+        "timestamp",
+        "agent",
+        "session",
+        "operation",
+        "target",
+        "result",
+        "reason",
+        "pid",
+        "program",
+        "user",
+        "exitCode",
+        "durationMs",
+        "seq",
+        "hash",
+    ];
+    Value::Object(
+        record.iter().filter(|(key, _)| !MAPPED.contains(&key.as_str())).map(|(key, value)| (key.clone(), value.clone())).collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the schema requires of every event of a class, and of the objects in it, as paths;
+    /// of the alternatives between bars, one.
+    const REQUIRED: &[(Class, &[&str])] = &[
+        (Class::File, &["actor", "device.type_id", "device.hostname", "file.name", "file.type_id"]),
+        (Class::Process, &["actor", "device.type_id", "device.hostname", "process.pid|process.uid", "process.name"]),
+        (Class::Network, &["dst_endpoint.ip|dst_endpoint.hostname"]),
+    ];
+    const REQUIRED_OF_ALL: &[&str] = &[
+        "activity_id",
+        "category_uid",
+        "class_uid",
+        "severity_id",
+        "time",
+        "type_uid",
+        "metadata.version",
+        "metadata.product.name",
+        "metadata.product.vendor_name",
+        "action_id",
+        "disposition_id",
+        "actor.process|actor.user|actor.session|actor.app_name",
+    ];
+
+    fn at<'a>(event: &'a Value, path: &str) -> Option<&'a Value> {
+        path.split('.').try_fold(event, |value, key| value.get(key)).filter(|value| !value.is_null())
+    }
+
+    #[track_caller]
+    fn check(operation: &str, target: &str, result: &str, class: Class, activity: u32) -> Value {
+        let record = json!({
+            "timestamp": "2026-01-28T10:30:05.000Z", "agent": "a", "session": "s", "operation": operation, "target": target,
+            "result": result, "policy": "p", "reason": "r", "pid": 5, "seq": 3, "hash": "h", "previous": "q",
+        });
+        let event = event(record.as_object().unwrap(), "box");
+        let (_, own) = REQUIRED.iter().find(|(known, _)| *known == class).unwrap();
+        for path in REQUIRED_OF_ALL.iter().chain(*own) {
+            assert!(path.split('|').any(|path| at(&event, path).is_some()), "{operation}: {path} is missing in {event}");
+        }
+        assert_eq!(event["class_uid"], class as u32, "{operation}");
+        assert_eq!(event["activity_id"], activity, "{operation}");
+        assert_eq!(event["type_uid"], class as u32 * 100 + activity);
+        assert_eq!(event["category_uid"], class as u32 / 1000);
+        assert_eq!(event["time"], 1_769_596_205_000_u64);
+        assert_eq!(event["unmapped"], json!({ "policy": "p", "previous": "q" }));
+        event
+    }
+
+    #[test]
+    fn every_operation_is_an_event_with_all_that_is_required() {
+        check("execute", "npm test", "allowed", Class::Process, 1);
+        check("execute", "npm test", "blocked", Class::Process, 1);
+        check("exit", "npm test", "failed", Class::Process, 2);
+        check("read", "/p/.env", "blocked", Class::File, 2);
+        check("write", "/p/x", "blocked", Class::File, 3);
+        check("create", "/p/.mcp.json", "blocked", Class::File, 1);
+        check("rename", "/p/x", "blocked", Class::File, 5);
+        check("quarantine", "/p/.git/hooks/x", "blocked", Class::File, 5);
+        check("repair", "00000001.jsonl", "failed", Class::File, 3);
+        check("connect", "evil.example:443", "blocked", Class::Network, 5);
+        check("connect", "evil.example:443", "allowed", Class::Network, 1);
+        check("something-new", "x", "blocked", Class::File, 99);
+    }
+
+    #[test]
+    fn targets_are_taken_apart() {
+        let event = check("read", "/p/.env", "blocked", Class::File, 2);
+        assert_eq!(event["file"], json!({ "name": ".env", "path": "/p/.env", "type_id": 0, "parent_folder": "/p" }));
+        assert_eq!((&event["action_id"], &event["disposition_id"]), (&json!(2), &json!(2)));
+        let host = |target| check("connect", target, "blocked", Class::Network, 5)["dst_endpoint"].clone();
+        assert_eq!(host("evil.example:443"), json!({ "hostname": "evil.example", "port": 443 }));
+        assert_eq!(host("[2001:db8::1]:80"), json!({ "ip": "2001:db8::1", "port": 80 }));
+        assert_eq!(host("2001:db8::1"), json!({ "ip": "2001:db8::1" }));
+        assert_eq!(host("10.0.0.1:22"), json!({ "ip": "10.0.0.1", "port": 22 }));
+        assert_eq!(check("execute", "/bin/sh -c x", "allowed", Class::Process, 1)["process"]["name"], "sh");
+    }
+}

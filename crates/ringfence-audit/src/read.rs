@@ -1,0 +1,102 @@
+//! Reading, while others write.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Seek, SeekFrom};
+use std::path::Path;
+use std::time::SystemTime;
+
+use crate::directory::{Directory, name_of};
+use crate::error::{AuditError, During};
+
+/// The lines of a log, oldest first. At the end, asking again later gives what was written
+/// meanwhile, in the same file or in a new one.
+#[derive(Debug)]
+pub struct Reader {
+    directory: Directory,
+    current: Option<Open>,
+    /// Files last written before this moment are left out.
+    since_ms: u64,
+}
+
+#[derive(Debug)]
+struct Open {
+    number: u64,
+    reader: BufReader<File>,
+    /// Where the next line begins.
+    offset: u64,
+    /// Which line that is, from 0.
+    line: u64,
+}
+
+/// A line of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// The file it stands in.
+    pub file: String,
+    /// Which line of that, from 1.
+    pub number: u64,
+    /// What stands there, without the newline.
+    pub bytes: Vec<u8>,
+}
+
+impl Reader {
+    /// The log in `path`, without files that hold nothing of `since_ms` or later; `None` if
+    /// there is no log.
+    pub fn open(path: &Path, since_ms: u64) -> Result<Option<Reader>, AuditError> {
+        Ok(Directory::find(path)?.map(|directory| Reader { directory, current: None, since_ms }))
+    }
+
+    /// The next line that is whole; `None` if there is none yet.
+    pub fn line(&mut self) -> Result<Option<Line>, AuditError> {
+        loop {
+            if let Some(open) = &mut self.current {
+                let name = name_of(open.number);
+                if let Some(bytes) = open.line().during("read", self.directory.at(&name))? {
+                    return Ok(Some(Line { file: name, number: open.line, bytes }));
+                }
+            }
+            if !self.turn()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Goes on to the next file, if there is one.
+    fn turn(&mut self) -> Result<bool, AuditError> {
+        let done = self.current.as_ref().map_or(0, |open| open.number);
+        let mut later: VecDeque<u64> = self.directory.numbers()?.into_iter().filter(|number| *number > done).collect();
+        while let Some(number) = later.pop_front() {
+            let Some(file) = self.directory.readable(&name_of(number))? else { continue };
+            let is_old = !later.is_empty() && modified_ms(&file).is_some_and(|modified| modified < self.since_ms);
+            if !is_old {
+                self.current = Some(Open { number, reader: BufReader::with_capacity(256 * 1024, file), offset: 0, line: 0 });
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Open {
+    fn line(&mut self) -> std::io::Result<Option<Vec<u8>>> {
+        let mut bytes = Vec::new();
+        self.reader.read_until(b'\n', &mut bytes)?;
+        if bytes.last() != Some(&b'\n') {
+            // Somebody is still writing it, or it will be cut off: to be read anew.
+            if !bytes.is_empty() {
+                self.reader.seek(SeekFrom::Start(self.offset))?;
+            }
+            return Ok(None);
+        }
+        self.offset += bytes.len() as u64;
+        self.line += 1;
+        bytes.pop();
+        Ok(Some(bytes))
+    }
+}
+
+fn modified_ms(file: &File) -> Option<u64> {
+    let modified = file.metadata().ok()?.modified().ok()?;
+    Some(modified.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_millis() as u64)
+}

@@ -1,0 +1,280 @@
+//! What is written down.
+
+use std::ffi::{OsStr, OsString};
+
+use ringfence_api::{Denial, Evidence, Operation, Quarantined, base64};
+use serde::{Serialize, Serializer};
+
+use crate::time::rfc3339;
+
+/// One line of the log.
+///
+/// The first eight keys are the same in every record, in this order; `reason` is there only
+/// where there is one. What else is known depends on the [`Act`].
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    /// When it happened, in milliseconds since 1970; written as RFC 3339.
+    #[serde(serialize_with = "as_text")]
+    pub timestamp: u64,
+    /// Who acts, in their own words; `null` if nobody said.
+    pub agent: Option<String>,
+    /// Which run it belongs to.
+    pub session: String,
+    /// What was done or tried.
+    pub operation: Act,
+    /// On what: a path, a host, a command line. What is not UTF-8 in it is replaced.
+    pub target: String,
+    /// What became of it.
+    pub result: Verdict,
+    /// The rule that decided, or the mode.
+    pub policy: String,
+    /// Why, where it did not go through.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What else is known.
+    #[serde(flatten)]
+    pub details: Details,
+}
+
+fn as_text<S: Serializer>(ms: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&rfc3339(*ms))
+}
+
+/// Who acts, and in which run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subject {
+    /// Who acts, if somebody said.
+    pub agent: Option<String>,
+    /// Which run it is.
+    pub session: String,
+}
+
+/// What was done or tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Act {
+    /// A command was asked for: `execute`.
+    Begin,
+    /// It ended: `exit`.
+    End,
+    /// Something within it was refused: `read`, `write`, `connect` …
+    Access(Operation),
+    /// Something it planted was moved away: `quarantine`.
+    Quarantine,
+    /// The log itself was found broken and was mended: `repair`.
+    Repair,
+}
+
+impl Act {
+    /// Its word in the log.
+    pub fn word(self) -> &'static str {
+        match self {
+            Act::Begin => "execute",
+            Act::End => "exit",
+            Act::Access(operation) => operation.word(),
+            Act::Quarantine => "quarantine",
+            Act::Repair => "repair",
+        }
+    }
+}
+
+impl Serialize for Act {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.word())
+    }
+}
+
+/// What became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// It went through.
+    Allowed,
+    /// The policy refused it.
+    Blocked,
+    /// ringfence itself could not.
+    Failed,
+}
+
+/// What else is known.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Details {
+    /// Of a command that is about to run.
+    Begun(Box<Begun>),
+    /// Of a command that ended.
+    Ended(Ended),
+    /// Of something that was refused.
+    Refused(Refused),
+    /// Of something that was moved away.
+    #[serde(rename_all = "camelCase")]
+    Moved {
+        /// Where it is now.
+        moved_to: String,
+    },
+    /// Nothing.
+    None {},
+}
+
+/// A command that is about to run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Begun {
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// The same in base64, if they are not all UTF-8: then exactly these.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command_base64: Option<Vec<String>>,
+    /// Where it starts.
+    pub cwd: String,
+    /// The same in base64, if it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cwd_base64: Option<String>,
+    /// Whether anything is held back.
+    pub confined: bool,
+    /// The policy files that count, weakest first.
+    pub policy_files: Vec<String>,
+    /// The SHA-256 of all the rules that hold; the same rules have the same one.
+    pub policy_digest: String,
+    /// What was asked for and is not enforced.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<String>,
+    /// Whose process asked.
+    pub user: String,
+    /// The process that asked.
+    pub pid: u32,
+    /// Which ringfence.
+    pub version: String,
+}
+
+impl Begun {
+    /// The command's words, and exactly, where they are not text.
+    pub fn words(command: &[OsString]) -> (Vec<String>, Option<Vec<String>>) {
+        let text = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let is_text = command.iter().all(|word| word.to_str().is_some());
+        (text, (!is_text).then(|| command.iter().map(|word| base64(word.as_encoded_bytes())).collect()))
+    }
+
+    /// A path, and exactly, where it is not text.
+    pub fn path(path: &OsStr) -> (String, Option<String>) {
+        (path.to_string_lossy().into_owned(), path.to_str().is_none().then(|| base64(path.as_encoded_bytes())))
+    }
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ended {
+    /// The exit status, as the caller sees it.
+    pub exit_code: i32,
+    /// How long it took.
+    pub duration_ms: u64,
+    /// Whether the time limit ended it.
+    pub timed_out: bool,
+    /// How many different things were refused.
+    pub denials: usize,
+    /// The error of ringfence's own that ended it, as a stable word.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// Something that was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Refused {
+    /// Where the rule was written.
+    pub origin: String,
+    /// Whether a written rule refused, not the mere absence of one.
+    pub explicit: bool,
+    /// The process that tried.
+    pub pid: u32,
+    /// Its program.
+    pub program: String,
+    /// How ringfence knows.
+    pub evidence: Evidence,
+    /// How often the same was tried.
+    pub count: u64,
+}
+
+impl Record {
+    /// Something that was refused within a run.
+    pub fn denied(subject: &Subject, denial: &Denial) -> Record {
+        Record {
+            timestamp: denial.time_ms,
+            agent: subject.agent.clone(),
+            session: subject.session.clone(),
+            operation: Act::Access(denial.operation),
+            target: denial.target.clone(),
+            result: Verdict::Blocked,
+            policy: denial.rule.clone(),
+            reason: Some(format!("{} ({})", denial.rule, denial.origin)),
+            details: Details::Refused(Refused {
+                origin: denial.origin.clone(),
+                explicit: denial.explicit,
+                pid: denial.pid,
+                program: denial.program.clone(),
+                evidence: denial.evidence,
+                count: denial.count,
+            }),
+        }
+    }
+
+    /// Something that was moved away when a run had ended.
+    pub fn quarantined(subject: &Subject, now_ms: u64, moved: &Quarantined) -> Record {
+        Record {
+            timestamp: now_ms,
+            agent: subject.agent.clone(),
+            session: subject.session.clone(),
+            operation: Act::Quarantine,
+            target: moved.path.clone(),
+            result: Verdict::Blocked,
+            policy: "quarantine".into(),
+            reason: Some(moved.reason.clone()),
+            details: Details::Moved { moved_to: moved.moved_to.clone() },
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+
+    /// A record about `target`.
+    pub(crate) fn record(target: &str) -> Record {
+        let denial = Denial {
+            operation: Operation::Read,
+            target: target.into(),
+            rule: "deny **/.env".into(),
+            origin: "built in".into(),
+            explicit: true,
+            pid: 42,
+            program: "cat".into(),
+            time_ms: 1_769_596_205_000,
+            evidence: Evidence::Kernel,
+            count: 1,
+        };
+        Record::denied(&Subject { agent: Some("code-architect".into()), session: "s".into() }, &denial)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
+    use super::*;
+
+    #[test]
+    fn the_keys_are_the_documented_ones_in_their_order() {
+        let text = serde_json::to_string(&testing::record("./.env")).unwrap();
+        let expect = r#"{"timestamp":"2026-01-28T10:30:05.000Z","agent":"code-architect","session":"s","operation":"read","target":"./.env","result":"blocked","policy":"deny **/.env","reason":"deny **/.env (built in)","origin":"built in","explicit":true,"pid":42,"program":"cat","evidence":"kernel","count":1}"#;
+        assert_eq!(text, expect);
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_kept_beside_it() {
+        let word = OsString::from_vec(b"a\xffb".to_vec());
+        assert_eq!(Begun::words(std::slice::from_ref(&word)), (vec!["a\u{fffd}b".into()], Some(vec!["Yf9i".into()])));
+        assert_eq!(Begun::words(&["é\n".into()]), (vec!["é\n".into()], None));
+        assert_eq!(Begun::path(&word), ("a\u{fffd}b".into(), Some("Yf9i".into())));
+    }
+}

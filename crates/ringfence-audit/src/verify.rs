@@ -1,0 +1,233 @@
+//! Whether the log is as it was written.
+
+use std::fmt;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::chain::{Hash, Sealed};
+use crate::directory::{Directory, name_of};
+use crate::error::{AuditError, During};
+use crate::head::{self, Head, Lock, Share};
+
+/// What was found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// How many records there are.
+    pub records: u64,
+    /// In how many files.
+    pub files: usize,
+    /// The end, as the head names it.
+    pub head: Option<Head>,
+    /// What is not as it should be, in the order of the files.
+    pub findings: Vec<Finding>,
+}
+
+/// One thing that is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// In which file.
+    pub file: String,
+    /// On which line, from 1.
+    pub line: Option<u64>,
+    /// What.
+    pub flaw: Flaw,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "{}:{line}: {}", self.file, self.flaw),
+            None => write!(f, "{}: {}", self.file, self.flaw),
+        }
+    }
+}
+
+/// What can be wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, thiserror::Error)]
+#[serde(rename_all = "kebab-case", rename_all_fields = "camelCase", tag = "code")]
+#[allow(missing_docs)]
+pub enum Flaw {
+    #[error("this line is not a record")]
+    NoRecord,
+    #[error("record {seq} was changed: it has another hash than it says")]
+    Changed { seq: u64 },
+    #[error("record {seq} does not continue the one before it")]
+    Unlinked { seq: u64 },
+    #[error("{} before this line", missing(.from, .to))]
+    Missing { from: u64, to: u64 },
+    #[error("record {seq} stands behind record {after}: it was moved or copied")]
+    Misplaced { seq: u64, after: u64 },
+    #[error("{} at the end: the tail was cut off, or lost when the machine stopped", missing(.from, .to))]
+    Cut { from: u64, to: u64 },
+    #[error("the last record is unfinished; the next writer cuts it off")]
+    Unfinished,
+    #[error("this file of the log is missing")]
+    NoFile,
+    #[error("this file is not of the log, which ends before it")]
+    Foreign,
+    #[error("the head is missing or broken")]
+    NoHead,
+    #[error("the head names another hash for record {seq}")]
+    OtherHead { seq: u64 },
+    #[error("no record has the hash {hash}")]
+    Unknown { hash: Hash },
+}
+
+impl Flaw {
+    /// Whether it tells of a change. A record that was not finished was never part of the log.
+    pub fn is_tampering(&self) -> bool {
+        *self != Flaw::Unfinished
+    }
+}
+
+fn missing(from: &u64, to: &u64) -> String {
+    if from == to { format!("record {from} is missing") } else { format!("records {from} to {to} are missing") }
+}
+
+impl Report {
+    /// Whether nothing was changed, removed, moved or cut.
+    pub fn is_intact(&self) -> bool {
+        !self.findings.iter().any(|finding| finding.flaw.is_tampering())
+    }
+}
+
+/// Goes through every record of the log in `path`; the hashes in `kept`, which somebody wrote
+/// down elsewhere, must be among theirs.
+pub fn verify(path: &Path, kept: &[Hash]) -> Result<Report, AuditError> {
+    let mut walk = Walk { report: Report::default(), kept: kept.to_vec(), next: 1, before: None, blind: 0 };
+    if let Some(directory) = Directory::find(path)? {
+        walk.all(&directory)?;
+    }
+    for hash in std::mem::take(&mut walk.kept) {
+        walk.find("head", None, Flaw::Unknown { hash });
+    }
+    Ok(walk.report)
+}
+
+/// More missing files in a row than this are not named one by one.
+const MANY: usize = 100;
+
+struct Walk {
+    report: Report,
+    kept: Vec<Hash>,
+    /// The record that belongs here.
+    next: u64,
+    /// What the next one may name as the hash before it: what the last one says it has, and
+    /// what it has. `None` if the last line tells neither.
+    before: Option<(Hash, Hash)>,
+    /// How many lines since the last record could not be read.
+    blind: u64,
+}
+
+impl Walk {
+    fn find(&mut self, file: &str, line: Option<u64>, flaw: Flaw) {
+        self.report.findings.push(Finding { file: file.to_owned(), line, flaw });
+    }
+
+    fn all(&mut self, directory: &Directory) -> Result<(), AuditError> {
+        let snapshot = Snapshot::take(directory)?;
+        self.report.head = snapshot.head;
+        self.report.files = snapshot.files.len();
+        self.before = Some((Hash::default(), Hash::default()));
+        let mut expected = 1;
+        for (number, size) in &snapshot.files {
+            for absent in (expected..*number).take(MANY) {
+                self.find(&name_of(absent), None, Flaw::NoFile);
+            }
+            expected = number + 1;
+            if snapshot.head.is_some_and(|head| *number > head.file) {
+                // A writer that was killed may have made the next one, and no more.
+                if *size > 0 {
+                    self.find(&name_of(*number), None, Flaw::Foreign);
+                }
+                continue;
+            }
+            self.file(directory, *number, *size)?;
+        }
+        match snapshot.head {
+            Some(head) => {
+                for absent in (expected..=head.file).take(MANY) {
+                    self.find(&name_of(absent), None, Flaw::NoFile);
+                }
+                if head.seq >= self.next {
+                    self.find(&name_of(head.file), None, Flaw::Cut { from: self.next, to: head.seq });
+                }
+            }
+            None if self.report.files > 0 => self.find(head::NAME, None, Flaw::NoHead),
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, directory: &Directory, number: u64, size: u64) -> Result<(), AuditError> {
+        let name = name_of(number);
+        let Some(file) = directory.readable(&name)? else { return Ok(()) };
+        let mut reader = BufReader::with_capacity(256 * 1024, file.take(size));
+        let mut bytes = Vec::new();
+        let mut line = 0;
+        while reader.read_until(b'\n', &mut bytes).during("read", directory.at(&name))? > 0 {
+            line += 1;
+            match bytes.strip_suffix(b"\n") {
+                Some(content) => self.line(&name, line, content),
+                None => self.find(&name, Some(line), Flaw::Unfinished),
+            }
+            bytes.clear();
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, file: &str, line: u64, content: &[u8]) {
+        let Some(sealed) = Sealed::read(content) else {
+            self.blind += 1;
+            return self.find(file, Some(line), Flaw::NoRecord);
+        };
+        self.report.records += 1;
+        let Sealed { seq, previous, hash, actual } = sealed;
+        if !sealed.is_whole() {
+            self.find(file, Some(line), Flaw::Changed { seq });
+            if seq != self.next {
+                // Its number may be what was changed.
+                self.blind += 1;
+                return;
+            }
+        }
+        self.kept.retain(|kept| *kept != actual);
+        if seq < self.next {
+            return self.find(file, Some(line), Flaw::Misplaced { seq, after: self.next - 1 });
+        }
+        if seq > self.next + self.blind {
+            self.find(file, Some(line), Flaw::Missing { from: self.next, to: seq - 1 });
+        } else if seq == self.next && self.before.is_some_and(|(said, had)| previous != said && previous != had) {
+            self.find(file, Some(line), Flaw::Unlinked { seq });
+        }
+        if self.report.head.is_some_and(|head| head.seq == seq && head.hash != hash && head.hash != actual) {
+            self.find(file, Some(line), Flaw::OtherHead { seq });
+        }
+        (self.next, self.before, self.blind) = (seq + 1, Some((hash, actual)), 0);
+    }
+}
+
+/// What there was at one moment, while nobody wrote.
+struct Snapshot {
+    head: Option<Head>,
+    /// Number and size.
+    files: Vec<(u64, u64)>,
+}
+
+impl Snapshot {
+    fn take(directory: &Directory) -> Result<Snapshot, AuditError> {
+        let path = directory.at(head::NAME);
+        let file = directory.readable(head::NAME)?.map(std::os::fd::OwnedFd::from);
+        let _lock = file.as_ref().map(|file| Lock::take(file, &path, Share::Readers)).transpose()?;
+        let head = file.as_ref().map(|file| Head::load(file, &path)).transpose()?.flatten();
+        let mut files = Vec::new();
+        for number in directory.numbers()? {
+            let Some(file) = directory.readable(&name_of(number))? else { continue };
+            let size = file.metadata().during("look at", directory.at(&name_of(number)))?.len();
+            files.push((number, size));
+        }
+        Ok(Snapshot { head, files })
+    }
+}

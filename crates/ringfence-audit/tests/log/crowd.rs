@@ -1,0 +1,49 @@
+//! Many writers at once.
+
+use std::collections::BTreeSet;
+
+use crate::worker::{task, worker};
+use crate::{Scratch, record};
+
+const WRITERS: usize = 8;
+const RECORDS: usize = 10_000;
+
+#[test]
+fn eight_processes_of_ten_thousand_records_each_lose_none() {
+    if let Some((name, scratch)) = task() {
+        // Files of a size that is reached several times.
+        let mut log = scratch.open(8 << 20);
+        for number in 0..RECORDS {
+            log.append(&[record(&format!("{name}-{number}"))]).unwrap();
+        }
+        std::mem::forget(scratch);
+        return;
+    }
+    let scratch = Scratch::new();
+    let test = "crowd::eight_processes_of_ten_thousand_records_each_lose_none";
+    let begun = std::time::Instant::now();
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| worker(test, &writer.to_string(), &scratch).stdout(std::process::Stdio::null()).spawn().unwrap())
+        .collect();
+    for mut writer in writers {
+        assert!(writer.wait().unwrap().success());
+    }
+    eprintln!("{} records in {:?}", WRITERS * RECORDS, begun.elapsed());
+    let report = scratch.verify();
+    assert_eq!(report.findings, []);
+    assert_eq!(report.records, (WRITERS * RECORDS) as u64);
+    assert!(report.files > 3);
+    let targets: BTreeSet<String> = scratch.targets().into_iter().collect();
+    assert_eq!(targets.len(), WRITERS * RECORDS);
+}
+
+#[test]
+fn a_writer_that_is_stopped_does_not_stop_others_for_ever() {
+    use rustix::fs::{FlockOperation, flock};
+    let scratch = Scratch::filled(1);
+    let held = std::fs::File::open(scratch.head()).unwrap();
+    flock(&held, FlockOperation::LockExclusive).unwrap();
+    let begun = std::time::Instant::now();
+    assert_eq!(crate::code(scratch.open(u64::MAX).append(&[record("x")])), "audit-busy");
+    assert!(begun.elapsed().as_secs() < 30);
+}

@@ -1,0 +1,152 @@
+//! What the log promises, tried on real files by real processes.
+
+mod crash;
+mod crowd;
+mod place;
+mod rotation;
+mod tampering;
+mod worker;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use ringfence_api::{Denial, Evidence, Operation};
+use ringfence_audit::{AuditError, Flaw, Log, Options, Reader, Record, Report, Subject};
+use ringfence_policy::Fsync;
+use serde_json::Value;
+
+/// A directory of its own, gone when dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Scratch {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("audit-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).expect("the place for temporary files is writable");
+        Scratch(path)
+    }
+
+    /// Where a log goes.
+    fn path(&self) -> PathBuf {
+        self.0.join("state/ringfence/audit")
+    }
+
+    fn file(&self, number: u32) -> PathBuf {
+        self.path().join(format!("{number:08}.jsonl"))
+    }
+
+    fn head(&self) -> PathBuf {
+        self.path().join("head")
+    }
+
+    fn open(&self, rotate_bytes: u64) -> Log {
+        Log::open(&self.path(), options(rotate_bytes)).expect("the log can be opened")
+    }
+
+    /// A log of that many records in one file.
+    fn filled(records: u32) -> Scratch {
+        let scratch = Scratch::new();
+        let mut log = scratch.open(u64::MAX);
+        for number in 0..records {
+            log.append(&[record(&format!("/project/file-{number}"))]).expect("there is room");
+        }
+        scratch
+    }
+
+    fn verify(&self) -> Report {
+        ringfence_audit::verify(&self.path(), &[]).expect("the log can be read")
+    }
+
+    /// What is wrong, as `FILE:LINE: WHAT`.
+    fn flaws(&self) -> Vec<String> {
+        self.verify().findings.iter().map(ToString::to_string).collect()
+    }
+
+    fn targets(&self) -> Vec<String> {
+        let mut reader = Reader::open(&self.path(), 0).unwrap().expect("there is a log");
+        std::iter::from_fn(|| reader.line().unwrap())
+            .map(|line| serde_json::from_slice::<Value>(&line.bytes).unwrap()["target"].as_str().unwrap().to_owned())
+            .collect()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn options(rotate_bytes: u64) -> Options {
+    Options { fsync: Fsync::Never, rotate_bytes }
+}
+
+fn record(target: &str) -> Record {
+    let denial = Denial {
+        operation: Operation::Read,
+        target: target.to_owned(),
+        rule: "deny **/.env".into(),
+        origin: "built in".into(),
+        explicit: true,
+        pid: 42,
+        program: "cat".into(),
+        time_ms: 1_769_596_205_000,
+        evidence: Evidence::Kernel,
+        count: 1,
+    };
+    Record::denied(&Subject { agent: Some("agent".into()), session: "0199".into() }, &denial)
+}
+
+/// Changes the lines of a file, each without its newline.
+fn edit(path: &Path, change: impl FnOnce(&mut Vec<Vec<u8>>)) {
+    let bytes = fs::read(path).unwrap();
+    let mut lines: Vec<Vec<u8>> = bytes.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+    lines.pop();
+    change(&mut lines);
+    let ended: Vec<u8> = lines.into_iter().flat_map(|line| [line, b"\n".to_vec()].concat()).collect();
+    fs::write(path, ended).unwrap();
+}
+
+#[track_caller]
+fn code(result: Result<impl std::fmt::Debug, AuditError>) -> &'static str {
+    result.expect_err("it must not go through").code()
+}
+
+#[test]
+fn records_are_read_back_as_they_were_written() {
+    let scratch = Scratch::new();
+    let mut log = scratch.open(u64::MAX);
+    let hostile = "new\nline \u{1b}[31m \u{202e}\0 \"quote\" \\ é 漢";
+    let end = log.append(&[record("a"), record(hostile)]).unwrap();
+    assert_eq!(end.seq, 2);
+    assert_eq!(scratch.targets(), ["a", hostile]);
+    let report = scratch.verify();
+    assert_eq!((report.records, report.files, report.head), (2, 1, Some(end)));
+    assert_eq!(report.findings, []);
+    let bytes = fs::read(scratch.file(1)).unwrap();
+    assert!(bytes.iter().all(|byte| *byte == b'\n' || !byte.is_ascii_control()));
+    assert_eq!(ringfence_audit::verify(&scratch.path(), &[end.hash]).unwrap().findings, []);
+}
+
+#[test]
+fn another_history_is_known_by_the_hash_that_was_kept() {
+    let scratch = Scratch::filled(3);
+    let kept = scratch.verify().head.unwrap().hash;
+    let other = Scratch::new();
+    let mut log = other.open(u64::MAX);
+    log.append(&[record("a"), record("b"), record("c"), record("d")]).unwrap();
+    assert!(other.verify().is_intact());
+    let report = ringfence_audit::verify(&other.path(), &[kept]).unwrap();
+    assert_eq!(report.findings.iter().map(|finding| finding.flaw).collect::<Vec<_>>(), [Flaw::Unknown { hash: kept }]);
+    assert!(!report.is_intact());
+}
+
+#[test]
+fn without_a_log_there_is_nothing_wrong() {
+    let scratch = Scratch::new();
+    assert_eq!(scratch.verify(), Report::default());
+    assert!(Reader::open(&scratch.path(), 0).unwrap().is_none());
+    scratch.open(u64::MAX);
+    assert!(scratch.verify().is_intact());
+}

@@ -1,0 +1,153 @@
+//! Whatever is done to the files by hand is found, and named by its place.
+
+use std::fs;
+
+use crate::{Scratch, edit, record};
+
+#[track_caller]
+fn check(scratch: &Scratch, expect: &[&str]) {
+    assert_eq!(scratch.flaws(), expect);
+    assert!(!scratch.verify().is_intact());
+}
+
+#[test]
+fn a_changed_byte() {
+    let scratch = Scratch::filled(5);
+    edit(&scratch.file(1), |lines| {
+        let at = lines[2].windows(4).position(|bytes| bytes == b"file").unwrap();
+        lines[2][at] = b'p';
+    });
+    check(&scratch, &["00000001.jsonl:3: record 3 was changed: it has another hash than it says"]);
+}
+
+#[test]
+fn any_changed_byte() {
+    let scratch = Scratch::filled(3);
+    for path in [scratch.file(1), scratch.head()] {
+        let bytes = fs::read(&path).unwrap();
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            fs::write(&path, changed).unwrap();
+            assert!(!scratch.verify().is_intact(), "byte {at} of {}", path.display());
+        }
+        fs::write(&path, bytes).unwrap();
+    }
+    assert!(scratch.verify().is_intact());
+}
+
+#[test]
+fn a_line_that_was_rewritten_with_a_hash_of_its_own() {
+    let (scratch, other) = (Scratch::filled(5), Scratch::new());
+    let mut log = other.open(u64::MAX);
+    for name in ["a", "b", "c", "d", "e"] {
+        log.append(&[record(name)]).unwrap();
+    }
+    let forged = fs::read(other.file(1)).unwrap();
+    edit(&scratch.file(1), |lines| lines[2] = forged.split(|byte| *byte == b'\n').nth(2).unwrap().to_vec());
+    check(
+        &scratch,
+        &[
+            "00000001.jsonl:3: record 3 does not continue the one before it",
+            "00000001.jsonl:4: record 4 does not continue the one before it",
+        ],
+    );
+}
+
+#[test]
+fn removed_lines() {
+    let scratch = Scratch::filled(5);
+    edit(&scratch.file(1), |lines| drop(lines.remove(2)));
+    check(&scratch, &["00000001.jsonl:3: record 3 is missing before this line"]);
+    edit(&scratch.file(1), |lines| drop(lines.drain(..2)));
+    check(&scratch, &["00000001.jsonl:1: records 1 to 3 are missing before this line"]);
+}
+
+#[test]
+fn swapped_lines() {
+    let scratch = Scratch::filled(5);
+    edit(&scratch.file(1), |lines| lines.swap(1, 2));
+    check(
+        &scratch,
+        &[
+            "00000001.jsonl:2: record 2 is missing before this line",
+            "00000001.jsonl:3: record 2 stands behind record 3: it was moved or copied",
+        ],
+    );
+}
+
+#[test]
+fn added_lines() {
+    let scratch = Scratch::filled(3);
+    edit(&scratch.file(1), |lines| lines.insert(1, b"{\"timestamp\":\"x\"}".to_vec()));
+    check(&scratch, &["00000001.jsonl:2: this line is not a record"]);
+    edit(&scratch.file(1), |lines| lines[1] = lines[0].clone());
+    check(&scratch, &["00000001.jsonl:2: record 1 stands behind record 1: it was moved or copied"]);
+}
+
+#[test]
+fn a_cut_tail() {
+    let scratch = Scratch::filled(5);
+    edit(&scratch.file(1), |lines| lines.truncate(3));
+    let cut = "00000001.jsonl: records 4 to 5 are missing at the end: the tail was cut off, or lost when the machine stopped";
+    check(&scratch, &[cut]);
+    let bytes = fs::read(scratch.file(1)).unwrap();
+    fs::write(scratch.file(1), &bytes[..bytes.len() - 9]).unwrap();
+    check(
+        &scratch,
+        &[
+            "00000001.jsonl:3: the last record is unfinished; the next writer cuts it off",
+            "00000001.jsonl: records 3 to 5 are missing at the end: the tail was cut off, or lost when the machine stopped",
+        ],
+    );
+}
+
+#[test]
+fn a_cut_tail_stays_to_be_seen_when_the_log_goes_on() {
+    let scratch = Scratch::filled(5);
+    edit(&scratch.file(1), |lines| lines.truncate(3));
+    scratch.open(u64::MAX).append(&[record("later")]).unwrap();
+    // A record of what was noticed, then the new one.
+    assert_eq!(scratch.targets()[3..], ["00000001.jsonl", "later"]);
+    check(&scratch, &["00000001.jsonl:4: records 4 to 5 are missing before this line"]);
+}
+
+#[test]
+fn a_missing_head() {
+    let scratch = Scratch::filled(3);
+    fs::remove_file(scratch.head()).unwrap();
+    check(&scratch, &["head: the head is missing or broken"]);
+    scratch.open(u64::MAX).append(&[record("later")]).unwrap();
+    // Nothing was lost, and what was noticed is written down.
+    assert_eq!(scratch.targets()[3..], ["head", "later"]);
+    assert_eq!(scratch.flaws(), [] as [&str; 0]);
+}
+
+#[test]
+fn a_head_that_is_too_long() {
+    let scratch = Scratch::filled(3);
+    let head = fs::read(scratch.head()).unwrap();
+    fs::write(scratch.head(), [head.as_slice(), b"more"].concat()).unwrap();
+    check(&scratch, &["head: the head is missing or broken"]);
+    scratch.open(u64::MAX).append(&[record("later")]).unwrap();
+    scratch.open(u64::MAX).append(&[record("much later")]).unwrap();
+    // Mended once, not again and again.
+    assert_eq!(scratch.targets()[3..], ["head", "later", "much later"]);
+    assert_eq!(scratch.flaws(), [] as [&str; 0]);
+}
+
+#[test]
+fn the_head_of_another_history() {
+    let (scratch, other) = (Scratch::filled(3), Scratch::new());
+    other.open(u64::MAX).append(&[record("a"), record("b"), record("c")]).unwrap();
+    fs::copy(other.head(), scratch.head()).unwrap();
+    check(&scratch, &["00000001.jsonl:3: the head names another hash for record 3"]);
+}
+
+#[test]
+fn lines_behind_the_end() {
+    let scratch = Scratch::filled(3);
+    edit(&scratch.file(1), |lines| lines.push(b"{}".to_vec()));
+    scratch.open(u64::MAX).append(&[record("later")]).unwrap();
+    assert_eq!(scratch.flaws(), ["00000001.jsonl:4: this line is not a record"]);
+}

@@ -1,0 +1,101 @@
+//! Which records are shown.
+
+use ringfence_audit::parse_rfc3339;
+use serde_json::{Map, Value};
+
+use super::Log;
+use crate::commands::words::duration;
+use crate::error::CliError;
+
+/// What a record must be to be shown.
+#[derive(Debug, Default)]
+pub(super) struct Choice {
+    /// Not older than this; 0 is no limit.
+    pub(super) since_ms: u64,
+    agent: Option<String>,
+    session: Option<String>,
+    operation: Option<String>,
+    result: Option<&'static str>,
+}
+
+impl Choice {
+    pub(super) fn meant(arguments: &Log, now_ms: u64) -> Result<Self, CliError> {
+        Ok(Self {
+            since_ms: arguments.since.as_deref().map_or(Ok(0), |word| since(word, now_ms))?,
+            agent: arguments.agent.clone(),
+            session: arguments.session.clone(),
+            operation: arguments.operation.clone(),
+            result: arguments.blocked_only.then_some("blocked"),
+        })
+    }
+
+    pub(super) fn takes(&self, record: &Map<String, Value>) -> bool {
+        let text = |key: &str| record.get(key).and_then(Value::as_str).unwrap_or_default();
+        let is = |wanted: Option<&str>, key: &str| wanted.is_none_or(|wanted| text(key) == wanted);
+        is(self.agent.as_deref(), "agent")
+            && is(self.operation.as_deref(), "operation")
+            && is(self.result, "result")
+            && self.session.as_deref().is_none_or(|part| text("session").starts_with(part) || text("session").ends_with(part))
+            && (self.since_ms == 0 || parse_rfc3339(text("timestamp")).is_some_and(|moment| moment >= self.since_ms))
+    }
+}
+
+/// A moment, or how long ago it was.
+fn since(word: &str, now_ms: u64) -> Result<u64, CliError> {
+    let days = || word.strip_suffix('d')?.parse::<u64>().ok()?.checked_mul(86_400_000);
+    let ago = days().or_else(|| duration(word).ok()).map(|ago| now_ms.saturating_sub(ago));
+    ago.or_else(|| parse_rfc3339(word)).ok_or_else(|| CliError::Words {
+        what: format!("`{word}` is neither a duration nor a moment"),
+        hint: "write for example `--since 2h`, `3d`, `2026-01-28` or `2026-01-28T10:30:00Z`".into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const NOW: u64 = 1_769_596_205_000;
+
+    #[track_caller]
+    fn check_since(word: &str, expect: Option<u64>) {
+        assert_eq!(since(word, NOW).ok(), expect, "{word}");
+    }
+
+    #[test]
+    fn since_takes_durations_and_moments() {
+        check_since("2h", Some(NOW - 7_200_000));
+        check_since("90", Some(NOW - 90_000));
+        check_since("3d", Some(NOW - 3 * 86_400_000));
+        check_since("2026-01-28T10:30:05Z", Some(NOW));
+        check_since("2026-01-28", Some(1_769_558_400_000));
+        check_since("99999999d", Some(0));
+        for nonsense in ["", "d", "yesterday", "2h30", "-2h"] {
+            check_since(nonsense, None);
+        }
+    }
+
+    #[track_caller]
+    fn check(choice: Choice, expect: bool) {
+        let record = json!({
+            "timestamp": "2026-01-28T10:30:05.000Z", "agent": "a", "session": "0199-abc", "operation": "read", "result": "blocked",
+        });
+        assert_eq!(choice.takes(record.as_object().unwrap()), expect, "{choice:?}");
+    }
+
+    #[test]
+    fn every_part_of_a_choice_counts() {
+        let some = |text: &str| Some(text.to_owned());
+        check(Choice::default(), true);
+        check(Choice { agent: some("a"), operation: some("read"), result: Some("blocked"), ..Choice::default() }, true);
+        check(Choice { agent: some("b"), ..Choice::default() }, false);
+        check(Choice { operation: some("rea"), ..Choice::default() }, false);
+        check(Choice { result: Some("allowed"), ..Choice::default() }, false);
+        for (part, expect) in [("0199", true), ("abc", true), ("0199-abc", true), ("99", false)] {
+            check(Choice { session: some(part), ..Choice::default() }, expect);
+        }
+        check(Choice { since_ms: NOW, ..Choice::default() }, true);
+        check(Choice { since_ms: NOW + 1, ..Choice::default() }, false);
+    }
+}

@@ -1,0 +1,160 @@
+//! `ringfence log`: what was recorded is shown, and whether it is as it was written.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use ringfence_testkit::{Project, Ran, each_user};
+use serde_json::Value;
+
+use crate::project;
+
+fn log(project: &Project, words: &[&str]) -> Ran {
+    Ran::of(project.ringfence().arg("log").args(words), b"")
+}
+
+/// Each line of output as JSON.
+#[track_caller]
+fn json(project: &Project, words: &[&str]) -> Vec<Value> {
+    let text = log(project, words).ok();
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+}
+
+fn file(project: &Project) -> PathBuf {
+    project.home().join(".local/state/ringfence/audit/00000001.jsonl")
+}
+
+/// A project in which two agents ran something.
+fn used(project: &Project) {
+    project.run(["--agent", "one", "--", "true"]).ok();
+    project.run(["--agent", "two", "-c", "echo x > .mcp.json"]);
+}
+
+#[test]
+fn records_are_chosen_by_what_they_are() {
+    each_user(|user| {
+        let project = project(user);
+        assert_eq!(log(&project, &[]).ok(), "");
+        used(&project);
+        let all = json(&project, &["--json"]);
+        assert_eq!(all.len(), 5);
+        let count = |words: &[&str]| json(&project, &[&["--json"], words].concat()).len();
+        assert_eq!(count(&["--agent", "one"]), 2);
+        assert_eq!(count(&["--blocked-only"]), 2);
+        assert_eq!(count(&["--operation", "create"]), 1);
+        assert_eq!(count(&["--operation", "execute", "--agent", "two"]), 1);
+        assert_eq!(count(&["--since", "1h"]), 5);
+        assert_eq!(count(&["--since", "2999-01-01"]), 0);
+        assert_eq!(count(&["--session", all[0]["session"].as_str().unwrap()]), 2);
+        log(&project, &["--since", "yesterday"]).ends(125);
+        // As they stand in the file, byte for byte.
+        assert_eq!(log(&project, &["--json"]).stdout, fs::read(file(&project)).unwrap());
+    });
+}
+
+#[test]
+fn a_table_for_people_has_no_control_characters() {
+    each_user(|user| {
+        let project = project(user);
+        project.run(["--agent", "a\u{1b}[2J", "--", "/bin/echo", "\u{1b}]0;title\u{7} \u{202e}"]).ok();
+        let text = log(&project, &[]).ok();
+        assert!(text.contains("execute") && text.contains("/bin/echo") && text.contains("allowed"), "{text}");
+        assert!(text.chars().all(|c| c == '\n' || !c.is_control() && c != '\u{202e}'), "{text:?}");
+    });
+}
+
+#[test]
+fn events_are_written_for_other_systems() {
+    each_user(|user| {
+        let project = project(user);
+        used(&project);
+        let events = json(&project, &["--ocsf"]);
+        let classes: Vec<&Value> = events.iter().map(|event| &event["class_uid"]).collect();
+        assert_eq!(classes, [1007, 1007, 1007, 1001, 1007]);
+        for event in &events {
+            assert_eq!(event["metadata"]["version"], "1.8.0");
+            assert!(event["time"].as_u64().is_some_and(|time| time > 1_700_000_000_000), "{event}");
+            assert!(event["device"]["hostname"].as_str().is_some_and(|host| !host.is_empty()));
+        }
+        assert_eq!(events[3]["file"]["name"], ".mcp.json");
+        assert_eq!(events[3]["actor"]["app_name"], "two");
+    });
+}
+
+/// Does something to the lines of the log, and expects `--verify` to find `expect`.
+#[track_caller]
+fn check(project: &Project, change: impl FnOnce(&mut Vec<String>), expect: &str) {
+    let whole = fs::read_to_string(file(project)).unwrap();
+    let mut lines: Vec<String> = whole.lines().map(str::to_owned).collect();
+    change(&mut lines);
+    fs::write(file(project), lines.into_iter().map(|line| line + "\n").collect::<String>()).unwrap();
+    let ran = log(project, &["--verify"]);
+    ran.ends(1);
+    assert!(ran.text().contains(&format!("{}{expect}", file(project).display())), "{}", ran.text());
+    let json: Value = serde_json::from_slice(&log(project, &["--verify", "--json"]).ends(1).stdout).unwrap();
+    assert_eq!(json["intact"], false);
+    fs::write(file(project), whole).unwrap();
+    log(project, &["--verify"]).ok();
+}
+
+#[test]
+fn what_is_done_to_it_by_hand_is_found() {
+    each_user(|user| {
+        let project = project(user);
+        log(&project, &["--verify"]).ok();
+        used(&project);
+        let said = log(&project, &["--verify"]).ok();
+        assert!(said.contains("5 records in 1 file: all is as it was written"), "{said}");
+        check(&project, |lines| lines[1] = lines[1].replace("\"one\"", "\"two\""), ":2: record 2 was changed");
+        check(&project, |lines| drop(lines.remove(2)), ":3: record 3 is missing before this line");
+        check(&project, |lines| lines.swap(1, 2), ":3: record 2 stands behind record 3");
+        check(&project, |lines| lines.truncate(3), ": records 4 to 5 are missing at the end");
+        let hash = said.rsplit(' ').next().unwrap().trim().to_owned();
+        project.run(["--", "true"]).ok();
+        log(&project, &["--verify", "--kept", &hash]).ok();
+        log(&project, &["--verify", "--kept", &"0".repeat(64)]).ends(1);
+        log(&project, &["--verify", "--kept", "x"]).ends(125);
+        fs::remove_file(file(&project)).unwrap();
+        let ran = log(&project, &["--verify"]);
+        assert!(ran.ends(1).text().contains("00000001.jsonl: this file of the log is missing"), "{}", ran.text());
+    });
+}
+
+#[test]
+fn a_follower_goes_on_into_the_next_file() {
+    each_user(|user| {
+        let project = project(user);
+        project.write_at(&project.home().join(".config/ringfence/policy.toml"), "version = 1\n[audit]\nrotate-size = \"64KiB\"\n");
+        let mut follower = project.ringfence();
+        follower.args(["log", "--follow", "--json", "--operation", "execute"]).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut follower = follower.spawn().expect("ringfence starts");
+        let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines();
+        let long = "x".repeat(40_000);
+        for number in 0..4 {
+            project.run(["--", "/bin/true", &number.to_string(), &long]).ok();
+            let seen: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+            assert_eq!(seen["command"][1], number.to_string());
+        }
+        follower.kill().unwrap();
+        follower.wait().unwrap();
+        assert!(file(&project).with_file_name("00000003.jsonl").exists());
+        assert!(log(&project, &["--verify"]).ok().contains("8 records in "));
+    });
+}
+
+#[test]
+fn a_copy_can_be_read_elsewhere() {
+    each_user(|user| {
+        let project = project(user);
+        used(&project);
+        let copy = project.at("copy");
+        project.make_directories(&copy);
+        for entry in fs::read_dir(file(&project).parent().unwrap()).unwrap().flatten() {
+            fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
+            project.user.own(&copy.join(entry.file_name()));
+        }
+        log(&project, &["--verify", "--dir", "copy"]).ok();
+        assert_eq!(json(&project, &["--json", "--dir", "copy"]).len(), 5);
+    });
+}

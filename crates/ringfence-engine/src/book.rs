@@ -1,0 +1,180 @@
+//! What is recorded of a run: that it was asked for, what was refused in it, how it ended.
+
+use std::ffi::OsString;
+
+use ringfence_api::{Gap, Outcome};
+use ringfence_audit::{Act, AuditError, Begun, Details, Ended, Log, Options, Record, Subject, Verdict, digest, now_ms};
+use ringfence_policy::{AbsPath, Grants, Mode, OnError};
+
+use crate::{Asked, EngineError, Resolved};
+
+/// The records of one run.
+pub(crate) struct Book<'a> {
+    log: Option<Log>,
+    asked: &'a Asked,
+    resolved: &'a Resolved,
+    subject: Subject,
+    /// The command in one line.
+    line: String,
+    has_begun: bool,
+    tell: &'a mut dyn FnMut(&AuditError),
+}
+
+impl<'a> Book<'a> {
+    pub(crate) fn open(asked: &'a Asked, resolved: &'a Resolved, tell: &'a mut dyn FnMut(&AuditError)) -> Result<Self, EngineError> {
+        let rules = &resolved.grants.audit;
+        let options = Options { fsync: rules.fsync, rotate_bytes: rules.rotate_bytes };
+        let subject = Subject { agent: asked.agent.clone(), session: asked.session.clone() };
+        let mut book = Book { log: None, asked, resolved, subject, line: line(&asked.command), has_begun: false, tell };
+        match Log::open(rules.directory.as_path(), options) {
+            Ok(log) => book.log = Some(log),
+            Err(error) => book.decide(error)?,
+        }
+        Ok(book)
+    }
+
+    /// Records that the command is about to run.
+    pub(crate) fn begin(&mut self, gaps: &[Gap]) -> Result<(), EngineError> {
+        let record = self.record(Act::Begin, Verdict::Allowed, None, self.begun(gaps));
+        self.has_begun = true;
+        match self.append(&[record]) {
+            Err(error) => self.decide(error),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Records what became of it. By now nothing can be refused any more, only told.
+    pub(crate) fn finish(&mut self, result: &Result<Outcome, EngineError>) {
+        let records = match result {
+            Err(EngineError::Audit { .. }) => return,
+            Err(error) if !self.has_begun => vec![self.refused(error)],
+            Err(error) => vec![self.failed(error)],
+            Ok(outcome) => self.ended(outcome),
+        };
+        let written = self.append(&records).and_then(|()| self.log.as_mut().map_or(Ok(()), Log::finish));
+        if let Err(error) = written {
+            (self.tell)(&error);
+        }
+    }
+
+    fn append(&mut self, records: &[Record]) -> Result<(), AuditError> {
+        self.log.as_mut().map_or(Ok(()), |log| log.append(records).map(drop))
+    }
+
+    /// What the policy says about a run that cannot be recorded.
+    fn decide(&mut self, error: AuditError) -> Result<(), EngineError> {
+        match self.resolved.grants.audit.on_error {
+            OnError::Refuse => Err(EngineError::Audit { source: error }),
+            OnError::Run => {
+                (self.tell)(&error);
+                Ok(())
+            }
+        }
+    }
+
+    fn record(&self, operation: Act, result: Verdict, reason: Option<String>, details: Details) -> Record {
+        Record {
+            timestamp: now_ms(),
+            agent: self.subject.agent.clone(),
+            session: self.subject.session.clone(),
+            operation,
+            target: self.line.clone(),
+            result,
+            policy: policy(&self.resolved.grants).to_owned(),
+            reason,
+            details,
+        }
+    }
+
+    fn begun(&self, gaps: &[Gap]) -> Details {
+        let Resolved { grants, surroundings, files } = self.resolved;
+        let (command, command_base64) = Begun::words(&self.asked.command);
+        let (cwd, cwd_base64) = Begun::path(self.asked.cwd.as_path().as_os_str());
+        Details::Begun(Box::new(Begun {
+            command,
+            command_base64,
+            cwd,
+            cwd_base64,
+            confined: grants.is_confined(),
+            policy_files: files.iter().map(AbsPath::to_string).collect(),
+            policy_digest: rules_digest(grants),
+            gaps: gaps.iter().map(|gap| gap.what.clone()).collect(),
+            user: surroundings.facts.user.clone(),
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").into(),
+        }))
+    }
+
+    /// A run that was asked for and not begun.
+    fn refused(&self, error: &EngineError) -> Record {
+        let (verdict, gaps) = match error {
+            EngineError::Gaps { gaps } => (Verdict::Blocked, gaps.as_slice()),
+            _ => (Verdict::Failed, [].as_slice()),
+        };
+        self.record(Act::Begin, verdict, Some(whole(error)), self.begun(gaps))
+    }
+
+    fn failed(&self, error: &EngineError) -> Record {
+        let ended = Ended { exit_code: error.status(), duration_ms: 0, timed_out: false, denials: 0, error: Some(error.code().into()) };
+        self.record(Act::End, Verdict::Failed, Some(whole(error)), Details::Ended(ended))
+    }
+
+    fn ended(&self, outcome: &Outcome) -> Vec<Record> {
+        let mut records: Vec<Record> = outcome.denials.iter().map(|denial| Record::denied(&self.subject, denial)).collect();
+        records.extend(outcome.quarantined.iter().map(|moved| Record::quarantined(&self.subject, now_ms(), moved)));
+        let reason = outcome.denials.first().filter(|_| outcome.blocked()).map(|denial| format!("{} ({})", denial.rule, denial.origin));
+        let verdict = if outcome.blocked() { Verdict::Blocked } else { Verdict::Allowed };
+        let ended = Ended {
+            exit_code: outcome.exit_code(),
+            duration_ms: outcome.duration_ms,
+            timed_out: outcome.timed_out,
+            denials: outcome.denials.len(),
+            error: None,
+        };
+        records.push(self.record(Act::End, verdict, reason, Details::Ended(ended)));
+        records
+    }
+}
+
+/// By what the run was let through.
+fn policy(grants: &Grants) -> &'static str {
+    if grants.enabled { grants.mode.word() } else { Mode::FullAccess.word() }
+}
+
+/// The same rules have the same digest, in the same version of ringfence.
+fn rules_digest(grants: &Grants) -> String {
+    let packed = postcard::to_stdvec(grants).expect("grants are plain data");
+    digest(&packed).to_string()
+}
+
+/// An error with what lies behind it.
+fn whole(error: &EngineError) -> String {
+    let error: &dyn std::error::Error = error;
+    std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// A command as one would type it.
+fn line(command: &[OsString]) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "_-./:=@%+,".contains(c);
+    let word = |word: &OsString| {
+        let text = word.to_string_lossy();
+        if !text.is_empty() && text.chars().all(plain) { text.into_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+    };
+    command.iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    #[track_caller]
+    fn check(words: &[&str], expect: &str) {
+        assert_eq!(super::line(&words.iter().map(Into::into).collect::<Vec<_>>()), expect);
+    }
+
+    #[test]
+    fn a_command_is_written_as_one_would_type_it() {
+        check(&["npm", "test"], "npm test");
+        check(&["/bin/sh", "-c", "npm ci && npm test"], "/bin/sh -c 'npm ci && npm test'");
+        check(&["echo", "", "it's", "--x=a,b"], r"echo '' 'it'\''s' --x=a,b");
+        check(&["rm", "a b", "*", "$HOME", "é"], "rm 'a b' '*' '$HOME' é");
+    }
+}
