@@ -6,6 +6,7 @@
 
 mod folding;
 mod git;
+mod gitlinks;
 mod links;
 mod settings;
 mod sockets;
@@ -21,6 +22,7 @@ use ringfence_policy::{AbsPath, Effect, Grants, Rule};
 
 use crate::plan::{Cover, Guard, Kind};
 pub use folding::Folding;
+pub use gitlinks::{gitlinks, is_index};
 use links::Links;
 use surveyor::Surveyor;
 

@@ -23,7 +23,7 @@ use ringfence_provider::{Provider, ProviderError, Session};
 use ringfence_sys::signal::{self, Set};
 
 use attend::Farewell;
-use runs::Runs;
+use runs::{Listed, Runs};
 use sweep::{Ground, Look, Moment};
 use watch::Watch;
 
@@ -57,11 +57,12 @@ impl Provider for Local {
         if !grants.is_confined() {
             return Ok(Box::new(bare::Bare::new()));
         }
-        let Planned { plan, held, begun } = planned(grants, person);
+        let Planned { plan, held, begun, listed } = planned(grants, person);
         Ok(Box::new(Confined {
             plan,
             looked: Some(Instant::now()),
             begun,
+            listed,
             grants: grants.clone(),
             held,
             person: person.clone(),
@@ -76,15 +77,18 @@ struct Planned {
     plan: Plan,
     held: Grants,
     begun: Moment,
+    /// What commands had made.
+    listed: Listed,
 }
 
 /// The plan for the host as it is now.
 fn planned(grants: &Grants, person: &Person) -> Planned {
     let begun = Moment::now();
+    let listed = Runs::open(&person.quarantine).map(|runs| runs.listed()).unwrap_or_default();
     let found = survey(grants);
     let mut held = grants.clone();
     held.rules.extend(found.rules.iter().cloned());
-    Planned { plan: plan(&held, &found, &apply::support(), person), held, begun }
+    Planned { plan: plan(&held, &found, &apply::support(), person), held, begun, listed }
 }
 
 /// Dies as a command dies that was interrupted at the terminal, so that a script around it
@@ -101,6 +105,7 @@ struct Confined {
     /// When the host was looked at for `plan`, if no command has run since.
     looked: Option<Instant>,
     begun: Moment,
+    listed: Listed,
     grants: Grants,
     /// The same with what the host's own settings add.
     held: Grants,
@@ -120,12 +125,12 @@ impl Session for Confined {
     fn run(&mut self, request: &Request) -> Result<Outcome, ProviderError> {
         refuse_directories()?;
         // What a killed run planted must not be found by the survey: it would be protected.
-        let runs = Runs::open(&self.person.quarantine);
+        let runs = Runs::make(&self.person.quarantine);
         let left_over = runs.as_ref().and_then(Runs::sweep_for_the_killed);
         // A secret that appeared since is covered like those that stood there before.
         let looked = self.looked.take().filter(|_| left_over.is_none());
         if looked.is_none_or(|looked| looked.elapsed() > FRESH) {
-            Planned { plan: self.plan, held: self.held, begun: self.begun } = planned(&self.grants, &self.person);
+            Planned { plan: self.plan, held: self.held, begun: self.begun, listed: self.listed } = planned(&self.grants, &self.person);
         }
         stores::make(&mut self.plan);
         let launch = Launch {
@@ -138,7 +143,7 @@ impl Session for Confined {
         let network = launch.plan.network();
         let mut ahead = self.ahead.take().filter(|ahead| ahead.network() == network);
         let ground = Ground::of(&launch.plan, self.begun);
-        let mark = runs.and_then(|runs| runs.mark(&ground).ok());
+        let mark = runs.as_ref().and_then(|runs| runs.mark(&ground).ok());
         let watch = Watch::over(&launch.plan, &self.held);
         let mut seen = attend::Seen { watch, ..attend::Seen::default() };
         let attended = attend::run(request, self.farewell, &mut seen, |streams, mask| {
@@ -148,6 +153,12 @@ impl Session for Confined {
         self.plan = launch.plan;
         // Also after an error: by then the command may have made what it wanted.
         let is_all_known = attended.is_ok() && !seen.has_unknown;
+        // Also what other commands made, now or before: unless the survey found it, this one
+        // could write to it.
+        let (others, moved) = runs.as_ref().map(|runs| runs.made(&self.listed)).unwrap_or_default();
+        let are_others = runs.as_ref().is_some_and(|runs| runs.others_go_on(mark.as_ref()));
+        seen.made.extend(others);
+        seen.more.extend(moved);
         let look = match (is_all_known || !seen.is_started, seen.more.is_empty()) {
             (false, _) => Look::Everywhere,
             (true, false) => Look::Known(seen.more),
@@ -156,7 +167,16 @@ impl Session for Confined {
         // Somebody impatient would leave the rest unseen; the work is bounded.
         let mask = signal::block(&Set::of(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP]));
         let mut quarantined = left_over.unwrap_or_default();
-        quarantined.extend(sweep::sweep(seen.made, look, &ground, &self.person.quarantine));
+        let swept = sweep::sweep(seen.made, look, &ground, &self.person.quarantine);
+        quarantined.extend(swept.moved);
+        if let Some(runs) = runs {
+            runs.note(swept.spotted, &self.listed, mark.as_ref());
+            if are_others {
+                // One that ended before this was told may have written to it after it was swept.
+                let (again, _) = runs.made(&self.listed);
+                quarantined.extend(sweep::sweep(again, Look::Made, &ground, &self.person.quarantine).moved);
+            }
+        }
         if let Some(mark) = mark {
             mark.remove();
         }

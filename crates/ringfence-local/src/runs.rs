@@ -1,8 +1,12 @@
 //! What the runs of a project leave for each other in its store.
 //!
 //! A run that was killed has not swept. It leaves a mark, and whoever comes next sweeps for
-//! it, before what it planted is taken for the person's own.
+//! it, before what it planted is taken for the person's own. And each tells which
+//! repositories its command made.
 
+mod made;
+
+use std::ffi::CString;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -14,7 +18,8 @@ use ringfence_policy::AbsPath;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, Result};
 
-use crate::sweep::{Ground, Look, sweep};
+use crate::sweep::{Ground, Look, Spotted, Swept, sweep};
+pub(crate) use made::Listed;
 
 /// The directory of the marks.
 pub(crate) struct Runs {
@@ -33,39 +38,53 @@ const PLAIN: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
 
 impl Runs {
     /// `None` where there is no store: a home that is not there, or is read-only.
+    pub(crate) fn make(quarantine: &AbsPath) -> Option<Self> {
+        Self::open(quarantine).or_else(|| {
+            let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(place(quarantine)?.as_path());
+            Self::open(quarantine)
+        })
+    }
+
+    /// `None` also where no command has run yet.
     pub(crate) fn open(quarantine: &AbsPath) -> Option<Self> {
-        let path = quarantine.parent()?.join("runs");
-        let open = || rustix::fs::open(path.as_path(), OFlags::RDONLY | OFlags::DIRECTORY | PLAIN, Mode::empty());
-        let directory = open().or_else(|_| {
-            let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(path.as_path());
-            open()
-        });
-        Some(Self { directory: directory.ok()?, quarantine: quarantine.clone() })
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | PLAIN;
+        let directory = rustix::fs::open(place(quarantine)?.as_path(), flags, Mode::empty()).ok()?;
+        Some(Self { directory, quarantine: quarantine.clone() })
     }
 
     /// Sweeps for the runs that could not. `None` if there are none.
     pub(crate) fn sweep_for_the_killed(&self) -> Option<Vec<Quarantined>> {
-        let _turn = self.turn().ok()?;
-        let mut swept: Option<Vec<Quarantined>> = None;
-        for entry in rustix::fs::Dir::read_from(&self.directory).ok()?.flatten() {
-            let name = entry.file_name();
-            if name.to_bytes().starts_with(b".") {
-                continue;
-            }
-            let Ok(file) = rustix::fs::openat(&self.directory, name, OFlags::RDONLY | OFlags::NONBLOCK | PLAIN, Mode::empty()) else {
-                continue;
-            };
-            if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+        let turn = self.turn().ok()?;
+        let (mut swept, mut found): (Option<Vec<Quarantined>>, Vec<Spotted>) = (None, Vec::new());
+        for (name, file) in self.marks() {
+            if is_held(&file) {
                 continue;
             }
             let mut text = Vec::new();
             let is_read = fs::File::from(file).read_to_end(&mut text).is_ok();
             if let Some(ground) = is_read.then(|| Ground::read(&text)).flatten() {
-                swept.get_or_insert_default().extend(sweep(Vec::new(), Look::Everywhere, &ground, &self.quarantine));
+                let Swept { moved, spotted } = sweep(Vec::new(), Look::Everywhere, &ground, &self.quarantine);
+                swept.get_or_insert_default().extend(moved);
+                found.extend(spotted);
             }
-            let _ = rustix::fs::unlinkat(&self.directory, name, AtFlags::empty());
+            let _ = rustix::fs::unlinkat(&self.directory, &name, AtFlags::empty());
         }
+        drop(turn);
+        self.note(found, &Listed::default(), None);
         swept
+    }
+
+    fn marks(&self) -> Vec<(CString, OwnedFd)> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | PLAIN;
+        let entries = rustix::fs::Dir::read_from(&self.directory).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().to_owned()).filter(|name| !name.to_bytes().starts_with(b"."));
+        names.filter_map(|name| rustix::fs::openat(&self.directory, &name, flags, Mode::empty()).ok().map(|file| (name, file))).collect()
+    }
+
+    /// Whether another run began and has not swept. `own` is the mark of the one that asks.
+    pub(crate) fn others_go_on(&self, own: Option<&Mark>) -> bool {
+        let is_own = |name: &CString| own.is_some_and(|own| own.name.as_bytes() == name.to_bytes());
+        self.marks().iter().any(|(name, file)| !is_own(name) && is_held(file))
     }
 
     /// Marks a run that begins now.
@@ -106,4 +125,12 @@ impl Mark {
     pub(crate) fn remove(self) {
         let _ = rustix::fs::unlinkat(&self.directory, &self.name, AtFlags::empty());
     }
+}
+
+fn place(quarantine: &AbsPath) -> Option<AbsPath> {
+    Some(quarantine.parent()?.join("runs"))
+}
+
+fn is_held(mark: &OwnedFd) -> bool {
+    rustix::fs::flock(mark, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
 }

@@ -6,12 +6,14 @@
 //! the directory it was to lead to.
 
 mod config;
+mod entered;
 mod ground;
 mod held;
 mod moment;
 mod pointer;
 mod roots;
 mod store;
+mod todo;
 
 use std::collections::HashSet;
 use std::fs;
@@ -27,7 +29,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 
 pub(crate) use ground::Ground;
 use held::{Held, Mounts, Next, Want, kind};
-pub(crate) use held::{Identity, identity};
+pub(crate) use held::{Identity, identity, led_to};
 pub(crate) use moment::Moment;
 use roots::Roots;
 use store::Store;
@@ -43,12 +45,25 @@ pub(crate) enum Look {
     Everywhere,
 }
 
+/// What came of looking.
+#[derive(Debug, Default)]
+pub(crate) struct Swept {
+    pub(crate) moved: Vec<Quarantined>,
+    /// Where there are git's names now that were not there before.
+    pub(crate) spotted: Vec<Spotted>,
+}
+
+/// A directory in which something of git's was made.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Spotted {
+    pub(crate) path: AbsPath,
+    pub(crate) identity: Identity,
+    pub(crate) what: Planted,
+}
+
 /// Looks through what the command made of git's.
-pub(crate) fn sweep(made: Vec<Made>, mut look: Look, ground: &Ground, quarantine: &AbsPath) -> Vec<Quarantined> {
-    if made.is_empty() && matches!(look, Look::Made) {
-        return Vec::new();
-    }
-    let mut sweep = Sweep { store: Store::new(quarantine), moved: Vec::new(), ground, roots: &ground.roots, done: HashSet::new() };
+pub(crate) fn sweep(made: Vec<Made>, mut look: Look, ground: &Ground, quarantine: &AbsPath) -> Swept {
+    let mut sweep = Sweep { store: Store::new(quarantine), swept: Swept::default(), ground, roots: &ground.roots, done: HashSet::new() };
     for Made { directory, path, what } in made {
         let Some(directory) = directory else { continue };
         let found = ground.roots.find(&directory, &path);
@@ -62,10 +77,7 @@ pub(crate) fn sweep(made: Vec<Made>, mut look: Look, ground: &Ground, quarantine
                 }
             },
         };
-        match what {
-            Planted::DotGit => sweep.dot_git(&spot),
-            Planted::Head => sweep.head(&spot),
-        }
+        sweep.look_at(&spot, what);
     }
     if !matches!(look, Look::Made) {
         for root in ground.roots.iter() {
@@ -76,7 +88,13 @@ pub(crate) fn sweep(made: Vec<Made>, mut look: Look, ground: &Ground, quarantine
             });
         }
     }
-    sweep.moved
+    sweep.entered_by_git();
+    for path in &ground.gits {
+        if let Some(git) = ground.roots.open(path) {
+            sweep.todo(&git, path);
+        }
+    }
+    sweep.swept
 }
 
 /// A directory in which something was made.
@@ -98,7 +116,7 @@ enum Standing {
 
 struct Sweep<'a> {
     store: Store,
-    moved: Vec<Quarantined>,
+    swept: Swept,
     ground: &'a Ground,
     roots: &'a Roots,
     /// Directories that were looked through.
@@ -121,10 +139,10 @@ impl Sweep<'_> {
                     let Ok(directory) = held::hold(directory, Want::Look) else { return Ok(Next::Below) };
                     let spot = Spot { directory, path, standing: Standing::OnHost };
                     if has_git {
-                        self.dot_git(&spot);
+                        self.look_at(&spot, Planted::DotGit);
                     }
                     if has_head {
-                        self.head(&spot);
+                        self.look_at(&spot, Planted::Head);
                     }
                 }
                 Ok(Next::Below)
@@ -133,7 +151,7 @@ impl Sweep<'_> {
                 return;
             }
         }
-        self.moved.push(Quarantined {
+        self.swept.moved.push(Quarantined {
             path: root.to_string_lossy().into_owned(),
             moved_to: "nowhere: NOT ALL OF IT WAS LOOKED THROUGH".into(),
             reason: "its directories were moved meanwhile".into(),
@@ -142,6 +160,28 @@ impl Sweep<'_> {
 
     fn was_before(&self, directory: impl AsFd) -> bool {
         identity(directory).is_some_and(|identity| self.ground.before.contains(&identity))
+    }
+
+    fn look_at(&mut self, spot: &Spot, what: Planted) {
+        let name = match what {
+            Planted::DotGit => ".git",
+            Planted::Head => "HEAD",
+        };
+        match what {
+            Planted::DotGit => self.dot_git(spot),
+            Planted::Head => self.head(spot),
+        }
+        let is_known = match what {
+            Planted::DotGit => held::identity_at(&spot.directory, ".git").is_some_and(|identity| self.ground.before.contains(&identity)),
+            Planted::Head => self.was_before(&spot.directory),
+        };
+        if spot.standing == Standing::OnHost
+            && !is_known
+            && kind(&spot.directory, name).is_some()
+            && let Some(identity) = identity(&spot.directory)
+        {
+            self.swept.spotted.push(Spotted { path: spot.path.clone(), identity, what });
+        }
     }
 
     /// A directory with a `HEAD`, which may make it a repository.
@@ -247,6 +287,7 @@ impl Sweep<'_> {
         for name in ["config", "config.worktree"] {
             self.config(git, name, &path.join(name));
         }
+        self.todo(git, path);
     }
 
     fn hooks(&mut self, git: &Held, path: &AbsPath) {
@@ -285,10 +326,16 @@ impl Sweep<'_> {
         if filtered.dropped.is_empty() {
             return;
         }
-        self.move_away(git, name, path, &format!("makes git run programs or read other settings: {}", listed(&filtered.dropped)));
+        let reason = format!("makes git run programs or read other settings: {}", listed(&filtered.dropped));
+        self.replace(git, name, path, &filtered.kept, &reason);
+    }
+
+    /// Moves a file into quarantine and leaves what may stay of it.
+    fn replace(&mut self, directory: &Held, name: &str, path: &AbsPath, kept: &[u8], reason: &str) {
+        self.move_away(directory, name, path, reason);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        if let Ok(file) = held::change(git, || rustix::fs::openat(git, name, flags, Mode::from_raw_mode(0o644))) {
-            let _ = fs::File::from(file).write_all(&filtered.kept);
+        if let Ok(file) = held::change(directory, || rustix::fs::openat(directory, name, flags, Mode::from_raw_mode(0o644))) {
+            let _ = fs::File::from(file).write_all(kept);
         }
     }
 
@@ -300,7 +347,7 @@ impl Sweep<'_> {
             Err(_) if held::remove(directory, name).is_ok() => "nowhere: it could not be kept and was removed".into(),
             Err(_) => "nowhere: IT IS STILL THERE and could be neither moved nor removed".into(),
         };
-        self.moved.push(Quarantined { path: path.to_string_lossy().into_owned(), moved_to, reason: reason.into() });
+        self.swept.moved.push(Quarantined { path: path.to_string_lossy().into_owned(), moved_to, reason: reason.into() });
     }
 }
 

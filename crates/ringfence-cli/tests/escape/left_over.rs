@@ -15,12 +15,12 @@ const MINE: &str = r#"git init -q; git init -q ../lib; git -C ../lib commit -q -
     git -c protocol.file.allow=always submodule --quiet add $PWD/../lib vendor/lib;
     git init -q node_modules/mine; cd node_modules/mine; git config alias.mine status; HOOK > .git/hooks/pre-push; sleep 0.1"#;
 
-/// Starts a command that says a word when it is done and then goes on.
+/// Starts a command that says a word and then goes on.
 #[track_caller]
 fn started(project: &Project, line: &str) -> Child {
-    let line = format!("{}; echo done; exec sleep 60", spelled(line));
     let mut command = project.ringfence();
-    let mut child = command.args(["run", "-c", &line]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("ringfence starts");
+    command.args(["run", "-c", &spelled(line)]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("ringfence starts");
     let output = child.stdout.take().expect("piped just above");
     BufReader::new(output).read_line(&mut String::new()).expect("it says something");
     child
@@ -64,7 +64,7 @@ fn a_repository_of_a_killed_run_is_taken_for_the_persons() {
                 still_has_mine(project);
                 return ran;
             }
-            end(&mut started(project, line), 9);
+            end(&mut started(project, &format!("{line}; echo done; exec sleep 60")), 9);
             assert!(project.read("own/.git/config").is_some_and(|config| config.contains("fsmonitor")), "the probe cannot succeed");
             project.sh_bare("true")
         });
@@ -75,12 +75,12 @@ fn a_repository_of_a_killed_run_is_taken_for_the_persons() {
 fn a_run_that_still_goes_on_is_taken_for_a_killed_one() {
     each_user(|user| {
         let project = project(user);
-        let mut child = started(&project, "git init -q own; HOOK > own/.git/hooks/pre-push");
+        let mut child = started(&project, "git init -q own; HOOK > own/.git/hooks/pre-push; echo done; exec sleep 60");
         project.sh("true").ok();
         assert!(project.has("own/.git/hooks/pre-push"), "it was swept while it runs");
         end(&mut child, 15);
         assert!(!project.has("own/.git/hooks/pre-push"), "nothing was swept");
-        let marks = project.sh_bare("find ~/.cache/ringfence -path '*/runs/*'").ok();
+        let marks = project.sh_bare("find ~/.cache/ringfence -path '*/runs/[!.]*'").ok();
         assert_eq!(marks, "", "a run that has swept leaves no mark");
     });
 }
@@ -93,5 +93,86 @@ fn a_small_stack_keeps_the_sweep_from_its_work() {
         let ran = Ran::of(project.command("/bin/sh").args(["-c", words]).arg(project.binary()).arg(line), b"");
         ran.ok();
         ran
+    });
+}
+
+// Commands that share.
+
+#[test]
+fn a_repository_that_another_command_made_meanwhile() {
+    for (place, first) in [("own", ""), ("node_modules/own", ""), ("other", "mv own other; ")] {
+        let evil = format!("{first}EVIL >> {place}/.git/config");
+        let made = place.replace("other", "own");
+        let then = format!("cd {place} && git status");
+        Plant { before: "true", commands: &[&format!("git init -q {made}"), &evil], then: &then }.never_runs();
+        each_user(|user| {
+            let project = project(user);
+            let wait = "echo ready; while [ ! -e go ]; do sleep 0.05; done";
+            let mut child = started(&project, &format!("{wait}; {evil}"));
+            project.sh(&format!("git init -q {made}")).ok();
+            project.sh_bare("touch go").ok();
+            assert!(soon(Duration::from_secs(20), || !matches!(child.try_wait(), Ok(None))), "it does not end");
+            project.sh_bare(&then);
+            assert!(project.has(format!("{place}/.git/HEAD")), "nothing was made");
+            assert!(!project.home().join("RAN").exists(), "{evil}: what was planted ran on the host");
+        });
+    }
+}
+
+const LINK: &str = "git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),";
+
+#[test]
+fn a_repository_that_an_earlier_command_made_where_nobody_looks() {
+    let before = "git init -q; git add README; COMMIT";
+    let linked = format!("git init -q vendor/x; {LINK}vendor/x");
+    Plant { before, commands: &[&linked, "EVIL >> vendor/x/.git/config"], then: "git status" }.never_runs();
+    for (evil, then) in [
+        ("EVIL >> vendor/x/.git/config", "cd vendor/x && git status"),
+        ("mv vendor/x vendor/y; EVIL >> vendor/y/.git/config", "cd vendor/y && git status"),
+    ] {
+        Plant { before, commands: &["git init -q vendor/x", "true", evil], then }.never_runs();
+    }
+}
+
+#[test]
+fn a_repository_of_the_person_that_is_made_known_to_git() {
+    let before =
+        "git init -q; git add README; COMMIT; git init -q node_modules/mine; git -C node_modules/mine commit -q --allow-empty -m x";
+    let link = format!("{LINK}node_modules/mine");
+    let evil = "EVIL >> node_modules/mine/.git/config";
+    Plant { before, commands: &[&format!("{evil}; {link}")], then: "git status" }.never_runs();
+    Plant { before, commands: &[evil, &link], then: "git status" }.never_runs();
+    let split = format!("{evil}; {link}; git update-index --split-index --index-version 4");
+    Plant { before, commands: &[&split], then: "git status" }.never_runs();
+    // One that git knows already is protected.
+    let known = format!("{before}; {link}; {}", "HOOK > node_modules/mine/.git/hooks/pre-push");
+    Plant { before: &known, commands: &[evil], then: "git status" }.never_runs();
+    each_user(|user| {
+        let project = project(user);
+        project.sh_bare(&spelled(&known)).ok();
+        project.sh("git update-index --refresh; touch node_modules/mine/x; mkdir -p $(seq -f t/%g/.git 300); kill -9 $PPID");
+        assert!(project.has("node_modules/mine/.git/hooks/pre-push"), "a hook is gone");
+    });
+}
+
+#[test]
+fn a_rebase_that_the_command_began_goes_on_with_its_programs() {
+    let before = "git init -q; git add README; COMMIT; echo b > README; git add README; COMMIT";
+    let state = r#"m=.git/rebase-merge; mkdir $m; h=$(git rev-parse HEAD); git symbolic-ref HEAD > $m/head-name; echo $h > $m/onto; echo $h > $m/orig-head;
+        : > $m/interactive; : > $m/done; echo 1 > $m/end; echo 0 > $m/msgnum; git update-ref --no-deref HEAD $h"#;
+    let then = "GIT_EDITOR=true git rebase --continue";
+    for exec in ["exec touch ~/RAN", " x\ttouch ~/RAN"] {
+        let line = format!(r#"{state}; printf "{exec}\n" > $m/git-rebase-todo"#);
+        Plant { before, commands: &[&line], then }.never_runs();
+        let own = format!("mkdir own; cd own; cp ../README .; {before}; {line}");
+        Plant { before: "true", commands: &[&own], then: &format!("cd own; {then}") }.never_runs();
+    }
+    // What the person began goes on as it was.
+    each_user(|user| {
+        let project = project(user);
+        project.sh_bare(&spelled(&format!("{before}; {state}; echo exec touch ~/RAN > $m/git-rebase-todo"))).ok();
+        project.sh("echo pick HEAD >> .git/rebase-merge/git-rebase-todo; echo x false >> .git/rebase-merge/git-rebase-todo");
+        let left = project.sh_bare("cat .git/rebase-merge/git-rebase-todo").ok();
+        assert_eq!(left, "exec touch ~/RAN\npick HEAD".replace('~', &project.home().display().to_string()));
     });
 }

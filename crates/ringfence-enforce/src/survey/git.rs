@@ -108,7 +108,7 @@ fn followed(link: &AbsPath) -> Option<AbsPath> {
 }
 
 /// Where a `.git` file points, if that is a directory.
-fn pointed_at(pointer: &AbsPath) -> Option<AbsPath> {
+pub(super) fn pointed_at(pointer: &AbsPath) -> Option<AbsPath> {
     let text = super::read_small(pointer)?;
     let target = pointer.parent()?.join(text.strip_prefix("gitdir:")?.trim());
     followed(&target)

@@ -10,7 +10,7 @@ use ringfence_policy::{AbsPath, Access, Effect, Grants, NameIndex, Origin, Rule,
 use super::folding::Folding;
 use super::links::Links;
 use super::walk::{self, Walk};
-use super::{Linked, Survey, git, is_socket, is_walked, settings, sockets};
+use super::{Linked, Survey, git, gitlinks, is_socket, is_walked, settings, sockets};
 use crate::plan::{Cover, Guard, GuardKind, Kind};
 
 /// A survey on its way.
@@ -196,10 +196,16 @@ impl<'a> Surveyor<'a> {
         }
         self.sockets(&roots, &walk.unseen, &mut linked);
         self.found.fold(&walk.full, &roots);
-        for directory in &walk.repositories {
-            self.pin_ancestors(directory);
-            git::survey(directory, self);
-            self.sockets_in(directory, &mut linked);
+        let mut repositories = walk.repositories;
+        let mut done = HashSet::new();
+        while let Some(directory) = repositories.pop() {
+            if !done.insert(directory.clone()) {
+                continue;
+            }
+            self.pin_ancestors(&directory);
+            git::survey(&directory, self);
+            self.sockets_in(&directory, &mut linked);
+            repositories.extend(gitlinks::of(&directory).iter().map(|tree| tree.join(".git")));
         }
         self.found.note_linked_protects(&mut linked);
         if !linked.is_empty() {

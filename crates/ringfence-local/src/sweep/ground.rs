@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use ringfence_enforce::{GuardKind, Plan, Step};
 use ringfence_policy::AbsPath;
 
-use super::{Identity, Moment, Roots};
+use super::{Identity, Moment, Roots, todo};
 
 /// Where a command works, and what it found there.
 #[derive(Debug)]
@@ -17,6 +17,12 @@ pub(crate) struct Ground {
     pub(super) before: HashSet<Identity>,
     /// Files of git's that it could not change.
     pub(super) covered: HashSet<AbsPath>,
+    /// Working trees of git's.
+    pub(super) trees: Vec<AbsPath>,
+    /// Git directories, where they stood.
+    pub(super) gits: Vec<AbsPath>,
+    /// Lines of unfinished rebases in them that run programs.
+    pub(super) programs: HashSet<Vec<u8>>,
     /// What has not changed since then was there before.
     pub(super) begun: Moment,
 }
@@ -24,15 +30,22 @@ pub(crate) struct Ground {
 impl Ground {
     /// `begun` is a moment before the host was looked at for `plan`.
     pub(crate) fn of(plan: &Plan, begun: Moment) -> Self {
-        let guards = plan.guards().iter().filter(|guard| guard.kind == GuardKind::Git);
+        let guards = || plan.guards().iter().filter(|guard| guard.kind == GuardKind::Git);
         let cover = |step: &Step| match step {
             Step::Cover { path, .. } if is_looked_for(path) => Some(path.clone()),
             _ => None,
         };
+        let covered: HashSet<AbsPath> = plan.steps.iter().filter_map(cover).collect();
+        let dot_gits = guards().map(|guard| &guard.path).chain(&covered).filter(|path| path.name().is_some_and(|name| name == ".git"));
+        let roots = Roots::of(plan);
+        let gits: Vec<AbsPath> = guards().map(|guard| guard.path.clone()).collect();
         Self {
-            roots: Roots::of(plan),
-            before: guards.map(|guard| (guard.device, guard.inode)).collect(),
-            covered: plan.steps.iter().filter_map(cover).collect(),
+            programs: gits.iter().filter_map(|path| roots.open(path)).flat_map(|git| todo::programs(&git)).collect(),
+            gits,
+            roots,
+            before: guards().map(|guard| (guard.device, guard.inode)).collect(),
+            trees: dot_gits.filter_map(AbsPath::parent).collect(),
+            covered,
             begun,
         }
     }
@@ -54,12 +67,22 @@ impl Ground {
         for path in &self.covered {
             line("cover", (0, 0), path.as_bytes());
         }
+        for path in &self.trees {
+            line("tree", (0, 0), path.as_bytes());
+        }
+        for path in &self.gits {
+            line("at", (0, 0), path.as_bytes());
+        }
+        for program in &self.programs {
+            line("program", (0, 0), program);
+        }
         text
     }
 
     /// `None` if nothing is known: not even when it began.
     pub(crate) fn read(text: &[u8]) -> Option<Self> {
-        let (mut roots, mut before, mut covered, mut begun) = (Vec::new(), HashSet::new(), HashSet::new(), None);
+        let (mut roots, mut before, mut begun) = (Vec::new(), HashSet::new(), None);
+        let (mut covered, mut trees, mut gits, mut programs) = (HashSet::new(), Vec::new(), Vec::new(), HashSet::new());
         for line in text.split(|byte| *byte == 0) {
             let mut words = line.splitn(4, |byte| *byte == b' ');
             let mut word = || words.next().unwrap_or_default();
@@ -70,10 +93,13 @@ impl Ground {
                 (b"root", Some(device), Some(inode)) => roots.extend(path().map(|path| (path, (device, inode)))),
                 (b"git", Some(device), Some(inode)) => drop(before.insert((device, inode))),
                 (b"cover", ..) => covered.extend(path()),
+                (b"tree", ..) => trees.extend(path()),
+                (b"at", ..) => gits.extend(path()),
+                (b"program", ..) => drop(programs.insert(rest.to_vec())),
                 _ => {}
             }
         }
-        Some(Self { roots: Roots::from_entries(roots), before, covered, begun: begun? })
+        Some(Self { roots: Roots::from_entries(roots), before, covered, trees, gits, programs, begun: begun? })
     }
 }
 
@@ -100,11 +126,15 @@ mod tests {
             roots: Roots::from_entries(vec![(path("/a b\n"), (1, 2))]),
             before: HashSet::from([(3, 4), (5, 6)]),
             covered: HashSet::from([path("/a b\n/x/.git")]),
+            trees: vec![path("/a b\n/x")],
+            gits: vec![path("/a b\n/x/.git")],
+            programs: HashSet::from([b"exec a  b\n".to_vec()]),
             begun: Moment::new(7, 8),
         };
         let read = Ground::read(&ground.written()).unwrap();
         assert_eq!(format!("{:?}", read.roots), format!("{:?}", ground.roots));
-        assert_eq!((read.before, read.covered, read.begun), (ground.before, ground.covered, ground.begun));
+        assert_eq!((read.before, read.covered, read.trees, read.begun), (ground.before, ground.covered, ground.trees, ground.begun));
+        assert_eq!((read.gits, read.programs), (ground.gits, ground.programs));
         assert!(Ground::read(b"").is_none());
     }
 }

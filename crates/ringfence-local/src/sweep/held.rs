@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use ringfence_policy::AbsPath;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::{Errno, Result};
 
@@ -105,6 +106,12 @@ pub(super) fn open_at(path: &Path) -> Result<Held> {
     hold(rustix::fs::openat2(rustix::fs::CWD, path, PASS, Mode::empty(), NO_LINKS)?, Want::Look)
 }
 
+/// The directory at `path`, only to go on from, if it is this very one and no link is on the way.
+pub(crate) fn led_to(path: &AbsPath, expected: Identity) -> Option<OwnedFd> {
+    let directory = rustix::fs::openat2(rustix::fs::CWD, path.as_path(), PASS, Mode::empty(), NO_LINKS).ok()?;
+    (identity(&directory) == Some(expected)).then_some(directory)
+}
+
 /// The directory around `directory`, only to go on from.
 pub(super) fn around(directory: impl AsFd) -> Result<OwnedFd> {
     rustix::fs::openat(directory, "..", PASS, Mode::empty())
@@ -151,10 +158,14 @@ pub(super) fn open_file(directory: impl AsFd, name: impl AsRef<Path>) -> std::io
 
 /// A small file. At most a megabyte: git's own pointers and configs are never longer.
 pub(super) fn read(directory: impl AsFd, name: impl AsRef<Path>) -> std::io::Result<Vec<u8>> {
-    const LONGEST: u64 = 1 << 20;
+    read_all(open_file(directory, name)?, 1 << 20)
+}
+
+/// All of a file, if that is not more than `longest`.
+pub(super) fn read_all(file: fs::File, longest: u64) -> std::io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    open_file(directory, name)?.take(LONGEST + 1).read_to_end(&mut text)?;
-    if text.len() as u64 > LONGEST { Err(std::io::ErrorKind::FileTooLarge.into()) } else { Ok(text) }
+    file.take(longest + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > longest { Err(std::io::ErrorKind::FileTooLarge.into()) } else { Ok(text) }
 }
 
 /// Does something that changes `directory`, also if whoever made it took that right away.

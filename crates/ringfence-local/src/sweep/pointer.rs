@@ -7,7 +7,7 @@ use std::path::{Component, Path};
 
 use ringfence_policy::AbsPath;
 
-use super::held::{self, kind};
+use super::held::{self, Held, kind};
 use super::{Spot, Standing, Sweep, is_two_up, looks_like_git};
 
 impl Sweep<'_> {
@@ -18,8 +18,7 @@ impl Sweep<'_> {
         if spot.standing == Standing::Adrift {
             return false;
         }
-        let Ok(pointer) = held::read(&spot.directory, ".git") else { return false };
-        let Some(at) = pointer.strip_prefix(b"gitdir: ").and_then(|text| lead(&spot.path, text)) else { return false };
+        let Some(at) = target(&spot.directory, &spot.path) else { return false };
         let Some(worktrees) = at.parent().filter(|above| above.name().is_some_and(|name| name == "worktrees")) else { return false };
         let Some(common) = worktrees.parent() else { return false };
         let (Some(own), Some(git)) = (self.roots.open(&at), self.roots.open(&common)) else { return false };
@@ -48,6 +47,11 @@ impl Sweep<'_> {
         }
         is_repository
     }
+}
+
+/// Where the `.git` file of a directory leads.
+pub(super) fn target(directory: &Held, path: &AbsPath) -> Option<AbsPath> {
+    lead(path, held::read(directory, ".git").ok()?.strip_prefix(b"gitdir: ")?)
 }
 
 /// Where the text of a pointer leads from `path`.
