@@ -9,14 +9,12 @@ use ringfence_api::{Denial, Status, Usage};
 use ringfence_policy::AbsPath;
 use ringfence_sys::process::{self, Fork, Wait};
 use ringfence_sys::signal::Set;
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::MemfdFlags;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
     SocketType, recvmsg, sendmsg, socketpair,
 };
 use rustix::thread::CpuSet;
-use rustix::time::Timespec;
 
 use super::helper::HOST_NETWORK;
 use super::{CONTROL_FD, HELPER, Launch, Order, Planted, Report};
@@ -271,20 +269,10 @@ impl Running {
         }
     }
 
-    /// Lets the sandbox go by itself: everything in it has ended, and taking the mounts of a
-    /// large one down takes the kernel longer than the command took. For callers about to end.
-    ///
-    /// Most are gone at once. Left to process 1, the helper would stay a zombie where that one
-    /// reaps nothing, as in many containers.
+    /// Lets the sandbox go by itself: everything in it has ended, and taking its mounts
+    /// down takes the kernel longer than the command took. For callers about to end.
     pub fn leave(&mut self) {
-        const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-        let Some(pid) = self.pid.take() else { return };
-        let Some(helper) = rustix::process::Pid::from_raw(pid) else { return };
-        if let Ok(descriptor) = rustix::process::pidfd_open(helper, rustix::process::PidfdFlags::empty())
-            && poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&AT_ONCE)) == Ok(1)
-        {
-            let _ = process::wait(pid, Wait::Poll);
-        }
+        self.pid = None;
     }
 
     /// Waits until nothing of the sandbox is left.
