@@ -139,7 +139,8 @@ impl Acts<'_, '_> {
             Err(Errno::NXIO) if is_terminal_of_caller(start, path) => self.open_terminal(wish),
             Err(error) => Err(error),
             Ok(opened) => {
-                if is_own_terminal(&opened) {
+                // Through no link, so it bears its name.
+                if place::last_name(path).is_some_and(|name| name == "tty") && is_own_terminal(&opened) {
                     return self.open_terminal(wish);
                 }
                 // Opened for reading, a pipe does not tell whether it has a writer yet; in
@@ -459,9 +460,14 @@ impl Wish {
         Self { flags: self.flags - (OFlags::CREATE | OFlags::EXCL), mode: Mode::empty(), ..self }
     }
 
+    /// What keeps an open from waiting. What is made anew is a plain file, which never does.
+    fn impatience(&self) -> OFlags {
+        if self.flags.contains(OFlags::CREATE | OFlags::EXCL) { OFlags::empty() } else { OFlags::NONBLOCK }
+    }
+
     /// Never waits and follows no link.
     fn open_at(&self, directory: &OwnedFd, path: &CStr) -> Result<OwnedFd, Errno> {
-        rustix::fs::openat2(directory, path, self.flags | OFlags::NONBLOCK, self.mode, ResolveFlags::NO_SYMLINKS)
+        rustix::fs::openat2(directory, path, self.flags | self.impatience(), self.mode, ResolveFlags::NO_SYMLINKS)
     }
 
     fn target_flags(&self) -> u32 {
@@ -470,7 +476,7 @@ impl Wish {
 
     /// Takes off the flag with which it was opened so as not to wait.
     fn unblocked(&self, opened: OwnedFd) -> Result<OwnedFd, Errno> {
-        if !self.flags.contains(OFlags::NONBLOCK) {
+        if !self.flags.contains(OFlags::NONBLOCK) && !self.impatience().is_empty() {
             rustix::fs::fcntl_setfl(&opened, self.flags & (OFlags::APPEND | OFlags::DIRECT | OFlags::NOATIME))?;
         }
         Ok(opened)
