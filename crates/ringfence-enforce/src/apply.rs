@@ -86,8 +86,9 @@ enum Report {
     Killed(i32, Usage),
     /// Something was refused.
     Denied(Box<Denial>),
-    /// The tripwire is mounted; the descriptor that comes along is to be served.
-    Wired,
+    /// The tripwire is mounted; the descriptor that comes along is to be served. The number
+    /// is that of the sandbox's first process.
+    Wired(i32),
     /// The command made a name of git's in the directory whose descriptor comes along.
     Made(AbsPath, Planted),
 }

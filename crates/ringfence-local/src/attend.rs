@@ -171,7 +171,7 @@ impl<'a> Attendance<'a> {
             if ready.event {
                 let event = self.subject.next().map_err(|error| not_started(self.request, error))?;
                 // A helper that went without a word may have got that far.
-                self.seen.is_started |= !matches!(event, Event::NotExecuted(_) | Event::Wired(_));
+                self.seen.is_started |= !matches!(event, Event::NotExecuted(_) | Event::Wired(..));
                 match event {
                     Event::Closed => break,
                     event => self.note(event)?,
@@ -272,10 +272,10 @@ impl<'a> Attendance<'a> {
             Event::Denied(denial) if is_nowhere(&denial) => {}
             Event::Denied(denial) => self.denials.note(denial),
             Event::Made(made) => self.seen.note(made),
-            Event::Wired(device) => {
+            Event::Wired(device, init) => {
                 if let Some(watch) = &self.seen.watch {
                     let (warden, processor) = self.subject.warden();
-                    watch.serve(device, warden, processor);
+                    watch.serve(device, [warden.unwrap_or_default(), init], processor);
                 }
             }
         }

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
@@ -28,19 +27,17 @@ impl Watch {
             return None;
         }
         let owner = plan.identity().map(|identity| (identity.uid, identity.gid))?;
-        let log = Log {
-            grants: grants.clone(),
-            own: fs::read_link("/proc/self/exe").unwrap_or_default(),
-            warden: AtomicU32::new(0),
-            denials: Mutex::default(),
-        };
+        let log = Log { grants: grants.clone(), own: Default::default(), denials: Mutex::default() };
         Some(Self { scene: Arc::new(scene(plan)), log: Arc::new(log), owner })
     }
 
-    /// Serves `device` until the sandbox is gone, on a thread of its own. What the warden
-    /// does, it does for others and tells itself.
-    pub(crate) fn serve(&self, device: OwnedFd, warden: Option<i32>, processor: Option<usize>) {
-        self.log.warden.store(warden.map_or(0, |pid| pid as u32), Ordering::Relaxed);
+    /// Serves `device` until the sandbox is gone, on a thread of its own. What our `own`
+    /// processes do, they do for others: the warden tells of it itself, and the first one
+    /// looks for the command.
+    pub(crate) fn serve(&self, device: OwnedFd, own: [i32; 2], processor: Option<usize>) {
+        for (slot, pid) in self.log.own.iter().zip(own) {
+            slot.store(pid as u32, Ordering::Relaxed);
+        }
         let tripwire = Tripwire::new(device, self.scene.clone(), self.log.clone(), self.owner);
         // Should there be no thread, the device is closed and every look fails.
         let _ = std::thread::Builder::new().name("tripwire".into()).spawn(move || tripwire.serve(processor));
@@ -55,9 +52,7 @@ impl Watch {
 #[derive(Debug)]
 struct Log {
     grants: Grants,
-    /// Our own program: its first process looks for the command before it becomes it.
-    own: PathBuf,
-    warden: AtomicU32,
+    own: [AtomicU32; 2],
     denials: Mutex<Denials>,
 }
 
@@ -67,13 +62,10 @@ impl Watcher for Log {
     }
 
     fn tripped(&self, trip: Trip) {
-        if trip.pid == self.warden.load(Ordering::Relaxed) {
+        if self.own.iter().any(|own| own.load(Ordering::Relaxed) == trip.pid) {
             return;
         }
         let program = fs::read_link(format!("/proc/{}/exe", trip.pid)).unwrap_or_default();
-        if program == self.own {
-            return;
-        }
         let Some(trip) = self.meant(trip) else { return };
         let wanted = match trip.operation {
             Operation::Write | Operation::Create | Operation::Rename => Access::Write,

@@ -105,6 +105,20 @@ fn ordinary_programs_trip_over_nothing() {
 }
 
 #[test]
+fn looking_for_programs_where_path_says_is_nothing_to_tell_of() {
+    fuse_for_all();
+    each_user(|user| {
+        let project = fresh(user);
+        project.make_directories(&project.home().join("hidden/bin"));
+        let path = format!("{}/hidden/bin:/usr/bin:/bin", project.home().display());
+        let ran =
+            ringfence_testkit::Ran::of(project.ringfence().env("PATH", path).args(["run", "--json", "--", "sh", "-c", "true; ls"]), b"");
+        let said: Value = serde_json::from_str(&ran.text()).expect("one object of JSON");
+        assert_eq!(said["denials"], serde_json::json!([]), "{user}");
+    });
+}
+
+#[test]
 fn a_command_that_fails_by_itself_is_not_blocked() {
     fuse_for_all();
     each_user(|user| {

@@ -117,7 +117,7 @@ fn run(network: Network, control: &OwnedFd, mask: &Set, processors: Option<&CpuS
         Fork::Parent(pid) => {
             drop(theirs);
             spread(processors);
-            hand_wire_over(control, &ours)?;
+            hand_wire_over(control, &ours, pid)?;
             if network == Network::Own {
                 own_network(&host_proc, &ours)?;
             }
@@ -145,8 +145,8 @@ fn namespaces() -> Result<(), Fault> {
 /// Mounts the tripwire, where there can be one: its served end goes to the caller, the
 /// mount to the sandbox's first process. Mounted from here, so that whoever trips it is
 /// told by the number that the host knows.
-fn hand_wire_over(control: &OwnedFd, init: &OwnedFd) -> Result<(), Fault> {
-    let wire = tripwire().filter(|(served, _)| tell_with(control, &Report::Wired, served.as_fd()));
+fn hand_wire_over(control: &OwnedFd, init: &OwnedFd, pid: i32) -> Result<(), Fault> {
+    let wire = tripwire().filter(|(served, _)| tell_with(control, &Report::Wired(pid), served.as_fd()));
     let handed = match &wire {
         Some((_, mount)) => hand_over(init, [mount.as_fd()]),
         None => hand_over(init, []),

@@ -80,8 +80,9 @@ pub enum Event {
     Denied(Denial),
     /// It made a name of git's.
     Made(Made),
-    /// Whoever looks for what is not opened waits for an answer here.
-    Wired(OwnedFd),
+    /// Whoever looks for what is not opened waits for an answer here; the sandbox's first
+    /// process is the one of this number.
+    Wired(OwnedFd, i32),
     /// Nothing more will come: the sandbox is gone.
     Closed,
 }
@@ -235,7 +236,7 @@ impl Running {
             Report::Exited(status, usage) => Event::Ended(Status::Exited(status), usage),
             Report::Killed(signal, usage) => Event::Ended(Status::Killed(signal), usage),
             Report::Denied(denial) => Event::Denied(*denial),
-            Report::Wired => descriptor.map_or(Event::Closed, Event::Wired),
+            Report::Wired(init) => descriptor.map_or(Event::Closed, |device| Event::Wired(device, init)),
             Report::Made(path, what) => Event::Made(Made { directory: descriptor, path, what }),
         })
     }

@@ -157,16 +157,14 @@ impl Host {
     fn fuse(&self) -> Finding {
         const NAME: &str = "/dev/fuse";
         match self.fuse {
-            Fuse::Opens => Finding::new(NAME, State::Ok, "can be opened: whoever is refused something is told of exactly"),
+            Fuse::Opens => Finding::new(NAME, State::Ok, "can be opened: refusals are told exactly"),
             Fuse::Shut => {
-                Finding::new(NAME, State::Limited, "cannot be opened: what is shut stays shut, but refused reads are not told of")
-                    .fix("sudo chmod 666 /dev/fuse")
+                Finding::new(NAME, State::Limited, "cannot be opened: refused reads are not told of").fix("sudo chmod 666 /dev/fuse")
             }
-            Fuse::Absent => Finding::new(NAME, State::Limited, "not there: what is shut stays shut, but refused reads are not told of")
-                .fix(match self.container {
-                    Some(DOCKER) => "docker run --device /dev/fuse …",
-                    _ => "sudo modprobe fuse",
-                }),
+            Fuse::Absent => Finding::new(NAME, State::Limited, "not there: refused reads are not told of").fix(match self.container {
+                Some(DOCKER) => "docker run --device /dev/fuse …",
+                _ => "sudo modprobe fuse",
+            }),
         }
     }
 
