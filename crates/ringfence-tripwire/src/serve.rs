@@ -102,9 +102,10 @@ impl Tripwire {
             Ask::Attributes => Answer::attributes(unique, &self.directory(node)),
             Ask::OpenDirectory if !self.is_sealed => Answer::opened(unique),
             Ask::List { offset, size, plus } if node == COVERS_NODE => {
-                let names: Vec<String> = (0..self.scene.cover_count()).map(|number| number.to_string()).collect();
-                let entries = self.scene.covers().iter().zip(&names).enumerate().skip(offset as usize);
-                let listed = entries.map(|(number, (at, name))| (number as u64 + 1, name.as_ref(), self.entry(*at)));
+                let left = self.scene.covers().iter().enumerate().skip(offset as usize);
+                // No more than can fit: an entry has at least the length of its head.
+                let named: Vec<_> = left.take(size as usize / 24 + 1).map(|(number, at)| (number, number.to_string(), *at)).collect();
+                let listed = named.iter().map(|(number, name, at)| (*number as u64 + 1, name.as_ref(), self.entry(*at)));
                 let answer = Answer::list(unique, size, plus, listed);
                 // Who builds the sandbox lists them once, to the end.
                 self.is_sealed |= offset as usize >= self.scene.cover_count();
