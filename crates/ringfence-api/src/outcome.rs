@@ -147,6 +147,8 @@ pub enum Operation {
     Execute,
     /// Reach a host.
     Connect,
+    /// Make a system call that no command needs.
+    Call,
 }
 
 impl Operation {
@@ -159,6 +161,7 @@ impl Operation {
             Operation::Rename => "rename",
             Operation::Execute => "execute",
             Operation::Connect => "connect",
+            Operation::Call => "call",
         }
     }
 }

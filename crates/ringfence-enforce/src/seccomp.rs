@@ -5,6 +5,7 @@ pub mod calls;
 mod table;
 
 pub use bpf::{Action, Instruction};
+pub(crate) use table::refusal;
 pub use table::{Entry, When, entries};
 
 use bpf::Assembler;

@@ -152,3 +152,10 @@ fn the_root_is_listed_as_what_it_is() {
         );
     });
 }
+
+#[test]
+fn a_call_that_no_command_needs_is_told_of() {
+    check("unshare -m true 2>/dev/null", &["call unshare false unshare"]);
+    check("chroot / true 2>/dev/null", &["call chroot false chroot"]);
+    check("perl -e 'socket(S, 40, 1, 0)'", &["call socket false perl"]);
+}

@@ -22,6 +22,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::Launch;
 use super::helper::handed_over;
 use crate::seccomp::calls::{Arch, Call};
+use crate::seccomp::refusal;
 use caller::Caller;
 use judge::Judge;
 
@@ -138,6 +139,11 @@ impl Usher<'_> {
         }
         let caller = Caller { notification, host_proc: self.host_proc.as_fd(), listener: self.listener.as_fd() };
         let Some(judge) = &mut self.judge else { return Reply::Error(libc::EPERM) };
+        if let Some((number, why)) = refusal(call, &notification.arguments) {
+            judge.refuse_call(&caller, call, why);
+            judge.report(self.control);
+            return Reply::Error(number);
+        }
         let acted = act::act(call, &caller, &mut self.masks, judge);
         judge.report(self.control);
         acted.unwrap_or_else(Reply::from)

@@ -17,6 +17,8 @@ pub enum Action {
     Errno(u16),
     /// The usher is asked.
     Notify,
+    /// It fails with this error number, and the usher tells of it.
+    Told(u16),
 }
 
 impl Action {
@@ -25,7 +27,7 @@ impl Action {
         match self {
             Action::Allow => 0x7fff_0000,
             Action::Errno(number) => 0x0005_0000 | u32::from(number),
-            Action::Notify => 0x7fc0_0000,
+            Action::Notify | Action::Told(_) => 0x7fc0_0000,
         }
     }
 }

@@ -60,6 +60,18 @@ impl Call {
         }
     }
 
+    /// Its name.
+    pub fn name(self) -> String {
+        let mut name = String::new();
+        for character in format!("{self:?}").chars() {
+            if character.is_ascii_uppercase() && !name.is_empty() {
+                name.push('_');
+            }
+            name.push(character.to_ascii_lowercase());
+        }
+        name
+    }
+
     /// The call of this number.
     pub fn from_number(arch: Arch, number: u32) -> Option<Call> {
         let found = TABLE.iter().find(|(_, x86_64, x86, aarch64)| {

@@ -35,9 +35,9 @@ pub enum When {
     Both((u8, u32), (u8, u32)),
 }
 
-const PERM: Action = Action::Errno(libc::EPERM as u16);
+const PERM: Action = Action::Told(libc::EPERM as u16);
 const NONE: Action = Action::Errno(libc::ENOSYS as u16);
-const NO_FAMILY: Action = Action::Errno(libc::EAFNOSUPPORT as u16);
+const NO_FAMILY: Action = Action::Told(libc::EAFNOSUPPORT as u16);
 const CREATE: u32 = libc::O_CREAT as u32;
 
 /// Bits of `clone` and `unshare` that make namespaces.
@@ -185,6 +185,31 @@ const REMOVAL: &[Line] = &[
 
 /// Without Landlock's scope, the own process group reaches out of the sandbox.
 const GROUP_SIGNALS: &[Line] = &[(Call::Kill, When::Equals(0, 0), PERM, "the process group may have members outside")];
+
+impl When {
+    /// Whether it is so of these arguments.
+    fn holds(self, arguments: &[u64; 6]) -> bool {
+        let word = |number: u8| arguments[usize::from(number)] as u32;
+        match self {
+            When::Always => true,
+            When::Equals(number, value) => word(number) == value,
+            When::AnyBit(number, bits) => word(number) & bits != 0,
+            When::MaskedEquals(number, mask, value) => word(number) & mask == value,
+            When::NoneOf(number, values) => !values.contains(&word(number)),
+            When::Both((one, value), (other, none)) => word(one) == value && word(other) != none,
+        }
+    }
+}
+
+/// The error number with which a call is refused and told of, and why. That the filter
+/// refused it is known already; this finds the line.
+pub(crate) fn refusal(call: Call, arguments: &[u64; 6]) -> Option<(i32, &'static str)> {
+    let lines = REFUSED.iter().chain(OF_ROOT).chain(GROUP_SIGNALS);
+    lines.filter(|line| line.0 == call && line.1.holds(arguments)).find_map(|(_, _, action, reason)| match action {
+        Action::Told(number) => Some((i32::from(*number), *reason)),
+        _ => None,
+    })
+}
 
 /// The table for one architecture.
 pub fn entries(arch: Arch, shape: Shape) -> Vec<Entry> {

@@ -17,6 +17,7 @@ use super::place::{self, Place};
 use crate::apply::helper::{tell, tell_with};
 use crate::apply::{Launch, Planted, Report};
 use crate::plan::{Guard, GuardKind, Step};
+use crate::seccomp::calls::Call;
 
 /// What the usher knows of the policy, and what it has seen made.
 pub(super) struct Judge {
@@ -278,19 +279,14 @@ impl Judge {
         };
         let is_opener = |because: &Because| matches!(because, Because::Rule(rule) if rule.opens());
         let explicit = decision.verdict != Verdict::Absent && !decision.rule.as_ref().is_some_and(is_opener);
-        let time_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-        self.denials.push(Denial {
-            operation,
-            target: decision.path.to_string_lossy().into_owned(),
-            rule,
-            origin,
-            explicit,
-            pid: caller.notification.pid,
-            program: caller.program(),
-            time_ms,
-            evidence: Evidence::Kernel,
-            count: 1,
-        });
+        let target = decision.path.to_string_lossy().into_owned();
+        self.denials.push(denial(caller, operation, target, (rule, origin), explicit));
+    }
+
+    /// Notes that the filter refuses a call, whatever it is about.
+    pub(super) fn refuse_call(&mut self, caller: &Caller<'_>, call: Call, why: &str) {
+        let because = (why.to_owned(), "built in".to_owned());
+        self.denials.push(denial(caller, Operation::Call, call.name(), because, false));
     }
 
     /// Tells the caller of the sandbox what there is to tell.
@@ -306,6 +302,12 @@ impl Judge {
             }
         }
     }
+}
+
+fn denial(caller: &Caller<'_>, operation: Operation, target: String, (rule, origin): (String, String), explicit: bool) -> Denial {
+    let time_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    let (pid, program) = (caller.notification.pid, caller.program());
+    Denial { operation, target, rule, origin, explicit, pid, program, time_ms, evidence: Evidence::Kernel, count: 1 }
 }
 
 /// Places that are writable or the kernel's own.

@@ -52,9 +52,9 @@ fn check_in(shape: Shape, arch: Arch, call: Call, arguments: [u64; 6], expect: A
     assert_eq!(run(&filter(shape), arch.audit(), number, arguments), expect.code(), "{arch:?} {call:?} {arguments:?}");
 }
 
-const PERM: Action = Action::Errno(libc::EPERM as u16);
+const PERM: Action = Action::Told(libc::EPERM as u16);
 const NONE: Action = Action::Errno(libc::ENOSYS as u16);
-const FAMILY: Action = Action::Errno(libc::EAFNOSUPPORT as u16);
+const FAMILY: Action = Action::Told(libc::EAFNOSUPPORT as u16);
 
 #[test]
 fn every_unconditional_line_of_the_table_holds() {
