@@ -58,6 +58,7 @@ fn kind(operation: &str, result: &str) -> (Class, u32) {
     match operation {
         "execute" => (Class::Process, 1),
         "exit" => (Class::Process, 2),
+        "call" => (Class::Process, 99),
         "connect" if result == "allowed" => (Class::Network, 1),
         "connect" => (Class::Network, 5),
         "create" => (Class::File, 1),
@@ -135,7 +136,9 @@ fn file(path: &str) -> Value {
 
 /// The command itself; only the kernel of a sandbox knows its number, so its run names it.
 fn process(record: &Map<String, Value>, event: &mut Value) {
-    let target = record.get("target").and_then(Value::as_str).unwrap_or_default();
+    let text = |key: &str| record.get(key).and_then(Value::as_str).unwrap_or_default();
+    // A call that was refused is told by the program that made it.
+    let target = if text("operation") == "call" { text("program") } else { text("target") };
     let program = record.get("command").and_then(|words| words[0].as_str()).unwrap_or_else(|| target.split(' ').next().unwrap_or(target));
     let name = program.rsplit('/').next().unwrap_or(program);
     event["process"] = json!({ "name": name, "cmd_line": target, "uid": record.get("session") });
@@ -240,6 +243,7 @@ mod tests {
         check("execute", "npm test", "allowed", Class::Process, 1);
         check("execute", "npm test", "blocked", Class::Process, 1);
         check("exit", "npm test", "failed", Class::Process, 2);
+        check("call", "mount", "blocked", Class::Process, 99);
         check("read", "/p/.env", "blocked", Class::File, 2);
         check("write", "/p/x", "blocked", Class::File, 3);
         check("create", "/p/.mcp.json", "blocked", Class::File, 1);

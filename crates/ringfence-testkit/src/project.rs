@@ -27,7 +27,7 @@ pub struct Project {
 }
 
 /// Secrets of the home directory.
-const HOME_SECRETS: &[&str] = &[".ssh/id_rsa", ".aws/credentials", ".netrc", ".config/gh/hosts.yml", "work/other/main.rs", "notes.txt"];
+const HOME_SECRETS: &[&str] = &[".ssh/id_rsa", ".aws/credentials", ".netrc", ".config/gh/hosts.yml", "code/other/main.rs", "notes.txt"];
 /// Secrets within the project, denied by their names.
 const PROJECT_SECRETS: &[&str] = &[".env", ".env.local", "x.pem", "sub/.env", "SECRET.txt", "server.KEY", "sub/deeper/credentials.json"];
 /// Files like the secrets that are none.
@@ -76,7 +76,7 @@ impl Project {
 
     /// The project's directory.
     pub fn root(&self) -> PathBuf {
-        self.home().join("work/app")
+        self.home().join("code/app")
     }
 
     /// A path in the project.

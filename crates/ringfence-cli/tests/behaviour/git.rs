@@ -164,8 +164,8 @@ fn a_pointer_that_the_project_forged_opens_nothing() {
     each_user(|user| {
         let project = project(user);
         project.sh_bare("cd ../other && git init -q && git add -A && git commit -qm x").ok();
-        project.write(".git", format!("gitdir: {}\n", project.home().join("work/other/.git").display()));
-        project.tries("read('HOME/work/other/.git/HEAD')").inside(&["ENOENT"]).bare_ok();
+        project.write(".git", format!("gitdir: {}\n", project.home().join("code/other/.git").display()));
+        project.tries("read('HOME/code/other/.git/HEAD')").inside(&["ENOENT"]).bare_ok();
     });
 }
 

@@ -8,10 +8,10 @@ use crate::project;
 fn another_project_is_not_there() {
     each_user(|user| {
         let project = project(user);
-        for path in ["HOME/work/other/main.rs", "HOME/notes.txt", "../other/main.rs"] {
+        for path in ["HOME/code/other/main.rs", "HOME/notes.txt", "../other/main.rs"] {
             project.tries(&format!("read('{path}')")).inside(&["ENOENT"]).bare_ok();
         }
-        project.tries("os.listdir('HOME/work/other')").inside(&["ENOENT"]).bare_ok();
+        project.tries("os.listdir('HOME/code/other')").inside(&["ENOENT"]).bare_ok();
         for path in
             ["/root/.bashrc", "/home", "/opt", "/boot", "/lost+found", "/etc/machine-id", "/var/log", "/sys/kernel", "/sys/fs/cgroup"]
         {
@@ -28,13 +28,13 @@ fn another_project_is_not_there() {
 fn a_write_outside_is_refused_and_never_lost_in_silence() {
     each_user(|user| {
         let project = project(user);
-        for path in ["HOME/new.txt", "HOME/.bashrc", "HOME/work/new.txt", "../new.txt", "HOME/.config/new"] {
+        for path in ["HOME/new.txt", "HOME/.bashrc", "HOME/code/new.txt", "../new.txt", "HOME/.config/new"] {
             project.tries(&format!("create('{path}')")).inside(&["EACCES", "EROFS", "ENOENT"]).bare_ok();
         }
         for path in ["/etc/new.conf", "/usr/bin/new", "/new", "/run/new", "/dev/new", "/var/new", "/proc/new", "/etc/passwd"] {
             project.tries(&format!("create('{path}')")).inside(&["EACCES", "EROFS", "ENOENT"]);
         }
-        project.tries("os.mkdir('HOME/work/third')").inside(&["EACCES", "EROFS"]).bare_ok();
+        project.tries("os.mkdir('HOME/code/third')").inside(&["EACCES", "EROFS"]).bare_ok();
         project.tries("os.rename('README', 'HOME/README')").inside(&["EACCES", "EROFS", "EXDEV"]);
         project.tries("os.link('README', 'HOME/README')").inside(&["EACCES", "EROFS", "EXDEV"]);
         assert_eq!(project.read("README").as_deref(), Some("hello\n"));
@@ -139,10 +139,10 @@ fn a_repository_that_somebody_else_made_above_opens_nothing() {
     }
     // As the user: to root, and to the owner of the directory, it would be somebody else's too.
     let project = project(As::User);
-    project.tries("read('HOME/work/other/main.rs')").inside(&["ENOENT"]);
-    let above = project.home().join("work/.git");
+    project.tries("read('HOME/code/other/main.rs')").inside(&["ENOENT"]);
+    let above = project.home().join("code/.git");
     project.make_directories(&above);
-    project.tries("read('HOME/work/other/main.rs')").inside(&["ok"]);
+    project.tries("read('HOME/code/other/main.rs')").inside(&["ok"]);
     std::os::unix::fs::chown(&above, Some(61_235), Some(61_235)).expect("root may");
-    project.tries("read('HOME/work/other/main.rs')").inside(&["ENOENT"]);
+    project.tries("read('HOME/code/other/main.rs')").inside(&["ENOENT"]);
 }

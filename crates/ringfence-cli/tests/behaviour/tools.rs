@@ -27,7 +27,7 @@ fn top(project: &Project) -> BTreeSet<PathBuf> {
 }
 
 fn home(project: &Project) -> BTreeSet<PathBuf> {
-    project.home_entries().into_keys().filter(|path| !path.starts_with("work/app")).collect()
+    project.home_entries().into_keys().filter(|path| !path.starts_with("code/app")).collect()
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn caches_are_private_and_last() {
         assert_eq!(project.sh("cat ~/.cache/mine/x").ok(), "kept");
         assert!(!project.home().join(".cache/mine").exists());
         // Another project has its own.
-        let other = project.home().join("work/other").to_string_lossy().into_owned();
+        let other = project.home().join("code/other").to_string_lossy().into_owned();
         project.run(["-C", &other, "-c", "test ! -e ~/.cache/mine"]).ok();
         assert_eq!(std::fs::read_to_string(project.home().join(".cache/tool/seen")).ok().as_deref(), Some("from the host\n"));
     });

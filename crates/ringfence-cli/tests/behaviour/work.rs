@@ -101,7 +101,7 @@ fn the_user_inside_is_the_user_outside() {
     each_user(|user| {
         let project = project(user);
         assert_eq!(project.sh("id -u; id -g").ok(), project.sh_bare("id -u; id -g").ok());
-        project.sh("touch mine && test -O mine && id -un && test -w $HOME/work/app").ok();
+        project.sh("touch mine && test -O mine && id -un && test -w $HOME/code/app").ok();
         assert_eq!(project.sh("echo ~").ok(), project.home().to_string_lossy());
     });
 }

@@ -109,7 +109,7 @@ fn a_cache_within_the_project_leads_out_of_it() {
     each_user(|user| {
         let project = project(user);
         let run = |line: &str| Ran::of(project.ringfence().env("XDG_CACHE_HOME", project.at(".cache")).args(["run", "-c", line]), b"");
-        let other = project.home().join("work/other");
+        let other = project.home().join("code/other");
         let link = format!("for i in .cache/ringfence/projects/*; do rm -rf $i/.npm; ln -s {} $i/.npm; done", other.display());
         for _ in 0..2 {
             run(&link);
@@ -329,7 +329,7 @@ fn policies_that_extend_each_other_twice_keep_later_commands_waiting() {
 fn a_pointer_opens_the_store_of_another_project() {
     each_user(|user| {
         let project = project(user);
-        let other = project.home().join("work/big").display().to_string();
+        let other = project.home().join("code/big").display().to_string();
         project
             .sh_bare(&format!(
                 "git init -q part && cd part && git commit -q --allow-empty -m one && cd .. && git init -q {other} && cd {other} && git -c protocol.file.allow=always submodule add -q {0}/part sub && git commit -qm two && rm -rf {0}/part",

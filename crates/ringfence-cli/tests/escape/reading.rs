@@ -18,7 +18,7 @@ fn by_the_roots_of_processes() {
     each_user(|user| {
         let project = project(user);
         let home = project.home().display().to_string();
-        for file in [".ssh/id_rsa", "work/other/main.rs", "notes.txt", "work/app/.env"] {
+        for file in [".ssh/id_rsa", "code/other/main.rs", "notes.txt", "code/app/.env"] {
             hidden(&project, &format!("cat /proc/self/root{home}/{file} /proc/$$/root{home}/{file} /proc/*/root{home}/{file} 2>/dev/null"));
         }
         project.tries("os.stat('/proc/1/root/etc')").inside(&["EACCES", "EPERM"]);
@@ -122,7 +122,7 @@ fn by_another_spelling() {
             "cat /proc/self/cwd/.env",
             "cat < .env",
             "cat ../app/.env",
-            "cat ../../work/app/sub/../.env",
+            "cat ../../code/app/sub/../.env",
             "cd sub && cat .env",
             "cat $(find / -name .env 2>/dev/null)",
         ] {

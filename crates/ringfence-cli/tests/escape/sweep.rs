@@ -29,7 +29,7 @@ fn quarantine(project: &Project) -> String {
 fn a_directory_of_the_host_is_removed_through_a_link() {
     each_user(|user| {
         let project = project(user);
-        let victim = project.home().join("work/victim");
+        let victim = project.home().join("code/victim");
         project.write_at(&victim.join("inner/file"), "precious");
         let line = format!("{FILLER}; mkdir -p a/.git/hooks/inner/x; mv a b; mkdir -p a/.git; ln -s {} a/.git/hooks", victim.display());
         project.sh(&line);
@@ -50,7 +50,7 @@ fn a_repository_outside_loses_its_hooks() {
                 "git init -q ../far; cd ../far; echo x > f; git add f; COMMIT; git worktree add -q ../app/wt; {hook}; mv ../app/wt/.git ../pointer"
             )))
             .ok();
-        project.sh(&format!("echo gitdir: {} > wt/.git", project.home().join("work/far/.git/worktrees/wt").display()));
+        project.sh(&format!("echo gitdir: {} > wt/.git", project.home().join("code/far/.git/worktrees/wt").display()));
         assert!(project.has("../far/.git/hooks/post-checkout"));
         assert!(!project.has("wt/.git"), "the pointer leads out of what the command could write");
     });

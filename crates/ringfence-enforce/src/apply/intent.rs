@@ -97,7 +97,7 @@ fn text_at(pid: u32, address: u64) -> Option<std::ffi::OsString> {
     let mut text = Vec::new();
     let mut buffer = [0; PAGE as usize];
     while text.len() < PAGE as usize {
-        let from = address + text.len() as u64;
+        let from = address.checked_add(text.len() as u64)?;
         let got = memory::read_process(pid as i32, from, &mut buffer[..(PAGE - from % PAGE) as usize]).ok().filter(|got| *got > 0)?;
         if let Some(end) = buffer[..got].iter().position(|byte| *byte == 0) {
             text.extend_from_slice(&buffer[..end]);

@@ -4,8 +4,9 @@
 //! where nobody else looks: below `vendor` or `node_modules`.
 
 use std::fs;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Component, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use ringfence_policy::AbsPath;
 
@@ -19,10 +20,18 @@ pub(super) fn of(dot_git: &AbsPath) -> Vec<AbsPath> {
     let names = fs::read_dir(directory.as_path()).into_iter().flatten().flatten();
     let indexes =
         names.filter(|entry| is_index(entry.file_name().as_encoded_bytes()) && entry.file_type().is_ok_and(|kind| kind.is_file()));
-    let links = indexes.filter_map(|entry| fs::read(entry.path()).ok()).flat_map(|index| gitlinks(&index));
+    let links = indexes.filter_map(|entry| read(&entry.path()).ok()).flat_map(|index| gitlinks(&index));
     // Where a link is on the way, git does not enter.
     let is_straight = |path: &AbsPath| fs::canonicalize(path.as_path()).is_ok_and(|real| real == path.as_path());
     links.map(|link| tree.join(link)).filter(is_straight).collect()
+}
+
+/// An index, or the beginning of one that no repository has: a command may write it.
+fn read(index: &Path) -> io::Result<Vec<u8>> {
+    const LONGEST: u64 = 1 << 28;
+    let mut bytes = Vec::new();
+    fs::File::open(index)?.take(LONGEST).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Whether a file in a git directory has this name: one may hold only what another lacks.

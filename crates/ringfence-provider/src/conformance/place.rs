@@ -33,22 +33,22 @@ const FILES: &[(&str, &str)] = &[
     ("home/.ssh/id_rsa", SECRET),
     ("home/.aws/credentials", SECRET),
     ("home/notes.txt", SECRET),
-    ("home/work/other/main.rs", SECRET),
-    ("home/work/app/README", "hello\n"),
-    ("home/work/app/.env", SECRET),
-    ("home/work/app/sub/x.pem", SECRET),
-    ("home/work/app/sub/plain", "plain\n"),
-    ("home/work/app/not-executable", "#!/bin/sh\n"),
-    ("home/work/app/beat", BEAT),
-    ("home/work/app/.git/HEAD", "ref: refs/heads/main\n"),
-    ("home/work/app/.git/config", "[core]\n\tbare = false\n"),
-    ("home/work/app/.git/hooks/pre-commit", "#!/bin/sh\n"),
+    ("home/code/other/main.rs", SECRET),
+    ("home/code/app/README", "hello\n"),
+    ("home/code/app/.env", SECRET),
+    ("home/code/app/sub/x.pem", SECRET),
+    ("home/code/app/sub/plain", "plain\n"),
+    ("home/code/app/not-executable", "#!/bin/sh\n"),
+    ("home/code/app/beat", BEAT),
+    ("home/code/app/.git/HEAD", "ref: refs/heads/main\n"),
+    ("home/code/app/.git/config", "[core]\n\tbare = false\n"),
+    ("home/code/app/.git/hooks/pre-commit", "#!/bin/sh\n"),
     ("outside/note.txt", SECRET),
     ("outside/open/data", "open\n"),
     ("outside/open/shut/data", SECRET),
 ];
 
-const DIRECTORIES: &[&str] = &["home/.cache", "home/work/app/.git/objects", "home/work/app/.git/refs", "outside/drop", "store"];
+const DIRECTORIES: &[&str] = &["home/.cache", "home/code/app/.git/objects", "home/code/app/.git/refs", "outside/drop", "store"];
 
 /// Makes the file that it is told grow, until there is one with `.stop` behind its name: in a
 /// place that does not end it, nothing is left of it for long.
@@ -66,12 +66,12 @@ impl Place {
             fs::create_dir_all(path.parent().unwrap_or_else(AbsPath::root).as_path())?;
             fs::write(path.as_path(), content)?;
         }
-        let hook = base.join("home/work/app/.git/hooks/pre-commit");
+        let hook = base.join("home/code/app/.git/hooks/pre-commit");
         fs::set_permissions(hook.as_path(), fs::Permissions::from_mode(0o755))?;
-        symlink("../other/main.rs", base.join("home/work/app/link").as_path())?;
+        symlink("../other/main.rs", base.join("home/code/app/link").as_path())?;
         Ok(Self {
-            workspace: base.join("home/work/app"),
-            other: base.join("home/work/other"),
+            workspace: base.join("home/code/app"),
+            other: base.join("home/code/other"),
             outside: base.join("outside"),
             home: base.join("home"),
             store: base.join("store"),
