@@ -44,6 +44,9 @@ const FIRST: u64 = 3;
 /// How long the kernel may believe that a name is nowhere: it cannot be opened either way.
 const NOWHERE: u64 = 1;
 
+/// The longest name that file systems have.
+const LONGEST_NAME: usize = 255;
+
 /// Larger than any request: a name is at most 255 bytes, and nothing can be written here.
 const LONGEST: usize = 64 * 1024;
 
@@ -160,6 +163,9 @@ impl Tripwire {
         let unique = request.unique;
         if let Some(at) = prop.children.get(name) {
             return Answer::entry(unique, &self.entry(*at));
+        }
+        if name.len() > LONGEST_NAME {
+            return Answer::error(unique, Errno::NAMETOOLONG.raw_os_error());
         }
         let path = prop.path.join(name);
         let trip = |operation| self.watcher.tripped(Trip { path: path.clone(), operation, pid: request.pid });

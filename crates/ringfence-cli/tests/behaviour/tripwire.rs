@@ -159,3 +159,29 @@ fn a_call_that_no_command_needs_is_told_of() {
     check("chroot / true 2>/dev/null", &["call chroot false chroot"]);
     check("perl -e 'socket(S, 40, 1, 0)'", &["call socket false perl"]);
 }
+
+#[test]
+fn what_stands_behind_it_opens_nothing() {
+    if !fuse_for_all() {
+        return;
+    }
+    each_user(|user| {
+        let project = fresh(user);
+        for (code, expected) in [
+            ("os.listdir('/run/ringfence/covers')", ["EACCES"].as_slice()),
+            ("read('/run/ringfence/covers/0')", &["EACCES"]),
+            ("os.listdir('/run/ringfence/own')", &["EACCES"]),
+            ("read('/run/ringfence/own/0')", &["EACCES"]),
+            ("os.chmod('/run/ringfence/own', 0o777)", &["EROFS"]),
+            ("os.mkdir('/run/ringfence/new')", &["EACCES"]),
+            ("os.rename('/run', '/var/x')", &["EACCES"]),
+            ("os.rmdir('/run/ringfence')", &["EACCES", "EBUSY"]),
+            ("os.link('.env', 'other')", &["EXDEV", "EACCES"]),
+            ("read('/proc/self/fd/%d' % os.open('.env', os.O_PATH))", &["EACCES"]),
+            ("os.chown('/etc', os.getuid(), os.getgid())", &["EACCES"]),
+            ("read('/' + 'a' * 256)", &["ENAMETOOLONG"]),
+        ] {
+            project.tries(code).inside(expected);
+        }
+    });
+}
