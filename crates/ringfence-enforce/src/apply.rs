@@ -9,11 +9,13 @@ pub mod helper;
 mod init;
 mod intent;
 mod launch;
+mod lookout;
 mod probe;
 mod usher;
 
 pub use intent::{Intent, intent};
-pub use launch::{Ahead, Event, LaunchError, Made, Running};
+pub use launch::{Ahead, Event, LaunchError, Made, Reins, Running};
+pub use lookout::{Inside, Lookout, Sighting};
 pub use probe::{Obstacle, probe, support};
 
 use std::os::fd::OwnedFd;
@@ -89,6 +91,8 @@ enum Report {
     /// The tripwire is mounted; the descriptor that comes along is to be served. The number
     /// is that of the sandbox's first process.
     Wired(i32),
+    /// What it takes to reach into the sandbox comes along.
+    Inside,
     /// The command made a name of git's in the directory whose descriptor comes along.
     Made(AbsPath, Planted),
 }
@@ -109,6 +113,10 @@ enum Order {
     Signal(i32),
     /// End everything.
     End,
+    /// Let nobody go on.
+    Pause,
+    /// Let everybody go on.
+    Resume,
 }
 
 /// A step of making the sandbox that failed.

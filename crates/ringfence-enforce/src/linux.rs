@@ -261,6 +261,9 @@ impl Draft<'_> {
         if support.uid == 0 {
             self.kernel_files();
         }
+        if !self.survey.walked.is_empty() {
+            self.steps.push(Step::Lookout { trees: self.survey.walked.clone() });
+        }
         self.steps.extend([Step::Seal, Step::Lock]);
         if self.binds.values().any(|access| *access == Access::ReadWrite) {
             let guards: Vec<Guard> = self.survey.guards.clone();

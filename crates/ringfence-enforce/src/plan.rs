@@ -123,6 +123,11 @@ pub enum Step {
         /// Where.
         path: AbsPath,
     },
+    /// What appears later in these trees is covered as well, as soon as it is seen.
+    Lookout {
+        /// Where patterns hold.
+        trees: Vec<AbsPath>,
+    },
     /// The root itself becomes read-only.
     Seal,
     /// A second user namespace in which every mount is locked, without any capability.
@@ -232,6 +237,10 @@ impl fmt::Display for Step {
             Step::Cover { path, cover: Cover::ReadOnly | Cover::Shallow } => write!(f, "protect  {path}"),
             Step::Denied { path, .. } => write!(f, "deny     {path}"),
             Step::Passage { path } => write!(f, "pass     {path} (not listed)"),
+            Step::Lookout { trees } => {
+                let trees: Vec<String> = trees.iter().map(ToString::to_string).collect();
+                write!(f, "look out for denied and protected names that appear in {}", trees.join(", "))
+            }
             Step::Seal => f.write_str("seal     everything else"),
             Step::Lock => f.write_str("lock     mounts; drop every capability"),
             Step::Landlock => f.write_str("landlock no signals or abstract sockets out"),

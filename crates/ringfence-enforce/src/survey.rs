@@ -11,7 +11,7 @@ mod links;
 mod settings;
 mod sockets;
 mod surveyor;
-mod walk;
+pub(crate) mod walk;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -38,6 +38,8 @@ pub struct Survey {
     /// Rules that follow from what was found: where protected and denied names lead, and
     /// what git is told to run. They hold beside those of the grants.
     pub rules: Vec<Rule>,
+    /// The trees that were looked through: patterns hold in them.
+    pub walked: Vec<AbsPath>,
     /// How many directories were looked through.
     pub directories: usize,
     /// Whether the project is one that tools build.
@@ -71,8 +73,8 @@ pub struct Found {
     pub kind: Kind,
 }
 
-/// Files with several names, by device and inode: what covers one name must cover all.
-type Linked = BTreeMap<(u64, u64), Cover>;
+/// Files with several names, by inode and device: what covers one name must cover all.
+pub(crate) type Linked = BTreeMap<(u64, u64), Cover>;
 
 /// Looks at the host through the eyes of `grants`.
 pub fn survey(grants: &Grants) -> Survey {

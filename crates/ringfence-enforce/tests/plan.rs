@@ -29,7 +29,7 @@ fn facts() -> Facts {
 
 /// A host that has these directories and files, and nothing else.
 fn host(grants: &Grants, directories: &[&str], files: &[&str], links: &[(&str, &str)]) -> Survey {
-    let mut survey = Survey { builds: Builds::Something, ..Survey::default() };
+    let mut survey = Survey { builds: Builds::Something, walked: vec![grants.workspace.clone()], ..Survey::default() };
     for rule in &grants.rules {
         let text = rule.root.to_string();
         let found = if let Some((_, target)) = links.iter().find(|(link, _)| *link == text) {

@@ -5,12 +5,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use ringfence_api::{Denial, Outcome, Output, Request, Status, Stdio, Usage};
-use ringfence_enforce::apply::{Event, LaunchError, Made, Running};
+use ringfence_enforce::apply::{Event, Inside, LaunchError, Made, Reins, Running};
 use ringfence_provider::ProviderError;
 use ringfence_sys::signal::{self, Sender, Set};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::capture::Capture;
+use crate::live::{Live, LookingOut};
 use crate::sweep::{Identity, identity};
 use crate::watch::Watch;
 
@@ -36,6 +37,10 @@ pub(crate) trait Subject {
     fn warden(&self) -> (Option<i32>, Option<usize>) {
         (None, None)
     }
+    /// For somebody who may have to stop it.
+    fn reins(&self) -> Option<Reins> {
+        None
+    }
 }
 
 impl Subject for Running {
@@ -60,6 +65,9 @@ impl Subject for Running {
     fn warden(&self) -> (Option<i32>, Option<usize>) {
         (self.pid(), self.processor())
     }
+    fn reins(&self) -> Option<Reins> {
+        Running::reins(self)
+    }
 }
 
 /// What was seen of a command, also if it ended in an error of ours.
@@ -75,6 +83,8 @@ pub(crate) struct Seen {
     pub(crate) is_started: bool,
     /// Who watches what it looks for.
     pub(crate) watch: Option<Watch>,
+    /// Whether somebody is to look out for what appears, and who does.
+    pub(crate) live: LookingOut,
 }
 
 impl Seen {
@@ -171,7 +181,7 @@ impl<'a> Attendance<'a> {
             if ready.event {
                 let event = self.subject.next().map_err(|error| not_started(self.request, error))?;
                 // A helper that went without a word may have got that far.
-                self.seen.is_started |= !matches!(event, Event::NotExecuted(_) | Event::Wired(..));
+                self.seen.is_started |= !matches!(event, Event::NotExecuted(_) | Event::Wired(..) | Event::Inside(_));
                 match event {
                     Event::Closed => break,
                     event => self.note(event)?,
@@ -272,6 +282,7 @@ impl<'a> Attendance<'a> {
             Event::Denied(denial) if is_nowhere(&denial) => {}
             Event::Denied(denial) => self.denials.note(denial),
             Event::Made(made) => self.seen.note(made),
+            Event::Inside(inside) => self.look_out(inside)?,
             Event::Wired(device, init) => {
                 if let Some(watch) = &self.seen.watch {
                     let (warden, processor) = self.subject.warden();
@@ -279,6 +290,19 @@ impl<'a> Attendance<'a> {
                 }
             }
         }
+        Ok(())
+    }
+
+    fn look_out(&mut self, inside: Inside) -> Result<(), ProviderError> {
+        if !matches!(self.seen.live, LookingOut::Wanted) {
+            return Ok(());
+        }
+        let props = self.seen.watch.as_ref().map(Watch::props);
+        let inside = if props.is_some() { inside } else { inside.unwired() };
+        let begun = self.subject.reins().ok_or_else(|| std::io::Error::from_raw_os_error(libc::EMFILE));
+        let begun = begun.and_then(|reins| Live::begin(inside, props, reins));
+        let live = begun.map_err(|source| ProviderError::System { what: "look out for what appears", source })?;
+        self.seen.live = LookingOut::Begun(live);
         Ok(())
     }
 

@@ -5,6 +5,7 @@
 mod attend;
 mod bare;
 mod capture;
+mod live;
 mod runs;
 mod stores;
 mod sweep;
@@ -23,6 +24,7 @@ use ringfence_provider::{Provider, ProviderError, Session};
 use ringfence_sys::signal::{self, Set};
 
 use attend::Farewell;
+use live::LookingOut;
 use runs::{Listed, Runs};
 use sweep::{Ground, Look, Moment};
 use watch::Watch;
@@ -145,12 +147,13 @@ impl Session for Confined {
         let ground = Ground::of(&launch.plan, self.begun);
         let mark = runs.as_ref().and_then(|runs| runs.mark(&ground).ok());
         let watch = Watch::over(&launch.plan, &self.held);
-        let mut seen = attend::Seen { watch, ..attend::Seen::default() };
+        let mut seen = attend::Seen { watch, live: LookingOut::over(&launch.plan), ..attend::Seen::default() };
         let attended = attend::run(request, self.farewell, &mut seen, |streams, mask| {
             let ahead = ahead.take().map_or_else(|| Ahead::start(network, mask), Ok)?;
             ahead.launch(&launch, streams).map(|running| Box::new(running) as Box<dyn attend::Subject>)
         });
         self.plan = launch.plan;
+        let unseen = std::mem::take(&mut seen.live).end(self.farewell);
         // Also after an error: by then the command may have made what it wanted.
         let is_all_known = attended.is_ok() && !seen.has_unknown;
         // Also what other commands made, now or before: unless the survey found it, this one
@@ -183,7 +186,7 @@ impl Session for Confined {
         let _ = mask.map(|mask| signal::set_mask(&mask));
         Ok(Outcome {
             enforced: self.plan.steps.iter().map(ToString::to_string).collect(),
-            gaps: self.plan.gaps.clone(),
+            gaps: self.plan.gaps.iter().cloned().chain(unseen?).collect(),
             quarantined,
             ..attended?
         })

@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use crate::attend::Denials;
+use crate::live::Props;
 use ringfence_api::{Denial, Evidence, Operation};
 use ringfence_enforce::{Plan, Step, apply, scene};
 use ringfence_policy::{AbsPath, Access, Grants, Verdict};
@@ -15,7 +15,7 @@ use ringfence_tripwire::{Scene, Trip, Tripwire, Watcher};
 /// A sandbox whose tripwire is served from here.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    scene: Arc<Scene>,
+    scene: Arc<RwLock<Scene>>,
     log: Arc<Log>,
     owner: (u32, u32),
 }
@@ -27,20 +27,23 @@ impl Watch {
             return None;
         }
         let owner = plan.identity().map(|identity| (identity.uid, identity.gid))?;
-        let log = Log { grants: grants.clone(), own: Default::default(), denials: Mutex::default() };
-        Some(Self { scene: Arc::new(scene(plan)), log: Arc::new(log), owner })
+        let log = Log { grants: grants.clone(), own: Arc::default(), denials: Mutex::default() };
+        Some(Self { scene: Arc::new(RwLock::new(scene(plan))), log: Arc::new(log), owner })
     }
 
     /// Serves `device` until the sandbox is gone, on a thread of its own. What our `own`
     /// processes do, they do for others: the warden tells of it itself, and the first one
     /// looks for the command.
     pub(crate) fn serve(&self, device: OwnedFd, own: [i32; 2], processor: Option<usize>) {
-        for (slot, pid) in self.log.own.iter().zip(own) {
-            slot.store(pid as u32, Ordering::Relaxed);
-        }
+        own.into_iter().for_each(|pid| self.log.own.add(pid));
         let tripwire = Tripwire::new(device, self.scene.clone(), self.log.clone(), self.owner);
         // Should there be no thread, the device is closed and every look fails.
         let _ = std::thread::Builder::new().name("tripwire".into()).spawn(move || tripwire.serve(processor));
+    }
+
+    /// What somebody needs who covers more with it.
+    pub(crate) fn props(&self) -> Props {
+        Props { scene: self.scene.clone(), own: self.log.own.clone() }
     }
 
     /// What was refused so far.
@@ -49,10 +52,24 @@ impl Watch {
     }
 }
 
+/// Processes of ours, by their numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Own(RwLock<Vec<u32>>);
+
+impl Own {
+    pub(crate) fn add(&self, pid: i32) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).push(pid as u32);
+    }
+
+    fn has(&self, pid: u32) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).contains(&pid)
+    }
+}
+
 #[derive(Debug)]
 struct Log {
     grants: Grants,
-    own: [AtomicU32; 2],
+    own: Arc<Own>,
     denials: Mutex<Denials>,
 }
 
@@ -62,7 +79,7 @@ impl Watcher for Log {
     }
 
     fn tripped(&self, trip: Trip) {
-        if self.own.iter().any(|own| own.load(Ordering::Relaxed) == trip.pid) {
+        if self.own.has(trip.pid) {
             return;
         }
         let program = fs::read_link(format!("/proc/{}/exe", trip.pid)).unwrap_or_default();

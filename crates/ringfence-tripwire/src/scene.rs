@@ -68,6 +68,23 @@ impl Scene {
         (self.covers.len() - 1).to_string()
     }
 
+    /// So many covers more, for things that are not known yet: [`Scene::name_cover`] tells
+    /// what they cover. Answers the name of the first among the covers; the rest follow it.
+    pub fn spare_covers(&mut self, count: usize, kind: &PropKind) -> usize {
+        let first = self.covers.len();
+        for _ in 0..count {
+            self.cover(&AbsPath::root(), kind.clone());
+        }
+        first
+    }
+
+    /// Says what a spare cover covers.
+    pub fn name_cover(&mut self, number: usize, path: AbsPath) {
+        if let Some(at) = self.covers.get(number) {
+            self.props[*at].path = path;
+        }
+    }
+
     /// What stands at `path`.
     pub fn find(&self, path: &AbsPath) -> Option<&Prop> {
         self.by_path.get(path).map(|at| &self.props[*at])

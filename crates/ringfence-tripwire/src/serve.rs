@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use ringfence_api::Operation;
@@ -27,7 +27,7 @@ pub trait Watcher: Send + Sync {
 /// The file system, to be served by one thread.
 pub struct Tripwire {
     device: OwnedFd,
-    scene: Arc<Scene>,
+    scene: Arc<RwLock<Scene>>,
     watcher: Arc<dyn Watcher>,
     owner: (u32, u32),
     is_sealed: bool,
@@ -52,7 +52,7 @@ const LONGEST: usize = 64 * 1024;
 
 impl Tripwire {
     /// `device` is an open `/dev/fuse` of a mount that belongs to `owner`.
-    pub fn new(device: OwnedFd, scene: Arc<Scene>, watcher: Arc<dyn Watcher>, owner: (u32, u32)) -> Self {
+    pub fn new(device: OwnedFd, scene: Arc<RwLock<Scene>>, watcher: Arc<dyn Watcher>, owner: (u32, u32)) -> Self {
         Self { device, scene, watcher, owner, is_sealed: false }
     }
 
@@ -78,40 +78,42 @@ impl Tripwire {
 
     fn answer(&mut self, request: &Request<'_>) -> Option<Vec<u8>> {
         let unique = request.unique;
+        let scene = self.scene.clone();
+        let scene = scene.read().unwrap_or_else(PoisonError::into_inner);
         Some(match request.ask {
             Ask::Silent => return None,
             Ask::Hello { minor, flags } => Answer::hello(unique, minor, flags),
             Ask::Statistics => Answer::statistics(unique),
             Ask::Release => Answer::nothing(unique),
             Ask::Unknown => Answer::error(unique, Errno::NOSYS.raw_os_error()),
-            _ if request.node < FIRST => self.top(request),
-            _ => match self.scene.clone().prop((request.node - FIRST) as usize) {
-                Some(prop) => self.of_prop(request, prop),
+            _ if request.node < FIRST => self.top(request, &scene),
+            _ => match scene.prop((request.node - FIRST) as usize) {
+                Some(prop) => self.of_prop(request, prop, &scene),
                 None => Answer::error(unique, Errno::STALE.raw_os_error()),
             },
         })
     }
 
     /// The two directories that are nobody's but ours.
-    fn top(&mut self, request: &Request<'_>) -> Vec<u8> {
+    fn top(&mut self, request: &Request<'_>, scene: &Scene) -> Vec<u8> {
         let (unique, node) = (request.unique, request.node);
         match request.ask {
-            Ask::Lookup(name) if node == TOP && name == ROOT => Answer::entry(unique, &self.entry(0)),
+            Ask::Lookup(name) if node == TOP && name == ROOT => Answer::entry(unique, &self.entry(scene, 0)),
             Ask::Lookup(name) if node == TOP && name == COVERS => Answer::entry(unique, &self.directory(COVERS_NODE)),
-            Ask::Lookup(name) if node == COVERS_NODE => match self.scene.cover_named(name) {
-                Some(at) => Answer::entry(unique, &self.entry(at)),
+            Ask::Lookup(name) if node == COVERS_NODE => match scene.cover_named(name) {
+                Some(at) => Answer::entry(unique, &self.entry(scene, at)),
                 None => Answer::error(unique, Errno::NOENT.raw_os_error()),
             },
             Ask::Attributes => Answer::attributes(unique, &self.directory(node)),
             Ask::OpenDirectory if !self.is_sealed => Answer::opened(unique),
             Ask::List { offset, size, plus } if node == COVERS_NODE => {
-                let left = self.scene.covers().iter().enumerate().skip(offset as usize);
+                let left = scene.covers().iter().enumerate().skip(offset as usize);
                 // No more than can fit: an entry has at least the length of its head.
                 let named: Vec<_> = left.take(size as usize / 24 + 1).map(|(number, at)| (number, number.to_string(), *at)).collect();
-                let listed = named.iter().map(|(number, name, at)| (*number as u64 + 1, name.as_ref(), self.entry(*at)));
+                let listed = named.iter().map(|(number, name, at)| (*number as u64 + 1, name.as_ref(), self.entry(scene, *at)));
                 let answer = Answer::list(unique, size, plus, listed);
                 // Who builds the sandbox lists them once, to the end.
-                self.is_sealed |= offset as usize >= self.scene.cover_count();
+                self.is_sealed |= offset as usize >= scene.cover_count();
                 answer
             }
             Ask::List { .. } => Answer::nothing(unique),
@@ -120,7 +122,7 @@ impl Tripwire {
         }
     }
 
-    fn of_prop(&self, request: &Request<'_>, prop: &Prop) -> Vec<u8> {
+    fn of_prop(&self, request: &Request<'_>, prop: &Prop, scene: &Scene) -> Vec<u8> {
         let unique = request.unique;
         let refuse = |path: &AbsPath, operation: Operation| {
             self.watcher.tripped(Trip { path: path.clone(), operation, pid: request.pid });
@@ -128,7 +130,7 @@ impl Tripwire {
         };
         match request.ask {
             Ask::Attributes => Answer::attributes(unique, &self.entry_of(request.node, prop)),
-            Ask::Lookup(name) => self.lookup(request, prop, name),
+            Ask::Lookup(name) => self.lookup(request, prop, name, scene),
             Ask::ReadLink => match &prop.kind {
                 PropKind::Link(target) => Answer::text(unique, target.as_os_str().as_encoded_bytes()),
                 _ => Answer::error(unique, Errno::INVAL.raw_os_error()),
@@ -139,7 +141,7 @@ impl Tripwire {
             Ask::List { offset, size, plus } => {
                 // The kernel makes nothing of these two, but programs expect them.
                 let own = [".", ".."].map(|name| (OsStr::new(name), Entry { node: NOBODY, ..self.directory(request.node) }));
-                let named = prop.children.iter().map(|(name, at)| (name.as_os_str(), self.entry(*at)));
+                let named = prop.children.iter().map(|(name, at)| (name.as_os_str(), self.entry(scene, *at)));
                 let entries = own.into_iter().chain(named).enumerate().skip(offset as usize);
                 Answer::list(unique, size, plus, entries.map(|(number, (name, entry))| (number as u64 + 1, name, entry)))
             }
@@ -159,10 +161,10 @@ impl Tripwire {
         }
     }
 
-    fn lookup(&self, request: &Request<'_>, prop: &Prop, name: &OsStr) -> Vec<u8> {
+    fn lookup(&self, request: &Request<'_>, prop: &Prop, name: &OsStr, scene: &Scene) -> Vec<u8> {
         let unique = request.unique;
         if let Some(at) = prop.children.get(name) {
-            return Answer::entry(unique, &self.entry(*at));
+            return Answer::entry(unique, &self.entry(scene, *at));
         }
         if name.len() > LONGEST_NAME {
             return Answer::error(unique, Errno::NAMETOOLONG.raw_os_error());
@@ -182,8 +184,8 @@ impl Tripwire {
         }
     }
 
-    fn entry(&self, at: usize) -> Entry {
-        match self.scene.prop(at) {
+    fn entry(&self, scene: &Scene, at: usize) -> Entry {
+        match scene.prop(at) {
             Some(prop) => self.entry_of(at as u64 + FIRST, prop),
             None => self.directory(at as u64 + FIRST),
         }

@@ -114,6 +114,10 @@ fn groups(plan: &Enforced, home: &AbsPath) -> Groups {
             }
             Step::Cover { path, cover: Cover::ReadOnly | Cover::Shallow } => groups.protect.push(path.clone()),
             Step::Tripwire => groups.walls.push("watch: whoever looks for anything else is told of".into()),
+            Step::Lookout { trees } => {
+                let trees: Vec<String> = trees.iter().map(|tree| short(tree, home)).collect();
+                groups.walls.push(format!("look out: what is denied or protected and appears in {} is covered", trees.join(", ")));
+            }
             Step::Seal => groups.walls.push("seal everything else".into()),
             Step::Lock => groups.walls.push("lock the mounts, drop every capability".into()),
             Step::Landlock => groups.walls.push("Landlock: no signals or abstract sockets out".into()),

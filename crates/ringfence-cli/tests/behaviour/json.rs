@@ -87,7 +87,7 @@ fn text_about_permissions_is_no_denial() {
 fn a_time_limit_is_told() {
     each_user(|user| {
         let project = project(user);
-        let object = outcome(&project, &["--timeout", "200ms", "-c", "echo before; exec sleep 60"]);
+        let object = outcome(&project, &["--timeout", "2s", "-c", "echo before; exec sleep 60"]);
         assert_eq!(object["timedOut"], true);
         assert_eq!(object["exitCode"], 124);
         assert_eq!(object["stdout"], "before\n");

@@ -8,6 +8,7 @@ mod environment;
 mod git;
 mod json;
 mod kill;
+mod live;
 mod log;
 mod many;
 mod names;

@@ -116,7 +116,7 @@ fn copy(path: &Path, flags: u64) -> rustix::io::Result<Option<OwnedFd>> {
     Ok(Some(tree))
 }
 
-fn restrict(tree: &OwnedFd, reach: Reach, flags: u64) -> rustix::io::Result<()> {
+pub(super) fn restrict(tree: &OwnedFd, reach: Reach, flags: u64) -> rustix::io::Result<()> {
     mount::set_attributes(tree.as_fd(), c"", reach, flags).map_err(errno)
 }
 
@@ -230,7 +230,7 @@ impl Root {
                 self.private.insert(path.clone());
                 if self.is_late(path) { Ok(()) } else { self.directory(path) }
             }
-            Step::Cover { .. } => self.directory(&here(MASKS)),
+            Step::Cover { .. } | Step::Lookout { .. } => self.directory(&here(MASKS)),
             _ => Ok(()),
         }
     }
@@ -452,7 +452,9 @@ impl Root {
             }
         }
         if self.mask.is_none() {
-            self.mask = Some(self.masks()?);
+            let made = masks().during(|| "make the mask".into())?;
+            self.attach(&made, &here(MASKS))?;
+            self.mask = Some(made);
         }
         let mask = self.mask.as_ref().expect("made just above");
         let cover = |node: &str| open_tree(mask, node, how).and_then(|node| put(&node, &target));
@@ -463,21 +465,6 @@ impl Root {
             covered => covered,
         }
         .during(|| format!("deny {path}"))
-    }
-
-    fn masks(&mut self) -> Result<OwnedFd, Fault> {
-        let at = here(MASKS);
-        let made = || -> rustix::io::Result<OwnedFd> {
-            let none = Mode::empty();
-            let mask = make("tmpfs", &[("mode", "0"), ("size", "4k")], &[], MountAttrFlags::empty())?;
-            rustix::fs::mkdirat(&mask, "directory", none)?;
-            rustix::fs::openat(&mask, "file", OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC, none)?;
-            restrict(&mask, Reach::One, READ_ONLY | NO_SUID | NO_DEV | NO_EXEC)?;
-            Ok(mask)
-        };
-        let mask = made().during(|| "make the mask".into())?;
-        self.attach(&mask, &at)?;
-        Ok(mask)
     }
 
     /// The same thing over itself, read-only.
@@ -533,7 +520,17 @@ const DEVICE_LINKS: &[(&str, &str)] = &[
     ("stderr", "/proc/self/fd/2"),
 ];
 
-fn put(source: &OwnedFd, target: &OwnedFd) -> rustix::io::Result<()> {
+/// A file and a directory that nobody can open.
+pub(super) fn masks() -> rustix::io::Result<OwnedFd> {
+    let none = Mode::empty();
+    let masks = make("tmpfs", &[("mode", "0"), ("size", "4k")], &[], MountAttrFlags::empty())?;
+    rustix::fs::mkdirat(&masks, "directory", none)?;
+    rustix::fs::openat(&masks, "file", OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC, none)?;
+    restrict(&masks, Reach::One, READ_ONLY | NO_SUID | NO_DEV | NO_EXEC)?;
+    Ok(masks)
+}
+
+pub(super) fn put(source: &OwnedFd, target: &OwnedFd) -> rustix::io::Result<()> {
     move_mount(source, "", target, "", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH)
 }
 

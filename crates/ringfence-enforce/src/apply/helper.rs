@@ -19,6 +19,7 @@ use rustix::net::{
 };
 use rustix::thread::CpuSet;
 
+use super::lookout::{self, LOOKOUT};
 use super::{CONTROL_FD, During, Fault, HELPER, Report, init, usher};
 use crate::plan::Network;
 
@@ -33,7 +34,11 @@ pub fn enter_if_helper() {
 
 fn main() -> i32 {
     let Ok(control) = process::inherited(CONTROL_FD) else { return 125 };
-    let network = if std::env::args_os().nth(1).as_deref() == Some(OsStr::new(HOST_NETWORK)) { Network::Host } else { Network::Own };
+    let word = std::env::args_os().nth(1);
+    if word.as_deref() == Some(OsStr::new(LOOKOUT)) {
+        return lookout::main(&control);
+    }
+    let network = if word.as_deref() == Some(OsStr::new(HOST_NETWORK)) { Network::Host } else { Network::Own };
     let mask = signal::block(&Set::of(&[])).expect("asking for the mask changes nothing");
     become_warden(network, control, &mask, None)
 }
@@ -62,12 +67,11 @@ pub(super) fn tell(control: impl AsFd, report: &Report) {
     }
 }
 
-/// The same with a descriptor; answers whether it could be sent.
-pub(super) fn tell_with(control: impl AsFd, report: &Report, descriptor: BorrowedFd<'_>) -> bool {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+/// The same with descriptors; answers whether they could be sent.
+pub(super) fn tell_with(control: impl AsFd, report: &Report, descriptors: &[BorrowedFd<'_>]) -> bool {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let descriptors = [descriptor];
-    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
     postcard::to_stdvec(report).is_ok_and(|bytes| sendmsg(control, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL).is_ok())
 }
 
@@ -85,7 +89,7 @@ pub(super) fn is_gone(socket: impl AsFd) -> bool {
 }
 
 /// Signals of the terminal and of those who mean the command: the helper outlives them.
-const NOT_FOR_US: &[i32] = &[
+pub(super) const NOT_FOR_US: &[i32] = &[
     libc::SIGINT,
     libc::SIGQUIT,
     libc::SIGTERM,
@@ -117,13 +121,13 @@ fn run(network: Network, control: &OwnedFd, mask: &Set, processors: Option<&CpuS
         Fork::Parent(pid) => {
             drop(theirs);
             spread(processors);
-            hand_wire_over(control, &ours, pid)?;
+            let wire = hand_wire_over(control, &ours, pid)?;
             if network == Network::Own {
                 own_network(&host_proc, &ours)?;
             }
             // Those who wait at pipes for the usher are reaped by the kernel.
             let _ = signal::set_disposition(libc::SIGCHLD, signal::Disposition::Ignore);
-            usher::serve(&ours, host_proc, control);
+            usher::serve(&ours, host_proc, control, wire);
             while let Ok(Some((_, change, _))) = process::wait(pid, process::Wait::Block) {
                 if matches!(change, process::Change::Exited(_) | process::Change::Killed(_)) {
                     break;
@@ -145,13 +149,14 @@ fn namespaces() -> Result<(), Fault> {
 /// Mounts the tripwire, where there can be one: its served end goes to the caller, the
 /// mount to the sandbox's first process. Mounted from here, so that whoever trips it is
 /// told by the number that the host knows.
-fn hand_wire_over(control: &OwnedFd, init: &OwnedFd, pid: i32) -> Result<(), Fault> {
-    let wire = tripwire().filter(|(served, _)| tell_with(control, &Report::Wired(pid), served.as_fd()));
-    let handed = match &wire {
-        Some((_, mount)) => hand_over(init, [mount.as_fd()]),
+fn hand_wire_over(control: &OwnedFd, init: &OwnedFd, pid: i32) -> Result<Option<OwnedFd>, Fault> {
+    let wire = tripwire().filter(|(served, _)| tell_with(control, &Report::Wired(pid), &[served.as_fd()]));
+    let mount = wire.map(|(_, mount)| mount);
+    let handed = match &mount {
+        Some(mount) => hand_over(init, [mount.as_fd()]),
         None => hand_over(init, []),
     };
-    handed.during(|| "hand the tripwire over".into())
+    handed.during(|| "hand the tripwire over".into()).map(|()| mount)
 }
 
 fn tripwire() -> Option<(OwnedFd, OwnedFd)> {
@@ -188,12 +193,17 @@ pub(super) fn hand_over<const COUNT: usize>(to: &OwnedFd, descriptors: [Borrowed
 
 /// Descriptors that were passed on; `None` if their sender is gone.
 pub(super) fn handed_over<const COUNT: usize>(socket: &OwnedFd) -> Option<[OwnedFd; COUNT]> {
+    all_handed_over(socket)?.try_into().ok()
+}
+
+/// The same, where it is not known how many there are.
+pub(super) fn all_handed_over(socket: &OwnedFd) -> Option<Vec<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
     recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC).ok()?;
     ancillary.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(descriptors) => descriptors.collect::<Vec<_>>().try_into().ok(),
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors.collect()),
         _ => None,
     })
 }

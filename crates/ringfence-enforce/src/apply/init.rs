@@ -228,6 +228,7 @@ fn execute(arguments: &[CString], variables: &[CString], mask: &Set) -> Result<i
 
 /// Reaps whatever ends and passes orders on, until the command has ended.
 fn attend(command: i32, control: &OwnedFd, ended: &OwnedFd) -> Result<(), Fault> {
+    let mut is_paused = false;
     loop {
         while let Ok(Some((pid, change, usage))) = process::wait(-1, Wait::Poll) {
             if pid != command {
@@ -237,6 +238,7 @@ fn attend(command: i32, control: &OwnedFd, ended: &OwnedFd) -> Result<(), Fault>
             let report = match change {
                 Change::Exited(status) => Report::Exited(status, usage),
                 Change::Killed(signal) => Report::Killed(signal, usage),
+                Change::Stopped(_) if is_paused => continue,
                 Change::Stopped(signal) => {
                     tell(control, &Report::Stopped(signal));
                     continue;
@@ -264,6 +266,12 @@ fn attend(command: i32, control: &OwnedFd, ended: &OwnedFd) -> Result<(), Fault>
                 wait_for_usher();
                 tell(control, &Report::Killed(libc::SIGKILL, Usage::default()));
                 return Ok(());
+            }
+            // Nobody is left to be told if there is no process.
+            Some(Order::Pause) => is_paused = signal::kill(-1, libc::SIGSTOP).is_ok(),
+            Some(Order::Resume) => {
+                let _ = signal::kill(-1, libc::SIGCONT);
+                is_paused = false;
             }
             None if gone => return Ok(()),
             None => {}

@@ -17,6 +17,7 @@ use rustix::net::{
 use rustix::thread::CpuSet;
 
 use super::helper::HOST_NETWORK;
+use super::lookout::Inside;
 use super::{CONTROL_FD, HELPER, Launch, Order, Planted, Report};
 use crate::plan::Network;
 
@@ -83,6 +84,8 @@ pub enum Event {
     /// Whoever looks for what is not opened waits for an answer here; the sandbox's first
     /// process is the one of this number.
     Wired(OwnedFd, i32),
+    /// What it takes to reach into the sandbox.
+    Inside(Inside),
     /// Nothing more will come: the sandbox is gone.
     Closed,
 }
@@ -135,7 +138,7 @@ impl Ahead {
 
     /// Tells the helper what to do; standard streams are those given.
     pub fn launch(self, launch: &Launch, streams: [BorrowedFd<'_>; 3]) -> Result<Running, LaunchError> {
-        let failed = |source: io::Error| LaunchError::Helper { what: "write the plan", source };
+        let failed = failed("write the plan");
         let bytes = postcard::to_stdvec(launch).map_err(|_| failed(io::ErrorKind::InvalidData.into()))?;
         let mut plan =
             std::fs::File::from(rustix::fs::memfd_create("ringfence-plan", MemfdFlags::CLOEXEC).map_err(helper("memfd_create"))?);
@@ -150,8 +153,12 @@ impl Ahead {
     }
 }
 
-fn helper(what: &'static str) -> impl Fn(rustix::io::Errno) -> LaunchError {
+pub(super) fn helper(what: &'static str) -> impl Fn(rustix::io::Errno) -> LaunchError {
     move |error| LaunchError::Helper { what, source: error.into() }
+}
+
+pub(super) fn failed(what: &'static str) -> impl Fn(io::Error) -> LaunchError {
+    move |source| LaunchError::Helper { what, source }
 }
 
 /// A directory has a link for each directory in it, and two of its own.
@@ -161,7 +168,7 @@ fn has_one_thread() -> bool {
 
 fn copy_self(network: Network, control: OwnedFd, mask: &Set) -> Result<(i32, Option<usize>), LaunchError> {
     let processors = rustix::thread::sched_getaffinity(None).ok();
-    match process::fork().map_err(|source| LaunchError::Helper { what: "fork", source })? {
+    match process::fork().map_err(failed("fork"))? {
         Fork::Parent(pid) => Ok((pid, processors.and_then(|processors| send_elsewhere(pid, &processors)))),
         Fork::Child => process::exit_now(super::helper::become_warden(network, control, mask, processors.as_ref())),
     }
@@ -187,8 +194,7 @@ fn start_anew(network: Network, control: &OwnedFd, mask: &Set) -> Result<i32, La
     if network == Network::Host {
         arguments.push(CString::new(HOST_NETWORK).expect("a literal without NUL"));
     }
-    process::spawn(c"/proc/self/exe", &arguments, &[], &[(control.as_fd(), CONTROL_FD)], mask)
-        .map_err(|source| LaunchError::Helper { what: "spawn /proc/self/exe", source })
+    process::spawn(c"/proc/self/exe", &arguments, &[], &[(control.as_fd(), CONTROL_FD)], mask).map_err(failed("spawn /proc/self/exe"))
 }
 
 impl Running {
@@ -210,7 +216,7 @@ impl Running {
     /// The next event; blocks.
     pub fn next(&self) -> Result<Event, LaunchError> {
         let mut buffer = vec![0; self.length_of_next()];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let length = loop {
             match recvmsg(&self.control, &mut [IoSliceMut::new(&mut buffer)], &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
@@ -219,10 +225,11 @@ impl Running {
                 Err(_) => break 0,
             }
         };
-        let descriptor = ancillary.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        let descriptors = ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors.collect::<Vec<_>>()),
             _ => None,
         });
+        let mut descriptors = descriptors.unwrap_or_default();
         if length == 0 {
             return Ok(Event::Closed);
         }
@@ -236,8 +243,9 @@ impl Running {
             Report::Exited(status, usage) => Event::Ended(Status::Exited(status), usage),
             Report::Killed(signal, usage) => Event::Ended(Status::Killed(signal), usage),
             Report::Denied(denial) => Event::Denied(*denial),
-            Report::Wired(init) => descriptor.map_or(Event::Closed, |device| Event::Wired(device, init)),
-            Report::Made(path, what) => Event::Made(Made { directory: descriptor, path, what }),
+            Report::Wired(init) => descriptors.pop().map_or(Event::Closed, |device| Event::Wired(device, init)),
+            Report::Inside => Inside::of(descriptors).map_or(Event::Closed, Event::Inside),
+            Report::Made(path, what) => Event::Made(Made { directory: descriptors.pop(), path, what }),
         })
     }
 
@@ -264,10 +272,14 @@ impl Running {
         self.order(Order::End);
     }
 
+    /// For somebody else who may stop or end what runs; `None` if there is no descriptor
+    /// left for it.
+    pub fn reins(&self) -> Option<Reins> {
+        rustix::io::fcntl_dupfd_cloexec(&self.control, 3).ok().map(|control| Reins { control })
+    }
+
     fn order(&self, order: Order) {
-        if let Ok(bytes) = postcard::to_stdvec(&order) {
-            let _ = rustix::net::send(&self.control, &bytes, SendFlags::NOSIGNAL);
-        }
+        send(&self.control, order);
     }
 
     /// Lets the sandbox go by itself: everything in it has ended, and taking its mounts
@@ -285,6 +297,35 @@ impl Running {
                 }
             }
         }
+    }
+}
+
+fn send(control: &OwnedFd, order: Order) {
+    if let Ok(bytes) = postcard::to_stdvec(&order) {
+        let _ = rustix::net::send(control, &bytes, SendFlags::NOSIGNAL);
+    }
+}
+
+/// What runs can be stopped and ended with these.
+#[derive(Debug)]
+pub struct Reins {
+    control: OwnedFd,
+}
+
+impl Reins {
+    /// Ends everything in the sandbox.
+    pub fn end(&self) {
+        send(&self.control, Order::End);
+    }
+
+    /// Lets nobody in the sandbox go on.
+    pub fn pause(&self) {
+        send(&self.control, Order::Pause);
+    }
+
+    /// Lets everybody go on.
+    pub fn resume(&self) {
+        send(&self.control, Order::Resume);
     }
 }
 

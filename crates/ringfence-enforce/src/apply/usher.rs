@@ -18,9 +18,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use ringfence_sys::seccomp::{self, Notification};
 use ringfence_sys::{namespace, privilege, process};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags};
 
-use super::Launch;
-use super::helper::handed_over;
+use super::helper::{handed_over, tell_with};
+use super::{Launch, Report};
 use crate::seccomp::calls::{Arch, Call};
 use crate::seccomp::refusal;
 use caller::Caller;
@@ -47,8 +48,9 @@ impl<T: Into<rustix::io::Errno>> From<T> for Reply {
 }
 
 /// Serves until the sandbox has ended.
-pub(super) fn serve(socket: &OwnedFd, host_proc: OwnedFd, control: &OwnedFd) {
+pub(super) fn serve(socket: &OwnedFd, host_proc: OwnedFd, control: &OwnedFd, wire: Option<OwnedFd>) {
     let Some([listener, user, mount, plan]) = handed_over(socket) else { return };
+    let_in(control, &host_proc, &mount, &plan, wire);
     let in_place = seccomp::wake_in_place(listener.as_fd()).is_ok();
     let mut usher = Usher { plan, judge: None, masks: caller::Masks::default(), host_proc, listener, control, inside: Some([user, mount]) };
     loop {
@@ -66,6 +68,15 @@ pub(super) fn serve(socket: &OwnedFd, host_proc: OwnedFd, control: &OwnedFd) {
             Err(_) => break,
         }
     }
+}
+
+/// Gives the caller what it needs to reach into the sandbox later, while we are still
+/// outside of it.
+fn let_in(control: &OwnedFd, host_proc: &OwnedFd, mount: &OwnedFd, plan: &OwnedFd, wire: Option<OwnedFd>) {
+    let Ok(user) = rustix::fs::openat(host_proc, "self/ns/user", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { return };
+    let mut descriptors = vec![user.as_fd(), mount.as_fd(), plan.as_fd()];
+    descriptors.extend(wire.as_ref().map(AsFd::as_fd));
+    tell_with(control, &Report::Inside, &descriptors);
 }
 
 struct Usher<'a> {

@@ -9,7 +9,7 @@ use ringfence_policy::{AbsPath, Access, Effect, Grants, NameIndex, Origin, Rule,
 
 use super::folding::Folding;
 use super::links::Links;
-use super::walk::{self, Walk};
+use super::walk::{self, Eyes, Walk};
 use super::{Linked, Survey, git, gitlinks, is_socket, is_walked, settings, sockets};
 use crate::plan::{Cover, Guard, GuardKind, Kind};
 
@@ -177,11 +177,12 @@ impl<'a> Surveyor<'a> {
         let roots = outermost(roots);
         let index = NameIndex::new(grants);
         self.found.folding = roots.iter().map(Folding::of).max().unwrap_or_default();
-        let walk = Walk::new(grants, &index, self.found.folding).run(&roots);
+        let walk = Walk::new(grants, &index, self.found.folding, Eyes::Person).run(&roots);
         self.found.directories = walk.directories;
+        self.found.walked = roots.clone();
         for entry in walk.caught {
             if entry.links > 1 {
-                linked.insert((entry.device, entry.inode), entry.cover);
+                linked.insert((entry.inode, entry.device), entry.cover);
             }
             // Moved into a tree that is not looked through, it would be open the next time.
             self.pin_ancestors(&entry.path);
@@ -243,7 +244,7 @@ impl Surveyor<'_> {
             return;
         }
         if metadata.nlink() > 1 {
-            linked.insert((metadata.dev(), metadata.ino()), Cover::Deny(Kind::File));
+            linked.insert((metadata.ino(), metadata.dev()), Cover::Deny(Kind::File));
         }
         self.pin_ancestors(path);
         self.found.covers.insert(path.clone(), Cover::Deny(Kind::File));
@@ -258,7 +259,7 @@ impl Survey {
                 && metadata.is_file()
                 && metadata.nlink() > 1
             {
-                linked.entry((metadata.dev(), metadata.ino())).or_insert(Cover::ReadOnly);
+                linked.entry((metadata.ino(), metadata.dev())).or_insert(Cover::ReadOnly);
             }
         };
         for (path, _) in self.covers.iter().filter(|(_, cover)| **cover == Cover::ReadOnly) {
@@ -308,7 +309,7 @@ const ENOUGH: usize = 512;
 fn note_linked(path: &AbsPath, kind: Kind, linked: &mut Linked) {
     let mut note = |metadata: fs::Metadata| {
         if metadata.is_file() && metadata.nlink() > 1 {
-            linked.insert((metadata.dev(), metadata.ino()), Cover::Deny(Kind::File));
+            linked.insert((metadata.ino(), metadata.dev()), Cover::Deny(Kind::File));
         }
     };
     match kind {

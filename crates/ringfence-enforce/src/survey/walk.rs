@@ -15,30 +15,30 @@ use crate::plan::{Cover, Kind};
 
 /// What a walk found.
 #[derive(Default)]
-pub(super) struct Found {
-    pub(super) caught: Vec<Caught>,
+pub(crate) struct Found {
+    pub(crate) caught: Vec<Caught>,
     /// Links with protected names.
-    pub(super) protected_links: Vec<AbsPath>,
+    pub(crate) protected_links: Vec<AbsPath>,
     /// Links with denied names: with them would go the knowledge that what they lead to is
     /// denied.
-    pub(super) denied_links: Vec<AbsPath>,
+    pub(crate) denied_links: Vec<AbsPath>,
     /// Everything named `.git`, and every directory that git takes for a repository or might
     /// after a file more.
-    pub(super) repositories: Vec<AbsPath>,
+    pub(crate) repositories: Vec<AbsPath>,
     /// Directories that were not looked into.
-    pub(super) unseen: Vec<AbsPath>,
+    pub(crate) unseen: Vec<AbsPath>,
     /// Directories in which nothing is left to see.
-    pub(super) full: Vec<AbsPath>,
-    pub(super) directories: usize,
+    pub(crate) full: Vec<AbsPath>,
+    pub(crate) directories: usize,
 }
 
 /// An entry that must be covered.
-pub(super) struct Caught {
-    pub(super) path: AbsPath,
-    pub(super) cover: Cover,
-    pub(super) device: u64,
-    pub(super) inode: u64,
-    pub(super) links: u64,
+pub(crate) struct Caught {
+    pub(crate) path: AbsPath,
+    pub(crate) cover: Cover,
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    pub(crate) links: u64,
 }
 
 impl Found {
@@ -50,11 +50,28 @@ impl Found {
     }
 }
 
-pub(super) struct Walk<'a> {
+pub(crate) struct Walk<'a> {
     grants: &'a Grants,
     index: &'a NameIndex,
     skipped: BTreeSet<OsString>,
     folding: Folding,
+    eyes: Eyes,
+}
+
+/// Who looks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Eyes {
+    /// The person, before the command is started: what cannot be looked into is shut.
+    Person,
+    /// Somebody with rights over whatever the command makes, while it runs.
+    Lookout,
+}
+
+/// What became of an entry.
+#[derive(PartialEq, Eq)]
+pub(crate) enum Taken {
+    Denied,
+    Left,
 }
 
 /// Directories that wait, and how many threads are in the middle of one.
@@ -64,11 +81,11 @@ struct Queue {
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn new(grants: &'a Grants, index: &'a NameIndex, folding: Folding) -> Self {
-        Self { grants, index, skipped: skipped(grants), folding }
+    pub(crate) fn new(grants: &'a Grants, index: &'a NameIndex, folding: Folding, eyes: Eyes) -> Self {
+        Self { grants, index, skipped: skipped(grants), folding, eyes }
     }
 
-    pub(super) fn run(&self, roots: &[AbsPath]) -> Found {
+    pub(crate) fn run(&self, roots: &[AbsPath]) -> Found {
         // Most projects are small: threads are started for those that are not.
         const SMALL: usize = 64;
         let mut found = Found::default();
@@ -117,20 +134,11 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn directory(&self, directory: &AbsPath, found: &mut Found, below: &mut Vec<AbsPath>) {
+    /// Looks through one directory; those in it that are to be looked through as well go to
+    /// `below`.
+    pub(crate) fn directory(&self, directory: &AbsPath, found: &mut Found, below: &mut Vec<AbsPath>) {
         found.directories += 1;
-        // What cannot be looked into may hold anything. A path that is nearly too long is as
-        // good as one: what is below it could not be covered.
-        const LONG: usize = 3000;
-        let entries = match fs::read_dir(directory.as_path()) {
-            Ok(entries) if directory.as_bytes().len() < LONG => entries,
-            Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => return,
-            _ => return found.shut(directory),
-        };
-        // Its names could be listed, and what they stand for not be asked.
-        if !is_searchable(directory) {
-            return found.shut(directory);
-        }
+        let Some(entries) = self.open(directory, found) else { return };
         let (mut entries_seen, mut denied) = (0usize, 0usize);
         let mut is_repository = false;
         for entry in entries {
@@ -143,29 +151,7 @@ impl<'a> Walk<'a> {
             };
             // What else makes a bare repository could be added to it without a word.
             is_repository |= is_head(&name, self.folding) && !file_type.is_dir();
-            if name.eq_ignore_ascii_case(".git") {
-                let path = directory.join(&name);
-                if file_type.is_dir() {
-                    found.unseen.push(path.clone());
-                }
-                found.repositories.push(path);
-                continue;
-            }
-            let interesting = self.index.interesting(&name);
-            if interesting || is_socket(file_type) {
-                let path = directory.join(&name);
-                if let Some(cover) = self.cover(&path, file_type) {
-                    self.catch(&path, file_type, cover, found);
-                    if matches!(cover, Cover::Deny(_)) {
-                        denied += 1;
-                        continue;
-                    }
-                }
-            }
-            if file_type.is_dir() {
-                let seen = if self.skipped.contains(&name) { &mut found.unseen } else { &mut *below };
-                seen.push(directory.join(&name));
-            }
+            denied += usize::from(self.entry(directory, &name, file_type, found, below) == Taken::Denied);
         }
         if is_repository {
             found.repositories.push(directory.clone());
@@ -175,11 +161,66 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// What a directory holds; `None` if it is gone, or shut as a whole.
+    fn open(&self, directory: &AbsPath, found: &mut Found) -> Option<fs::ReadDir> {
+        // What cannot be looked into may hold anything. A path that is nearly too long is as
+        // good as one: what is below it could not be covered.
+        const LONG: usize = 3000;
+        let is_long = directory.as_bytes().len() >= LONG;
+        match (fs::read_dir(directory.as_path()), self.eyes) {
+            // The command makes such directories and takes them away again.
+            (_, Eyes::Lookout) if is_long => None,
+            (Ok(entries), Eyes::Lookout) => Some(entries),
+            // Its names could be listed, and what they stand for not be asked.
+            (Ok(entries), Eyes::Person) if !is_long && is_searchable(directory) => Some(entries),
+            (Err(error), _) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => None,
+            _ => {
+                found.shut(directory);
+                None
+            }
+        }
+    }
+
+    /// Looks at one entry of a directory.
+    pub(crate) fn entry(
+        &self,
+        directory: &AbsPath,
+        name: &OsStr,
+        file_type: fs::FileType,
+        found: &mut Found,
+        below: &mut Vec<AbsPath>,
+    ) -> Taken {
+        if name.eq_ignore_ascii_case(".git") {
+            let path = directory.join(name);
+            if file_type.is_dir() {
+                found.unseen.push(path.clone());
+            }
+            found.repositories.push(path);
+            return Taken::Left;
+        }
+        let interesting = self.index.interesting(name);
+        if interesting || is_socket(file_type) {
+            let path = directory.join(name);
+            if let Some(cover) = self.cover(&path, file_type) {
+                self.catch(&path, file_type, cover, found);
+                if matches!(cover, Cover::Deny(_)) {
+                    return Taken::Denied;
+                }
+            }
+        }
+        if file_type.is_dir() {
+            let seen = if self.skipped.contains(name) { &mut found.unseen } else { below };
+            seen.push(directory.join(name));
+        }
+        Taken::Left
+    }
+
     fn cover(&self, path: &AbsPath, file_type: fs::FileType) -> Option<Cover> {
         if self.grants.verdict(path, Access::Read) == Verdict::Denied {
             return Some(Cover::Deny(kind_of(file_type)));
         }
-        if is_socket(file_type) && !self.grants.network.unix_sockets.contains(path) {
+        // One that appears may be the command's own.
+        if self.eyes == Eyes::Person && is_socket(file_type) && !self.grants.network.unix_sockets.contains(path) {
             return Some(Cover::Deny(Kind::File));
         }
         let writable = self.grants.opener(path).is_some_and(|rule| rule.effect != Effect::Read);
@@ -244,25 +285,29 @@ fn skipped(grants: &Grants) -> BTreeSet<OsString> {
 pub(super) fn aliases(roots: &[AbsPath], linked: &Linked, covers: &BTreeMap<AbsPath, Cover>) -> Vec<(AbsPath, Cover)> {
     let mut found = Vec::new();
     let mut waiting: Vec<AbsPath> = roots.to_vec();
-    let numbers: BTreeSet<u64> = linked.keys().map(|(_, inode)| *inode).collect();
     while let Some(directory) = waiting.pop() {
         let is_shut = covers.get(&directory).is_some_and(|cover| matches!(cover, Cover::Deny(_)));
         if is_shut || !is_searchable(&directory) {
             found.push((directory, Cover::Deny(Kind::Directory)));
             continue;
         }
-        for entry in fs::read_dir(directory.as_path()).into_iter().flatten().flatten() {
-            let Ok(file_type) = entry.file_type() else { continue };
-            let path = directory.join(entry.file_name());
-            if file_type.is_dir() {
-                waiting.push(path);
-            } else if numbers.contains(&entry.ino())
-                && !covers.contains_key(&path)
-                && let Ok(metadata) = entry.metadata()
-                && let Some(cover) = linked.get(&(metadata.dev(), metadata.ino()))
-            {
-                found.push((path, *cover));
-            }
+        found.extend(aliases_in(&directory, linked, &mut waiting).into_iter().filter(|(path, _)| !covers.contains_key(path)));
+    }
+    found
+}
+
+/// Other names of the same files in one directory; directories in it go to `below`.
+pub(crate) fn aliases_in(directory: &AbsPath, linked: &Linked, below: &mut Vec<AbsPath>) -> Vec<(AbsPath, Cover)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory.as_path()).into_iter().flatten().flatten() {
+        let Ok(file_type) = entry.file_type() else { continue };
+        if file_type.is_dir() {
+            below.push(directory.join(entry.file_name()));
+        } else if linked.range((entry.ino(), 0)..=(entry.ino(), u64::MAX)).next().is_some()
+            && let Ok(metadata) = entry.metadata()
+            && let Some(cover) = linked.get(&(metadata.ino(), metadata.dev()))
+        {
+            found.push((directory.join(entry.file_name()), *cover));
         }
     }
     found

@@ -295,7 +295,7 @@ impl Judge {
             tell(&control, &Report::Denied(Box::new(denial)));
         }
         for (directory, path, what) in self.made.drain(..) {
-            let is_told = directory.is_some_and(|directory| tell_with(&control, &Report::Made(path.clone(), what), directory.as_fd()));
+            let is_told = directory.is_some_and(|directory| tell_with(&control, &Report::Made(path.clone(), what), &[directory.as_fd()]));
             if !is_told {
                 // Without the descriptor it is still known that there is something to look for.
                 tell(&control, &Report::Made(path, what));

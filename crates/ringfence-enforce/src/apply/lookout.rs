@@ -1,0 +1,195 @@
+//! The lookout: covers what appears in the opened trees while a command runs.
+//!
+//! A process of its own, which the caller starts once a command takes longer than a moment.
+//! It lives among the host's processes, where the command can neither see nor signal it,
+//! and stands in the sandbox's mounts with the warden's rights over them: what is covered
+//! there looks covered, what is not is what the command could open.
+
+mod covers;
+mod post;
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use ringfence_policy::{AbsPath, Grants, NameIndex};
+use ringfence_sys::process::{self, Wait};
+use ringfence_sys::signal::{self, Set};
+use ringfence_sys::{namespace, privilege};
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
+use serde::{Deserialize, Serialize};
+
+use super::helper::{NOT_FOR_US, all_handed_over, hand_over, is_gone};
+use super::launch::{LaunchError, failed, helper};
+use super::{CONTROL_FD, HELPER, Launch};
+use crate::plan::{Kind, Step};
+use covers::Covers;
+use post::Post;
+
+/// The argument that makes our binary the lookout.
+pub(super) const LOOKOUT: &str = "--lookout";
+
+/// The shortest turn that the kernel gives.
+const TURN_NS: u64 = 100_000;
+
+/// What it takes to reach into a running sandbox.
+#[derive(Debug)]
+pub struct Inside {
+    /// The warden's user namespace.
+    pub(super) user: OwnedFd,
+    /// The command's mount namespace.
+    pub(super) mount: OwnedFd,
+    /// The launch, as it was written.
+    pub(super) plan: OwnedFd,
+    /// The tripwire, where there is one.
+    pub(super) wire: Option<OwnedFd>,
+}
+
+impl Inside {
+    /// The same where nobody serves the tripwire.
+    pub fn unwired(self) -> Self {
+        Self { wire: None, ..self }
+    }
+
+    /// Out of the descriptors as they are handed over.
+    pub(super) fn of(descriptors: Vec<OwnedFd>) -> Option<Self> {
+        let mut given = descriptors.into_iter();
+        Some(Self { user: given.next()?, mount: given.next()?, plan: given.next()?, wire: given.next() })
+    }
+}
+
+/// What the lookout tells its caller.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Sighting {
+    /// Something denied has appeared, and is covered with the node of this number.
+    Appeared(usize, AbsPath),
+    /// So many nodes are wanted to cover things with: [`Lookout::answer`] is waited for.
+    Wanted(usize, Kind),
+    /// More has happened than the kernel keeps: everything is looked through anew, and
+    /// until that is done nobody should go on.
+    Overrun,
+    /// All was looked through.
+    Caught,
+    /// So many directories cannot be watched: they are looked through again and again.
+    Unwatched(usize),
+}
+
+/// A lookout, as its caller sees it. Dropping it ends it.
+#[derive(Debug)]
+pub struct Lookout {
+    socket: OwnedFd,
+    pid: i32,
+}
+
+impl Lookout {
+    /// Starts it.
+    pub fn start(inside: &Inside) -> Result<Self, LaunchError> {
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(helper("socketpair"))?;
+        // Out of the way of the number it is to have.
+        let theirs = rustix::io::fcntl_dupfd_cloexec(theirs, 10).map_err(helper("fcntl"))?;
+        let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(helper("open /dev/null"))?;
+        let null = rustix::io::fcntl_dupfd_cloexec(null, 10).map_err(helper("fcntl"))?;
+        let arguments = [HELPER, LOOKOUT].map(|word| CString::new(word).expect("a literal without NUL"));
+        let descriptors = [(null.as_fd(), 0), (null.as_fd(), 1), (null.as_fd(), 2), (theirs.as_fd(), CONTROL_FD)];
+        let mask = Set::of(NOT_FOR_US);
+        let pid = process::spawn(c"/proc/self/exe", &arguments, &[], &descriptors, &mask).map_err(failed("spawn /proc/self/exe"))?;
+        let lookout = Self { socket: ours, pid };
+        let Inside { user, mount, plan, wire } = inside;
+        let handed = match wire {
+            Some(wire) => hand_over(&lookout.socket, [user.as_fd(), mount.as_fd(), plan.as_fd(), wire.as_fd()]),
+            None => hand_over(&lookout.socket, [user.as_fd(), mount.as_fd(), plan.as_fd()]),
+        };
+        handed.map_err(helper("brief the lookout"))?;
+        Ok(lookout)
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Readable when it has something to say, or is gone.
+    pub fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// What it says next; `None` if it is gone. Blocks.
+    pub fn next(&self) -> Option<Sighting> {
+        receive(&self.socket)
+    }
+
+    /// The number of the first of the nodes that were wanted; the rest follow it.
+    pub fn answer(&self, first: usize) {
+        send(&self.socket, &first);
+    }
+}
+
+impl Drop for Lookout {
+    fn drop(&mut self) {
+        let _ = signal::kill(self.pid, libc::SIGKILL);
+        while let Ok(Some((_, change, _))) = process::wait(self.pid, Wait::Block) {
+            if matches!(change, process::Change::Exited(_) | process::Change::Killed(_)) {
+                break;
+            }
+        }
+    }
+}
+
+fn send(socket: &OwnedFd, value: &impl Serialize) {
+    if let Ok(bytes) = postcard::to_stdvec(value) {
+        // Whoever is gone needs none.
+        let _ = rustix::net::send(socket, &bytes, SendFlags::NOSIGNAL);
+    }
+}
+
+fn receive<T: for<'a> Deserialize<'a>>(socket: &OwnedFd) -> Option<T> {
+    // A path, and a little more.
+    let mut buffer = vec![0; 8 * 1024];
+    loop {
+        match rustix::net::recv(socket, buffer.as_mut_slice(), RecvFlags::empty()) {
+            Ok((0, _)) => return None,
+            Ok((length, _)) => return postcard::from_bytes(buffer.get(..length)?).ok(),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+/// What our binary does as the lookout; answers its exit status.
+pub(super) fn main(control: &OwnedFd) -> i32 {
+    match stand(control) {
+        Ok(()) => 0,
+        Err(_) => 125,
+    }
+}
+
+fn stand(control: &OwnedFd) -> io::Result<()> {
+    privilege::die_with_parent(libc::SIGKILL)?;
+    if is_gone(control) {
+        return Ok(());
+    }
+    let Some(Inside { user, mount, plan, wire }) = all_handed_over(control).and_then(Inside::of) else { return Ok(()) };
+    let unreadable = || io::Error::from(io::ErrorKind::InvalidData);
+    let launch = Launch::read(&plan).ok_or_else(unreadable)?;
+    let grants: Grants = postcard::from_bytes(&launch.grants).map_err(|_| unreadable())?;
+    let trees = launch.plan.steps.iter().find_map(|step| if let Step::Lookout { trees } = step { Some(trees.clone()) } else { None });
+    // Seen from the host, where nothing is covered.
+    let denied = post::denied(&launch.plan);
+    namespace::enter(user.as_fd(), namespace::USER)?;
+    namespace::enter(mount.as_fd(), namespace::MOUNT)?;
+    drop((user, mount, plan));
+    privilege::not_dumpable()?;
+    // Asked for again: every change of credentials clears it.
+    privilege::die_with_parent(libc::SIGKILL)?;
+    if is_gone(control) {
+        return Ok(());
+    }
+    // Only a matter of speed: little is done at a time, and that should be done at once.
+    let niceness = rustix::process::getpriority_process(None).unwrap_or_default();
+    let _ = process::set_turn(TURN_NS, niceness);
+    let covers = Covers::new(control, wire, &launch.plan)?;
+    let index = NameIndex::new(&grants);
+    Post::new(&grants, &index, trees.unwrap_or_default(), &launch.plan, denied, covers)?.stand()
+}

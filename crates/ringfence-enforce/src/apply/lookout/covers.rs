@@ -1,0 +1,203 @@
+//! Putting covers over what appeared, inside a sandbox that runs.
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use ringfence_policy::AbsPath;
+use ringfence_sys::mount::{NO_DEV, NO_SUID, READ_ONLY, Reach};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, StatVfsMountFlags};
+use rustix::io::Errno;
+use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
+
+use super::{Sighting, receive, send};
+use crate::apply::build::{masks, put, restrict};
+use crate::plan::{Cover, Kind, Plan, Step};
+use crate::scene::{COVERS, MASKS, tells};
+
+/// Where covers are taken from.
+pub(super) struct Covers<'a> {
+    control: &'a OwnedFd,
+    stock: Stock,
+    /// The file system that covers are of: what is on it is covered.
+    device: u64,
+    /// Which nodes cover what, as long as nobody was told.
+    used: Vec<(usize, AbsPath)>,
+}
+
+enum Stock {
+    /// Nodes of the tripwire, one for each path.
+    Wired(Box<Wired>),
+    /// Two masks for all.
+    Masks(OwnedFd),
+}
+
+struct Wired {
+    nodes: Arc<OwnedFd>,
+    /// What was covered before is covered with the same node.
+    known: BTreeMap<(AbsPath, Kind), usize>,
+    files: Receiver<Spare>,
+    directories: Receiver<Spare>,
+}
+
+/// A node that is at hand, so that nobody need be waited for when it is needed.
+struct Spare {
+    number: usize,
+    mount: OwnedFd,
+}
+
+/// So many nodes are asked for at a time.
+const SPARE: usize = 16;
+
+impl<'a> Covers<'a> {
+    pub(super) fn new(control: &'a OwnedFd, wire: Option<OwnedFd>, plan: &Plan) -> io::Result<Self> {
+        let stock = match wire {
+            Some(wire) => {
+                let nodes = Arc::new(nodes(&wire, plan)?);
+                let talk = Arc::new(Mutex::new(control.try_clone()?));
+                let [files, directories] = [Kind::File, Kind::Directory].map(|kind| stock(kind, nodes.clone(), talk.clone()));
+                Stock::Wired(Box::new(Wired { nodes, known: BTreeMap::new(), files: files?, directories: directories? }))
+            }
+            None => {
+                let masks = masks()?;
+                attach(&masks, MASKS)?;
+                Stock::Masks(masks)
+            }
+        };
+        let base = match &stock {
+            Stock::Wired(wired) => &wired.nodes,
+            Stock::Masks(masks) => masks,
+        };
+        let device = rustix::fs::fstat(base)?.st_dev;
+        Ok(Self { control, stock, device, used: Vec::new() })
+    }
+
+    /// Covers what stands at `path`, unless it is covered or gone.
+    pub(super) fn put(&mut self, path: &AbsPath, cover: Cover) -> io::Result<()> {
+        let how = ResolveFlags::NO_SYMLINKS;
+        let target = match rustix::fs::openat2(CWD, path.as_path(), OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), how) {
+            Ok(target) => target,
+            // Gone meanwhile: where it went, it is seen again.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS | Errno::NAMETOOLONG) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let covered = match cover {
+            Cover::Deny(_) => self.deny(path, &target),
+            Cover::ReadOnly => protect(&target, Reach::Below),
+            Cover::Shallow => protect(&target, Reach::One),
+        };
+        match covered {
+            // Taken away between the look and the cover.
+            Err(Errno::NOENT | Errno::INVAL) if !self.stands(path, &target) => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    fn deny(&mut self, path: &AbsPath, target: &OwnedFd) -> rustix::io::Result<()> {
+        let status = rustix::fs::fstat(target)?;
+        let kind = match FileType::from_raw_mode(status.st_mode) {
+            _ if status.st_dev == self.device => return Ok(()),
+            // Nothing can be mounted on a link; what it leads to is covered for itself.
+            FileType::Symlink => return Ok(()),
+            FileType::Directory => Kind::Directory,
+            _ => Kind::File,
+        };
+        put(&self.node(path, kind)?, target)
+    }
+
+    /// A mount of the cover for `path`.
+    fn node(&mut self, path: &AbsPath, kind: Kind) -> rustix::io::Result<OwnedFd> {
+        let wired = match &mut self.stock {
+            Stock::Masks(masks) => return open_tree(masks, if kind == Kind::Directory { "directory" } else { "file" }, CLONE),
+            Stock::Wired(wired) => wired,
+        };
+        let key = (path.clone(), kind);
+        if let Some(number) = wired.known.get(&key) {
+            return open_tree(&*wired.nodes, number.to_string(), CLONE);
+        }
+        let spares = if kind == Kind::Directory { &wired.directories } else { &wired.files };
+        // Who should have given one is gone, and the sandbox with it.
+        let Spare { number, mount } = spares.recv().map_err(|_| Errno::PIPE)?;
+        wired.known.insert(key, number);
+        // Told after it is covered: whoever trips it meanwhile says what it wants itself.
+        self.used.push((number, path.clone()));
+        Ok(mount)
+    }
+
+    /// Tells which covers were used: when there is time for it.
+    pub(super) fn report(&mut self) {
+        for (number, path) in self.used.drain(..) {
+            send(self.control, &Sighting::Appeared(number, path));
+        }
+    }
+
+    /// Whether what was found still stands where it was.
+    fn stands(&self, path: &AbsPath, target: &OwnedFd) -> bool {
+        let now = rustix::fs::lstat(path.as_path());
+        let then = rustix::fs::fstat(target);
+        matches!((now, then), (Ok(now), Ok(then)) if (now.st_dev, now.st_ino) == (then.st_dev, then.st_ino))
+    }
+
+    pub(super) fn tell(&self, sighting: &Sighting) {
+        send(self.control, sighting);
+    }
+
+    pub(super) fn control(&self) -> &'a OwnedFd {
+        self.control
+    }
+}
+
+const CLONE: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE.union(OpenTreeFlags::OPEN_TREE_CLOEXEC);
+
+/// Keeps nodes of a kind at hand, on a thread of its own: to get them, others must be
+/// waited for, and those have more to do.
+fn stock(kind: Kind, nodes: Arc<OwnedFd>, talk: Arc<Mutex<OwnedFd>>) -> io::Result<Receiver<Spare>> {
+    let (sender, receiver) = sync_channel(SPARE);
+    let get = move || -> Option<Vec<Spare>> {
+        let first: usize = {
+            let talk = talk.lock().unwrap_or_else(PoisonError::into_inner);
+            send(&talk, &Sighting::Wanted(SPARE, kind));
+            receive(&talk)?
+        };
+        (first..first + SPARE).map(|number| Some(Spare { number, mount: open_tree(&*nodes, number.to_string(), CLONE).ok()? })).collect()
+    };
+    let fill = move || {
+        while let Some(spares) = get() {
+            for spare in spares {
+                if sender.send(spare).is_err() {
+                    return;
+                }
+            }
+        }
+    };
+    thread::Builder::new().name("stock".into()).stack_size(64 * 1024).spawn(fill)?;
+    Ok(receiver)
+}
+
+/// The same thing over itself, read-only, unless it is.
+fn protect(target: &OwnedFd, reach: Reach) -> rustix::io::Result<()> {
+    if rustix::fs::fstatvfs(target)?.f_flag.contains(StatVfsMountFlags::RDONLY) {
+        return Ok(());
+    }
+    let tree = open_tree(target, "", CLONE | OpenTreeFlags::AT_RECURSIVE | OpenTreeFlags::AT_EMPTY_PATH)?;
+    restrict(&tree, reach, READ_ONLY | NO_SUID | NO_DEV)?;
+    put(&tree, target)
+}
+
+/// The directory of the tripwire's covers. It stands in the sandbox if one was used before.
+fn nodes(wire: &OwnedFd, plan: &Plan) -> io::Result<OwnedFd> {
+    let is_there = plan.steps.iter().any(|step| matches!(step, Step::Cover { path, cover: Cover::Deny(_) } if tells(path)));
+    if !is_there {
+        attach(&open_tree(wire, ringfence_tripwire::COVERS, CLONE)?, COVERS)?;
+    }
+    Ok(rustix::fs::open(COVERS, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+fn attach(mount: &OwnedFd, at: &str) -> rustix::io::Result<()> {
+    let at = CString::new(at).map_err(|_| Errno::INVAL)?;
+    move_mount(mount.as_fd(), "", CWD, at.as_c_str(), MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+}

@@ -1,0 +1,192 @@
+//! While a command runs: what appears in its trees is covered there as well.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use ringfence_api::Gap;
+use ringfence_enforce::apply::{Inside, Lookout, Reins, Sighting};
+use ringfence_enforce::{Kind, Plan, Step};
+use ringfence_provider::ProviderError;
+use ringfence_tripwire::{PropKind, Scene};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
+
+use crate::attend::Farewell;
+use crate::watch::Own;
+
+/// Most commands end sooner: they need nobody who looks out.
+const A_MOMENT: Duration = Duration::from_millis(10);
+
+/// The lookout of one command, from this side.
+#[derive(Debug)]
+pub(crate) struct Live {
+    told: Arc<Mutex<Told>>,
+    /// Closed, it ends the thread.
+    stop: OwnedFd,
+    thread: JoinHandle<()>,
+}
+
+/// What was heard of it.
+#[derive(Debug, Default)]
+struct Told {
+    unwatched: usize,
+    failed: Option<std::io::Error>,
+}
+
+/// What a lookout needs of the tripwire.
+#[derive(Debug, Clone)]
+pub(crate) struct Props {
+    /// Where its covers come from.
+    pub(crate) scene: Arc<RwLock<Scene>>,
+    /// Whom not to tell of.
+    pub(crate) own: Arc<Own>,
+}
+
+/// Whether somebody looks out.
+#[derive(Debug, Default)]
+pub(crate) enum LookingOut {
+    /// Nobody need.
+    #[default]
+    Not,
+    /// As soon as there is something to look at.
+    Wanted,
+    Begun(Live),
+}
+
+impl LookingOut {
+    /// As the plan says.
+    pub(crate) fn over(plan: &Plan) -> Self {
+        let is_wanted = plan.steps.iter().any(|step| matches!(step, Step::Lookout { .. }));
+        if is_wanted { LookingOut::Wanted } else { LookingOut::Not }
+    }
+
+    /// Ends it. Answers what it could not do as it should.
+    pub(crate) fn end(self, farewell: Farewell) -> Result<Vec<Gap>, ProviderError> {
+        match self {
+            LookingOut::Begun(live) => live.end(farewell),
+            LookingOut::Not | LookingOut::Wanted => Ok(Vec::new()),
+        }
+    }
+}
+
+impl Live {
+    /// Begins, on a thread of its own.
+    pub(crate) fn begin(inside: Inside, props: Option<Props>, reins: Reins) -> std::io::Result<Self> {
+        let (stopped, stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        let told = Arc::new(Mutex::new(Told::default()));
+        let post = Post { inside, props, reins, told: told.clone(), stopped };
+        let thread = thread::Builder::new().name("lookout".into()).spawn(move || post.keep())?;
+        Ok(Self { told, stop, thread })
+    }
+
+    fn end(self, farewell: Farewell) -> Result<Vec<Gap>, ProviderError> {
+        match farewell {
+            Farewell::Wait => {
+                drop(self.stop);
+                let _ = self.thread.join();
+            }
+            // The caller ends now, and with it the lookout. It may take the kernel long to
+            // let go of all that was watched.
+            Farewell::Leave => std::mem::forget(self.stop),
+        }
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(source) = told.failed.take() {
+            return Err(ProviderError::System { what: "look out for what appears, so the command was ended", source });
+        }
+        let unwatched = told.unwatched;
+        let gap = (unwatched > 0).then(|| Gap {
+            what: "filesystem.deny".into(),
+            why: format!("{unwatched} directories could not be watched, and were looked through again and again instead"),
+            hint: "sudo sysctl fs.inotify.max_user_watches=1048576".into(),
+        });
+        Ok(gap.into_iter().collect())
+    }
+}
+
+struct Post {
+    inside: Inside,
+    props: Option<Props>,
+    reins: Reins,
+    told: Arc<Mutex<Told>>,
+    stopped: OwnedFd,
+}
+
+/// What there is to do next.
+enum Next {
+    Listen,
+    Wait,
+    Stop,
+}
+
+impl Post {
+    fn keep(self) {
+        if !matches!(self.wait(None, Some(A_MOMENT)), Next::Wait) {
+            return;
+        }
+        if let Err(error) = self.listen() {
+            // What is denied and appears would be open from now on.
+            self.told.lock().unwrap_or_else(PoisonError::into_inner).failed = Some(error);
+            self.reins.end();
+        }
+    }
+
+    /// Speaks with the lookout until it is to end.
+    fn listen(&self) -> std::io::Result<()> {
+        let lookout = Lookout::start(&self.inside).map_err(std::io::Error::other)?;
+        if let Some(props) = &self.props {
+            props.own.add(lookout.pid());
+        }
+        let mut is_paused = false;
+        loop {
+            match self.wait(Some(&lookout), None) {
+                Next::Stop => return Ok(()),
+                Next::Wait => continue,
+                Next::Listen => {}
+            }
+            match lookout.next() {
+                Some(Sighting::Wanted(count, kind)) => {
+                    let kind = if kind == Kind::Directory { PropKind::DeniedDirectory } else { PropKind::DeniedFile };
+                    lookout.answer(self.scene()?.spare_covers(count, &kind));
+                }
+                Some(Sighting::Appeared(number, path)) => self.scene()?.name_cover(number, path),
+                Some(Sighting::Overrun) => {
+                    self.reins.pause();
+                    is_paused = true;
+                }
+                Some(Sighting::Caught) if is_paused => {
+                    self.reins.resume();
+                    is_paused = false;
+                }
+                Some(Sighting::Caught) => {}
+                Some(Sighting::Unwatched(count)) => self.told.lock().unwrap_or_else(PoisonError::into_inner).unwatched = count,
+                // It ends by itself only when the sandbox is gone, or something went wrong.
+                None if matches!(self.wait(None, Some(A_MOMENT)), Next::Stop) => return Ok(()),
+                None => return Err(std::io::Error::other("the lookout ended")),
+            }
+        }
+    }
+
+    fn scene(&self) -> std::io::Result<RwLockWriteGuard<'_, Scene>> {
+        let props = self.props.as_ref().ok_or_else(|| std::io::Error::other("there is no tripwire to cover it with"))?;
+        Ok(props.scene.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn wait(&self, lookout: Option<&Lookout>, limit: Option<Duration>) -> Next {
+        let limit = limit.map(|limit| Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() });
+        let mut ends = vec![PollFd::new(&self.stopped, PollFlags::empty())];
+        let descriptor = lookout.map(Lookout::descriptor);
+        ends.extend(descriptor.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)));
+        if poll(&mut ends, limit.as_ref()).is_err() {
+            return Next::Wait;
+        }
+        if !ends[0].revents().is_empty() {
+            Next::Stop
+        } else if ends.get(1).is_some_and(|end| !end.revents().is_empty()) {
+            Next::Listen
+        } else {
+            Next::Wait
+        }
+    }
+}
