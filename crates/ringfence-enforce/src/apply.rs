@@ -15,16 +15,16 @@ mod usher;
 
 pub use intent::{Intent, intent};
 pub use launch::{Ahead, Event, LaunchError, Made, Reins, Running};
-pub use lookout::{Inside, Lookout, Sighting};
+pub use lookout::{FOREIGN, Inside, Lookout, OWN, Sighting};
 pub use probe::{Obstacle, probe, support};
 
 use std::os::fd::OwnedFd;
 
 use ringfence_api::{Denial, Usage};
-use ringfence_policy::{AbsPath, Grants};
+use ringfence_policy::{AbsPath, Grants, Rule};
 use serde::{Deserialize, Serialize};
 
-use crate::plan::Plan;
+use crate::plan::{Guard, Plan};
 
 /// The name under which our binary is the helper.
 pub const HELPER: &str = "ringfence-warden";
@@ -55,6 +55,11 @@ pub const WORK: &str = "work";
 impl Launch {
     /// Out of the file it was written to, wherever its position is.
     fn read(file: &OwnedFd) -> Option<Self> {
+        Self::read_with_length(file).map(|(launch, _)| launch)
+    }
+
+    /// The same, with how much of the file it takes.
+    fn read_with_length(file: &OwnedFd) -> Option<(Self, u64)> {
         let length = rustix::fs::fstat(file).ok()?.st_size as usize;
         let mut bytes = vec![0; length];
         let mut filled = 0;
@@ -64,13 +69,48 @@ impl Launch {
                 Ok(more) => filled += more,
             }
         }
-        postcard::from_bytes(&bytes).ok()
+        let (launch, rest) = postcard::take_from_bytes(&bytes).ok()?;
+        Some((launch, (length - rest.len()) as u64))
     }
 }
 
 /// Grants as the helper takes them.
 pub fn pack(grants: &Grants) -> Vec<u8> {
     postcard::to_stdvec(grants).expect("grants are plain data")
+}
+
+/// What holds beside a plan since it was made: it stands behind the launch in the same file.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Addendum {
+    guards: Vec<Guard>,
+    rules: Vec<Rule>,
+}
+
+impl Addendum {
+    /// Behind whatever stands there.
+    fn append(&self, file: &OwnedFd) -> rustix::io::Result<()> {
+        let bytes = postcard::to_stdvec(self).map_err(|_| rustix::io::Errno::INVAL)?;
+        let end = rustix::fs::fstat(file)?.st_size as u64;
+        let mut written = 0;
+        while written < bytes.len() {
+            written += rustix::io::pwrite(file, &bytes[written..], end + written as u64)?;
+        }
+        Ok(())
+    }
+
+    /// Those that stand behind `from`, and where the last of them ends. One that is only
+    /// half there is read the next time.
+    fn read(file: &OwnedFd, from: u64) -> Option<(Vec<Self>, u64)> {
+        let length = (rustix::fs::fstat(file).ok()?.st_size as u64).checked_sub(from)?;
+        let mut bytes = vec![0; length as usize];
+        let filled = rustix::io::pread(file, bytes.as_mut_slice(), from).ok()?;
+        let (mut rest, mut found) = (&bytes[..filled], Vec::new());
+        while let Ok((one, left)) = postcard::take_from_bytes(rest) {
+            found.push(one);
+            rest = left;
+        }
+        Some((found, from + (filled - rest.len()) as u64))
+    }
 }
 
 /// From the helper to its caller.
@@ -93,6 +133,8 @@ enum Report {
     Wired(i32),
     /// What it takes to reach into the sandbox comes along.
     Inside,
+    /// Everything that was made before the order has been told.
+    Settled,
     /// The command made a name of git's in the directory whose descriptor comes along.
     Made(AbsPath, Planted),
 }
@@ -117,6 +159,8 @@ enum Order {
     Pause,
     /// Let everybody go on.
     Resume,
+    /// Say when everything that was made before has been told.
+    Settle,
 }
 
 /// A step of making the sandbox that failed.

@@ -22,6 +22,7 @@ use ringfence_policy::{AbsPath, Effect, Grants, Rule};
 
 use crate::plan::{Cover, Guard, Kind};
 pub use folding::Folding;
+pub(crate) use git::OBEYED as OBEYED_BY_GIT;
 pub use gitlinks::{gitlinks, is_index};
 use links::Links;
 use surveyor::Surveyor;
@@ -84,6 +85,11 @@ pub fn survey(grants: &Grants) -> Survey {
         survey.builds = Builds::Something;
     }
     Surveyor::new(grants, links, survey).survey()
+}
+
+/// What git obeys in one repository.
+pub(crate) fn repository(grants: &Grants, directory: &AbsPath) -> Survey {
+    Surveyor::new(grants, Links::default(), Survey::default()).repository(directory)
 }
 
 /// Finds what the rules stand on, and no more.

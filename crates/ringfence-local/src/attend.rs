@@ -281,7 +281,11 @@ impl<'a> Attendance<'a> {
             Event::Ended(status, usage) => self.ended = Some((status, usage)),
             Event::Denied(denial) if is_nowhere(&denial) => {}
             Event::Denied(denial) => self.denials.note(denial),
-            Event::Made(made) => self.seen.note(made),
+            Event::Made(made) => {
+                self.seen.live.made(made.directory.as_ref().and_then(identity));
+                self.seen.note(made);
+            }
+            Event::Settled => self.seen.live.settled(),
             Event::Inside(inside) => self.look_out(inside)?,
             Event::Wired(device, init) => {
                 if let Some(watch) = &self.seen.watch {

@@ -1,12 +1,13 @@
 //! While a command runs: what appears in its trees is covered there as well.
 
+use std::collections::HashSet;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use ringfence_api::Gap;
-use ringfence_enforce::apply::{Inside, Lookout, Reins, Sighting};
+use ringfence_enforce::apply::{FOREIGN, Inside, Lookout, OWN, Reins, Sighting};
 use ringfence_enforce::{Kind, Plan, Step};
 use ringfence_provider::ProviderError;
 use ringfence_tripwire::{PropKind, Scene};
@@ -14,15 +15,24 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 
 use crate::attend::Farewell;
+use crate::sweep::Identity;
 use crate::watch::Own;
 
 /// Most commands end sooner: they need nobody who looks out.
 const A_MOMENT: Duration = Duration::from_millis(10);
 
+/// So long a stopped sandbox is waited for.
+const LONG: Duration = Duration::from_secs(1);
+
+fn lock(told: &Mutex<Told>) -> MutexGuard<'_, Told> {
+    told.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The lookout of one command, from this side.
 #[derive(Debug)]
 pub(crate) struct Live {
     told: Arc<Mutex<Told>>,
+    changed: Arc<Condvar>,
     /// Closed, it ends the thread.
     stop: OwnedFd,
     thread: JoinHandle<()>,
@@ -32,6 +42,10 @@ pub(crate) struct Live {
 #[derive(Debug, Default)]
 struct Told {
     unwatched: usize,
+    /// Directories in which the command made names of git's.
+    made: HashSet<Identity>,
+    /// How often all was told.
+    settled: u64,
     failed: Option<std::io::Error>,
 }
 
@@ -62,6 +76,21 @@ impl LookingOut {
         if is_wanted { LookingOut::Wanted } else { LookingOut::Not }
     }
 
+    /// The command made a name of git's in this directory.
+    pub(crate) fn made(&self, directory: Option<Identity>) {
+        if let (LookingOut::Begun(live), Some(directory)) = (self, directory) {
+            lock(&live.told).made.insert(directory);
+        }
+    }
+
+    /// All that was made before somebody asked has been told.
+    pub(crate) fn settled(&self) {
+        if let LookingOut::Begun(live) = self {
+            lock(&live.told).settled += 1;
+            live.changed.notify_all();
+        }
+    }
+
     /// Ends it. Answers what it could not do as it should.
     pub(crate) fn end(self, farewell: Farewell) -> Result<Vec<Gap>, ProviderError> {
         match self {
@@ -76,9 +105,10 @@ impl Live {
     pub(crate) fn begin(inside: Inside, props: Option<Props>, reins: Reins) -> std::io::Result<Self> {
         let (stopped, stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let told = Arc::new(Mutex::new(Told::default()));
-        let post = Post { inside, props, reins, told: told.clone(), stopped };
+        let changed = Arc::new(Condvar::new());
+        let post = Post { inside, props, reins, told: told.clone(), changed: changed.clone(), stopped };
         let thread = thread::Builder::new().name("lookout".into()).spawn(move || post.keep())?;
-        Ok(Self { told, stop, thread })
+        Ok(Self { told, changed, stop, thread })
     }
 
     fn end(self, farewell: Farewell) -> Result<Vec<Gap>, ProviderError> {
@@ -91,7 +121,7 @@ impl Live {
             // let go of all that was watched.
             Farewell::Leave => std::mem::forget(self.stop),
         }
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = lock(&self.told);
         if let Some(source) = told.failed.take() {
             return Err(ProviderError::System { what: "look out for what appears, so the command was ended", source });
         }
@@ -110,6 +140,7 @@ struct Post {
     props: Option<Props>,
     reins: Reins,
     told: Arc<Mutex<Told>>,
+    changed: Arc<Condvar>,
     stopped: OwnedFd,
 }
 
@@ -127,7 +158,7 @@ impl Post {
         }
         if let Err(error) = self.listen() {
             // What is denied and appears would be open from now on.
-            self.told.lock().unwrap_or_else(PoisonError::into_inner).failed = Some(error);
+            lock(&self.told).failed = Some(error);
             self.reins.end();
         }
     }
@@ -151,6 +182,9 @@ impl Post {
                     lookout.answer(self.scene()?.spare_covers(count, &kind));
                 }
                 Some(Sighting::Appeared(number, path)) => self.scene()?.name_cover(number, path),
+                Some(Sighting::Repository(device, inode)) => {
+                    lookout.answer(if self.is_own((device, inode)) { OWN } else { FOREIGN });
+                }
                 Some(Sighting::Overrun) => {
                     self.reins.pause();
                     is_paused = true;
@@ -160,12 +194,24 @@ impl Post {
                     is_paused = false;
                 }
                 Some(Sighting::Caught) => {}
-                Some(Sighting::Unwatched(count)) => self.told.lock().unwrap_or_else(PoisonError::into_inner).unwatched = count,
+                Some(Sighting::Unwatched(count)) => lock(&self.told).unwatched = count,
                 // It ends by itself only when the sandbox is gone, or something went wrong.
                 None if matches!(self.wait(None, Some(A_MOMENT)), Next::Stop) => return Ok(()),
                 None => return Err(std::io::Error::other("the lookout ended")),
             }
         }
+    }
+
+    /// Whether the command made a name of git's in a directory. The usher may be about to say
+    /// so: it is waited for.
+    fn is_own(&self, directory: Identity) -> bool {
+        let told = lock(&self.told);
+        let before = told.settled;
+        self.reins.settle();
+        let is_waiting = |told: &mut Told| told.settled == before && !told.made.contains(&directory);
+        let waited = self.changed.wait_timeout_while(told, LONG, is_waiting);
+        let (told, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        told.made.contains(&directory)
     }
 
     fn scene(&self) -> std::io::Result<RwLockWriteGuard<'_, Scene>> {

@@ -346,3 +346,64 @@ fn too_few_watches_are_told_and_made_up_for() {
         assert!(why.contains("directories could not be watched"), "{user}: {said}");
     });
 }
+
+/// Runs `line` inside, and after a while, when it waits for the file `go`, does something outside.
+fn meanwhile(project: &Project, line: &str, outside: impl FnOnce()) -> String {
+    let line = format!("touch here; while [ ! -e go ]; do sleep 0.05; done; {line}");
+    let child = project.ringfence().args(["run", "-c", &line]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    assert!(soon(Duration::from_secs(10), || project.has("here")));
+    outside();
+    // Longer than anything takes to be covered.
+    std::thread::sleep(Duration::from_millis(300));
+    project.write("go", "");
+    let ended = child.expect("ringfence starts").wait_with_output().expect("it ends");
+    String::from_utf8_lossy(&ended.stdout).into_owned()
+}
+
+#[test]
+fn a_repository_that_comes_in_is_protected() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = project(user);
+        project.sh_bare("git init -q ~/beside").ok();
+        let line = "for r in beside made deep/er; do cd $r; echo $r; \
+            (echo x >> .git/config) 2>/dev/null && echo config; (echo x > .git/hooks/pre-commit) 2>/dev/null && echo hook; \
+            (echo x > .git/config.worktree) 2>/dev/null && echo worktree; mv .git .tig 2>/dev/null && echo moved; \
+            python3 -c 'open(\".git/config\", \"r+\").write(\"x\")' 2>/dev/null && echo written; \
+            echo y > f && git add f && git commit -qm x && echo committed; cd - > /dev/null; done";
+        let said = meanwhile(&project, line, || {
+            project.sh_bare("mkdir deep; git init -q made; git init -q deep/er; mv ~/beside .").ok();
+        });
+        assert_eq!(said, "beside\ncommitted\nmade\ncommitted\ndeep/er\ncommitted\n", "{user}");
+    });
+}
+
+#[test]
+fn a_repository_of_the_commands_own_stays_its_own() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = project(user);
+        let line = "exec 2>&1; for i in 1 2 3 4 5 6 7 8 9; do git init -q r$i && cd r$i && git config a.b $i && echo x > .git/hooks/x && git config a.c $i || echo no; \
+            sleep 0.02; git config a.d $i && mv ../r$i ../s$i && sleep 0.02 && git config a.e $i || echo no; cd ..; done; git clone -q s1 c; cd c && git config a.b c && git init -q --bare ../b.git && cd ../b.git && git config x.y z && echo all";
+        assert_eq!(meanwhile(&project, line, || ()), "warning: You appear to have cloned an empty repository.\nall\n", "{user}");
+    });
+}
+
+/// Below such a name nothing is looked through, and the next command would find it open.
+#[test]
+fn a_directory_with_a_secret_that_appeared_stays_where_it_is() {
+    each_user(|user| {
+        let project = project(user);
+        let line = "mv new node_modules/new; mv new/sub node_modules/sub; mv plain node_modules/plain; ls node_modules";
+        let said = meanwhile(&project, &format!("{line} 2>/dev/null"), || {
+            for name in ["node_modules/x", "new/sub/.env", "plain/file"] {
+                project.write(name, SECRET);
+            }
+        });
+        assert_eq!(said, "plain\nx\n", "{user}");
+    });
+}

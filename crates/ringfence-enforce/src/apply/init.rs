@@ -273,6 +273,10 @@ fn attend(command: i32, control: &OwnedFd, ended: &OwnedFd) -> Result<(), Fault>
                 let _ = signal::kill(-1, libc::SIGCONT);
                 is_paused = false;
             }
+            Some(Order::Settle) => {
+                wait_for_usher();
+                tell(control, &Report::Settled);
+            }
             None if gone => return Ok(()),
             None => {}
         }

@@ -86,6 +86,8 @@ pub enum Event {
     Wired(OwnedFd, i32),
     /// What it takes to reach into the sandbox.
     Inside(Inside),
+    /// Everything that was made before it was asked for has been told.
+    Settled,
     /// Nothing more will come: the sandbox is gone.
     Closed,
 }
@@ -244,6 +246,7 @@ impl Running {
             Report::Killed(signal, usage) => Event::Ended(Status::Killed(signal), usage),
             Report::Denied(denial) => Event::Denied(*denial),
             Report::Wired(init) => descriptors.pop().map_or(Event::Closed, |device| Event::Wired(device, init)),
+            Report::Settled => Event::Settled,
             Report::Inside => Inside::of(descriptors).map_or(Event::Closed, Event::Inside),
             Report::Made(path, what) => Event::Made(Made { directory: descriptors.pop(), path, what }),
         })
@@ -316,6 +319,11 @@ impl Reins {
     /// Ends everything in the sandbox.
     pub fn end(&self) {
         send(&self.control, Order::End);
+    }
+
+    /// Asks for [`Event::Settled`].
+    pub fn settle(&self) {
+        send(&self.control, Order::Settle);
     }
 
     /// Lets nobody in the sandbox go on.

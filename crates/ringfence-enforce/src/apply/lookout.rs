@@ -6,6 +6,7 @@
 //! there looks covered, what is not is what the command could open.
 
 mod covers;
+mod git;
 mod post;
 
 use std::ffi::CString;
@@ -25,7 +26,13 @@ use super::launch::{LaunchError, failed, helper};
 use super::{CONTROL_FD, HELPER, Launch};
 use crate::plan::{Kind, Step};
 use covers::Covers;
+use git::Repositories;
 use post::Post;
+
+/// Of a repository: the command made it.
+pub const OWN: usize = 1;
+/// Of a repository: the command did not make it.
+pub const FOREIGN: usize = 0;
 
 /// The argument that makes our binary the lookout.
 pub(super) const LOOKOUT: &str = "--lookout";
@@ -64,6 +71,9 @@ impl Inside {
 pub enum Sighting {
     /// Something denied has appeared, and is covered with the node of this number.
     Appeared(usize, AbsPath),
+    /// A repository has appeared in the directory with this device and inode number:
+    /// [`Lookout::answer`] is waited for, by [`OWN`] if the command made it.
+    Repository(u64, u64),
     /// So many nodes are wanted to cover things with: [`Lookout::answer`] is waited for.
     Wanted(usize, Kind),
     /// More has happened than the kernel keeps: everything is looked through anew, and
@@ -120,7 +130,8 @@ impl Lookout {
         receive(&self.socket)
     }
 
-    /// The number of the first of the nodes that were wanted; the rest follow it.
+    /// The number of the first of the nodes that were wanted, and the rest follow it; or
+    /// whose a repository is.
     pub fn answer(&self, first: usize) {
         send(&self.socket, &first);
     }
@@ -179,7 +190,7 @@ fn stand(control: &OwnedFd) -> io::Result<()> {
     let denied = post::denied(&launch.plan);
     namespace::enter(user.as_fd(), namespace::USER)?;
     namespace::enter(mount.as_fd(), namespace::MOUNT)?;
-    drop((user, mount, plan));
+    drop((user, mount));
     privilege::not_dumpable()?;
     // Asked for again: every change of credentials clears it.
     privilege::die_with_parent(libc::SIGKILL)?;
@@ -191,5 +202,6 @@ fn stand(control: &OwnedFd) -> io::Result<()> {
     let _ = process::set_turn(TURN_NS, niceness);
     let covers = Covers::new(control, wire, &launch.plan)?;
     let index = NameIndex::new(&grants);
-    Post::new(&grants, &index, trees.unwrap_or_default(), &launch.plan, denied, covers)?.stand()
+    let repositories = Repositories::new(&grants, &launch.plan, plan);
+    Post::new(&grants, &index, trees.unwrap_or_default(), &launch.plan, denied, covers, repositories)?.stand()
 }

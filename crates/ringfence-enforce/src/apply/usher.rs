@@ -52,7 +52,8 @@ pub(super) fn serve(socket: &OwnedFd, host_proc: OwnedFd, control: &OwnedFd, wir
     let Some([listener, user, mount, plan]) = handed_over(socket) else { return };
     let_in(control, &host_proc, &mount, &plan, wire);
     let in_place = seccomp::wake_in_place(listener.as_fd()).is_ok();
-    let mut usher = Usher { plan, judge: None, masks: caller::Masks::default(), host_proc, listener, control, inside: Some([user, mount]) };
+    let mut usher =
+        Usher { plan, added: 0, judge: None, masks: caller::Masks::default(), host_proc, listener, control, inside: Some([user, mount]) };
     loop {
         // Before 6.6 a receiver is not woken when the last caller ends; poll is.
         if !in_place && !usher.wait() {
@@ -81,6 +82,8 @@ fn let_in(control: &OwnedFd, host_proc: &OwnedFd, mount: &OwnedFd, plan: &OwnedF
 
 struct Usher<'a> {
     plan: OwnedFd,
+    /// How much of the plan's file is known.
+    added: u64,
     /// Made at the first call, since many commands make none.
     judge: Option<Judge>,
     masks: caller::Masks,
@@ -137,7 +140,9 @@ impl Usher<'_> {
         privilege::set_capabilities(0, 1 << privilege::CAP_SYS_PTRACE)?;
         privilege::no_new_privileges()?;
         privilege::not_dumpable()?;
-        self.judge = Launch::read(&self.plan).and_then(|launch| Judge::new(&launch));
+        let (launch, length) = Launch::read_with_length(&self.plan).ok_or(std::io::ErrorKind::InvalidData)?;
+        self.added = length;
+        self.judge = Judge::new(&launch);
         if self.judge.is_some() { Ok(()) } else { Err(std::io::ErrorKind::InvalidData.into()) }
     }
 
@@ -150,6 +155,7 @@ impl Usher<'_> {
         }
         let caller = Caller { notification, host_proc: self.host_proc.as_fd(), listener: self.listener.as_fd() };
         let Some(judge) = &mut self.judge else { return Reply::Error(libc::EPERM) };
+        self.added = judge.add_from(&self.plan, self.added);
         if let Some((number, why)) = refusal(call, &notification.arguments) {
             judge.refuse_call(&caller, call, why);
             judge.report(self.control);

@@ -11,6 +11,9 @@ use crate::plan::{Cover, GuardKind, Kind};
 /// Settings and programs that git obeys, below a git directory.
 const PROTECTED: [&str; 5] = ["hooks", "config", "config.worktree", "commondir", "info/attributes"];
 
+/// Names in a git directory with which comes what git obeys.
+pub(crate) const OBEYED: [&str; 8] = ["hooks", "config", "config.worktree", "commondir", "info", "attributes", "modules", "worktrees"];
+
 /// Covers what exists of them and pins the directories around.
 pub(super) fn survey(directory: &AbsPath, surveyor: &mut Surveyor<'_>) {
     let Ok(metadata) = fs::symlink_metadata(directory.as_path()) else { return };

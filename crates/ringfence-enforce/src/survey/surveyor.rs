@@ -44,6 +44,13 @@ impl<'a> Surveyor<'a> {
         self.found
     }
 
+    /// One repository and those in it.
+    pub(super) fn repository(mut self, directory: &AbsPath) -> Survey {
+        self.pin_ancestors(directory);
+        git::survey(directory, &mut self);
+        self.found
+    }
+
     /// Covers what a rule denies, by whatever name it is reached.
     fn deny(&mut self, rule: &Rule, linked: &mut Linked) {
         let Some(found) = self.found.found.get(&rule.root) else { return self.deny_absent(rule) };

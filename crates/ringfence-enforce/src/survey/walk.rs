@@ -82,7 +82,7 @@ struct Queue {
 
 impl<'a> Walk<'a> {
     pub(crate) fn new(grants: &'a Grants, index: &'a NameIndex, folding: Folding, eyes: Eyes) -> Self {
-        Self { grants, index, skipped: skipped(grants), folding, eyes }
+        Self { grants, index, skipped: vendored(grants), folding, eyes }
     }
 
     pub(crate) fn run(&self, roots: &[AbsPath]) -> Found {
@@ -267,7 +267,7 @@ fn is_head(name: &OsStr, folding: Folding) -> bool {
 /// Names of directories in which no pattern holds, so that nobody need look into them.
 ///
 /// The built-in exceptions say so of vendored trees, but only for the built-in patterns.
-fn skipped(grants: &Grants) -> BTreeSet<OsString> {
+pub(crate) fn vendored(grants: &Grants) -> BTreeSet<OsString> {
     if grants.patterns.iter().any(|pattern| pattern.origin.source != Source::BuiltIn) {
         return BTreeSet::new();
     }

@@ -13,8 +13,9 @@ use ringfence_sys::mount::{NO_DEV, NO_SUID, READ_ONLY, Reach};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
+use serde::Deserialize;
 
-use super::{Sighting, receive, send};
+use super::{OWN, Sighting, receive, send};
 use crate::apply::build::{masks, put, restrict};
 use crate::plan::{Cover, Kind, Plan, Step};
 use crate::scene::{COVERS, MASKS, tells};
@@ -22,6 +23,8 @@ use crate::scene::{COVERS, MASKS, tells};
 /// Where covers are taken from.
 pub(super) struct Covers<'a> {
     control: &'a OwnedFd,
+    /// The same, for questions: one at a time.
+    talk: Arc<Mutex<OwnedFd>>,
     stock: Stock,
     /// The file system that covers are of: what is on it is covered.
     device: u64,
@@ -55,10 +58,10 @@ const SPARE: usize = 16;
 
 impl<'a> Covers<'a> {
     pub(super) fn new(control: &'a OwnedFd, wire: Option<OwnedFd>, plan: &Plan) -> io::Result<Self> {
+        let talk = Arc::new(Mutex::new(control.try_clone()?));
         let stock = match wire {
             Some(wire) => {
                 let nodes = Arc::new(nodes(&wire, plan)?);
-                let talk = Arc::new(Mutex::new(control.try_clone()?));
                 let [files, directories] = [Kind::File, Kind::Directory].map(|kind| stock(kind, nodes.clone(), talk.clone()));
                 Stock::Wired(Box::new(Wired { nodes, known: BTreeMap::new(), files: files?, directories: directories? }))
             }
@@ -73,7 +76,7 @@ impl<'a> Covers<'a> {
             Stock::Masks(masks) => masks,
         };
         let device = rustix::fs::fstat(base)?.st_dev;
-        Ok(Self { control, stock, device, used: Vec::new() })
+        Ok(Self { control, talk, stock, device, used: Vec::new() })
     }
 
     /// Covers what stands at `path`, unless it is covered or gone.
@@ -142,6 +145,13 @@ impl<'a> Covers<'a> {
         matches!((now, then), (Ok(now), Ok(then)) if (now.st_dev, now.st_ino) == (then.st_dev, then.st_ino))
     }
 
+    /// Whether the command made the name of git's in a directory.
+    pub(super) fn is_own(&self, (device, inode): (u64, u64)) -> io::Result<bool> {
+        // Who should answer is gone, and the sandbox with it.
+        let answer = ask::<usize>(&self.talk, &Sighting::Repository(device, inode)).ok_or(io::ErrorKind::BrokenPipe)?;
+        Ok(answer == OWN)
+    }
+
     pub(super) fn tell(&self, sighting: &Sighting) {
         send(self.control, sighting);
     }
@@ -153,16 +163,19 @@ impl<'a> Covers<'a> {
 
 const CLONE: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE.union(OpenTreeFlags::OPEN_TREE_CLOEXEC);
 
+/// Says something and waits for the answer.
+fn ask<T: for<'a> Deserialize<'a>>(talk: &Mutex<OwnedFd>, sighting: &Sighting) -> Option<T> {
+    let talk = talk.lock().unwrap_or_else(PoisonError::into_inner);
+    send(&talk, sighting);
+    receive(&talk)
+}
+
 /// Keeps nodes of a kind at hand, on a thread of its own: to get them, others must be
 /// waited for, and those have more to do.
 fn stock(kind: Kind, nodes: Arc<OwnedFd>, talk: Arc<Mutex<OwnedFd>>) -> io::Result<Receiver<Spare>> {
     let (sender, receiver) = sync_channel(SPARE);
     let get = move || -> Option<Vec<Spare>> {
-        let first: usize = {
-            let talk = talk.lock().unwrap_or_else(PoisonError::into_inner);
-            send(&talk, &Sighting::Wanted(SPARE, kind));
-            receive(&talk)?
-        };
+        let first: usize = ask(&talk, &Sighting::Wanted(SPARE, kind))?;
         (first..first + SPARE).map(|number| Some(Spare { number, mount: open_tree(&*nodes, number.to_string(), CLONE).ok()? })).collect()
     };
     let fill = move || {

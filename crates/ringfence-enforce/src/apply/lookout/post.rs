@@ -17,6 +17,7 @@ use rustix::io::Errno;
 
 use super::Sighting;
 use super::covers::Covers;
+use super::git::{Coming, Repositories};
 use crate::plan::{Cover, Kind, Plan, Step};
 use crate::survey::walk::{Eyes, Found, Walk, aliases_in};
 use crate::survey::{Folding, Linked};
@@ -46,6 +47,7 @@ pub(super) struct Post<'a> {
     /// Files that are denied, by whatever name.
     denied: HashSet<Identity>,
     covers: Covers<'a>,
+    repositories: Repositories<'a>,
     /// Directories that are yet to be looked through.
     waiting: Vec<AbsPath>,
     /// What they came with: trees that appeared as a whole.
@@ -85,6 +87,7 @@ impl<'a> Post<'a> {
         plan: &Plan,
         denied: HashSet<Identity>,
         covers: Covers<'a>,
+        repositories: Repositories<'a>,
     ) -> io::Result<Self> {
         // What is denied by its name is found by it; other names of it are not, and what git
         // keeps to itself is not looked through.
@@ -101,6 +104,7 @@ impl<'a> Post<'a> {
             trees,
             denied,
             covers,
+            repositories,
             waiting: Vec::new(),
             arrived: Vec::new(),
             round: Round { begun: Instant::now(), took: None, unwatched: 0 },
@@ -219,7 +223,14 @@ impl<'a> Post<'a> {
         if metadata.nlink() > 1 && metadata.is_file() && self.denied.contains(&(metadata.dev(), metadata.ino())) {
             self.covers.put(&path, Cover::Deny(Kind::File))?;
         }
+        if let Some(repository) = self.repositories.of(directory, name) {
+            let coming = self.repositories.protect(&repository)?;
+            self.come(coming)?;
+        }
         let mut found = Found::default();
+        if name == "HEAD" && metadata.is_file() {
+            found.repositories.push(directory.clone());
+        }
         let before = self.waiting.len();
         self.walk.entry(directory, name, metadata.file_type(), &mut found, &mut self.waiting);
         if self.waiting.len() > before {
@@ -237,7 +248,23 @@ impl<'a> Post<'a> {
         self.cover(found)
     }
 
+    /// Covers what git obeys in a repository that came in.
+    fn come(&mut self, Coming { covers, watched }: Coming) -> io::Result<()> {
+        for place in watched {
+            self.watch(&place);
+        }
+        for (path, cover) in covers {
+            self.covers.put(&path, cover)?;
+            self.kept.insert(path, cover);
+        }
+        Ok(())
+    }
+
     fn cover(&mut self, found: Found) -> io::Result<()> {
+        for repository in found.repositories {
+            let coming = self.repositories.found(&repository, &self.covers)?;
+            self.come(coming)?;
+        }
         for caught in found.caught {
             self.covers.put(&caught.path, caught.cover)?;
             let identity = (caught.device, caught.inode);

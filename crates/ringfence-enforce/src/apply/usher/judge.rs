@@ -1,7 +1,7 @@
 //! May this name be made here?
 
-use std::collections::{HashMap, HashSet};
-use std::ffi::{CStr, OsStr};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ffi::{CStr, OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -15,9 +15,10 @@ use rustix::io::Errno;
 use super::caller::Caller;
 use super::place::{self, Place};
 use crate::apply::helper::{tell, tell_with};
-use crate::apply::{Launch, Planted, Report};
+use crate::apply::{Addendum, Launch, Planted, Report};
 use crate::plan::{Guard, GuardKind, Step};
 use crate::seccomp::calls::Call;
+use crate::survey::walk::vendored;
 
 /// What the usher knows of the policy, and what it has seen made.
 pub(super) struct Judge {
@@ -27,6 +28,8 @@ pub(super) struct Judge {
     /// Those of them that are git directories or lie in one.
     git_guards: HashSet<(u64, u64)>,
     denials: Vec<Denial>,
+    /// Names of directories in which no pattern holds.
+    vendored: BTreeSet<OsString>,
     /// Places of the sandbox's own, of which no rule speaks.
     own: Vec<AbsPath>,
     /// Directories in which the command made git directories, and which the caller of the
@@ -44,7 +47,25 @@ impl Judge {
         let guards = launch.plan.guards().iter().map(|guard| (identity(guard), guard.path.clone())).collect();
         let git_guards = launch.plan.guards().iter().filter(|guard| guard.kind == GuardKind::Git).map(identity).collect();
         let own = own(&launch.plan.steps);
-        Some(Self { grants, index, guards, git_guards, own, denials: Vec::new(), made: Vec::new(), known: HashSet::new() })
+        let vendored = vendored(&grants);
+        Some(Self { grants, vendored, index, guards, git_guards, own, denials: Vec::new(), made: Vec::new(), known: HashSet::new() })
+    }
+
+    /// Takes over what was added to the plan's file behind `known`; answers where it ends.
+    pub(super) fn add_from(&mut self, plan: &OwnedFd, known: u64) -> u64 {
+        let Some((added, end)) = Addendum::read(plan, known) else { return known };
+        for Addendum { guards, rules } in added {
+            for guard in guards {
+                let identity = (guard.device, guard.inode);
+                if guard.kind == GuardKind::Git {
+                    self.git_guards.insert(identity);
+                }
+                self.guards.insert(identity, guard.path);
+            }
+            self.grants.rules.extend(rules);
+            self.index = NameIndex::new(&self.grants);
+        }
+        end
     }
 
     /// Whether the name alone could matter: most do not, and cost nothing more.
@@ -172,8 +193,8 @@ impl Judge {
     /// Judges bringing a whole directory to `place`: with it comes what was made in it under
     /// other names, so nothing protected or denied may lie below, there or yet to be made.
     fn bring(&mut self, caller: &Caller<'_>, what: &Place, place: &Place) -> Result<(), Errno> {
-        let path = path_of(caller, place)?;
-        if self.is_above_rule(&path) || self.is_in_guarded_git(place.directory.as_fd())? || self.holds_caught(what, &path)? {
+        let (path, from) = (path_of(caller, place)?, path_of(caller, what)?);
+        if self.is_above_rule(&path) || self.is_in_guarded_git(place.directory.as_fd())? || self.holds_caught(what, &from, &path)? {
             return self.keep_out(caller, path);
         }
         Ok(())
@@ -186,20 +207,24 @@ impl Judge {
     }
 
     /// Whether a pattern catches by its whole path what would come to lie below `path` with
-    /// the directory `what`. Those that catch by the name alone have caught it where it is.
-    fn holds_caught(&self, what: &Place, path: &AbsPath) -> Result<bool, Errno> {
+    /// the directory `what`, or would no longer catch what it catches now. Those that catch by
+    /// the name alone have caught it where it is, and still do elsewhere, but for trees that
+    /// are not looked through.
+    fn holds_caught(&self, what: &Place, from: &AbsPath, path: &AbsPath) -> Result<bool, Errno> {
         const MANY: usize = 100_000;
         let by_path = |pattern: &&Pattern| {
             let text = pattern.glob.text();
             text.strip_prefix("**/").unwrap_or(text).contains('/') && pattern.origin.source != Source::BuiltIn
         };
-        if self.grants.patterns.iter().find(by_path).is_none() {
+        let is_vendored = |path: &AbsPath| path.as_path().iter().any(|name| self.vendored.contains(name));
+        if self.grants.patterns.iter().find(by_path).is_none() && (is_vendored(from) || !is_vendored(path)) {
             return Ok(false);
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut waiting = vec![(rustix::fs::openat(&what.directory, what.name.as_os_str(), flags, Mode::empty())?, path.clone())];
+        let opened = rustix::fs::openat(&what.directory, what.name.as_os_str(), flags, Mode::empty())?;
+        let mut waiting = vec![(opened, from.clone(), path.clone())];
         let mut seen = 0;
-        while let Some((directory, path)) = waiting.pop() {
+        while let Some((directory, from, path)) = waiting.pop() {
             for entry in rustix::fs::Dir::read_from(&directory)? {
                 let entry = entry?;
                 let name = OsStr::from_bytes(entry.file_name().to_bytes());
@@ -207,15 +232,16 @@ impl Judge {
                     continue;
                 }
                 seen += 1;
-                let below = path.join(name);
+                let (was, below) = (from.join(name), path.join(name));
+                let is_caught = |path: &AbsPath| matches!(self.grants.verdict(path, Access::Write), Verdict::Denied | Verdict::ReadOnly);
                 // What cannot be looked through is not let in.
-                if seen > MANY || matches!(self.grants.verdict(&below, Access::Write), Verdict::Denied | Verdict::ReadOnly) {
+                if seen > MANY || is_caught(&below) || self.grants.verdict(&was, Access::Read) == Verdict::Denied {
                     return Ok(true);
                 }
                 if matches!(entry.file_type(), FileType::Directory | FileType::Unknown)
                     && let Ok(opened) = rustix::fs::openat(&directory, name, flags, Mode::empty())
                 {
-                    waiting.push((opened, below));
+                    waiting.push((opened, was, below));
                 }
             }
         }

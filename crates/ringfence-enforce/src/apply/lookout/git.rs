@@ -1,0 +1,79 @@
+//! Repositories that come in from outside while a command runs.
+//!
+//! The command's own are its own, and are looked through when it has ended; git's protects
+//! hold in all others, from the moment they are seen.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+
+use ringfence_policy::{AbsPath, Grants};
+
+use super::covers::Covers;
+use crate::apply::Addendum;
+use crate::plan::{Cover, GuardKind, Plan};
+use crate::survey;
+
+type Identity = (u64, u64);
+
+pub(super) struct Repositories<'a> {
+    grants: &'a Grants,
+    /// Where the usher finds what it is to guard.
+    plan: OwnedFd,
+    /// Those that need not be looked at: guarded from the start, or the command's own.
+    known: HashSet<Identity>,
+    /// Directories in which something could appear that git obeys, and of which repository.
+    places: HashMap<AbsPath, AbsPath>,
+}
+
+impl<'a> Repositories<'a> {
+    pub(super) fn new(grants: &'a Grants, steps: &Plan, plan: OwnedFd) -> Self {
+        let guards = steps.guards().iter().filter(|guard| guard.kind == GuardKind::Git);
+        Self { grants, plan, known: guards.map(|guard| (guard.device, guard.inode)).collect(), places: HashMap::new() }
+    }
+
+    /// The repository of which git would obey `name` in this directory.
+    pub(super) fn of(&self, directory: &AbsPath, name: &OsStr) -> Option<AbsPath> {
+        let is_obeyed = survey::OBEYED_BY_GIT.iter().any(|obeyed| name.eq_ignore_ascii_case(obeyed));
+        self.places.get(directory).filter(|_| is_obeyed).cloned()
+    }
+
+    /// Looks at a repository that was found: a `.git`, or a directory that is one. Answers
+    /// what of it is to be covered, and where to watch for more.
+    pub(super) fn found(&mut self, repository: &AbsPath, covers: &Covers<'_>) -> io::Result<Coming> {
+        let Ok(metadata) = fs::symlink_metadata(repository.as_path()) else { return Ok(Coming::default()) };
+        let identity = (metadata.dev(), metadata.ino());
+        if self.known.contains(&identity) {
+            return Ok(Coming::default());
+        }
+        let made_in = if repository.name().is_some_and(|name| name == ".git") { repository.parent() } else { Some(repository.clone()) };
+        let made_in = made_in.and_then(|directory| fs::symlink_metadata(directory.as_path()).ok());
+        if let Some(made_in) = made_in
+            && covers.is_own((made_in.dev(), made_in.ino()))?
+        {
+            self.known.insert(identity);
+            return Ok(Coming::default());
+        }
+        self.protect(repository)
+    }
+
+    /// What git obeys in a repository that came from outside.
+    pub(super) fn protect(&mut self, repository: &AbsPath) -> io::Result<Coming> {
+        let found = survey::repository(self.grants, repository);
+        let watched: Vec<AbsPath> =
+            [repository.clone(), repository.join("info")].into_iter().filter(|place| place.as_path().is_dir()).collect();
+        self.places.extend(watched.iter().map(|place| (place.clone(), repository.clone())));
+        Addendum { guards: found.guards, rules: found.rules }.append(&self.plan)?;
+        Ok(Coming { covers: found.covers.into_iter().collect(), watched })
+    }
+}
+
+/// What has come in with a repository.
+#[derive(Default)]
+pub(super) struct Coming {
+    pub(super) covers: Vec<(AbsPath, Cover)>,
+    pub(super) watched: Vec<AbsPath>,
+}
