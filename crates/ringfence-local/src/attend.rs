@@ -75,6 +75,8 @@ pub(crate) struct Seen {
     pub(crate) is_started: bool,
     /// Who watches what it looks for.
     pub(crate) watch: Option<Watch>,
+    /// Whether there was anything to watch by.
+    pub(crate) is_wired: bool,
 }
 
 impl Seen {
@@ -273,6 +275,7 @@ impl<'a> Attendance<'a> {
             Event::Denied(denial) => self.denials.note(denial),
             Event::Made(made) => self.seen.note(made),
             Event::Wired(device, init) => {
+                self.seen.is_wired = true;
                 if let Some(watch) = &self.seen.watch {
                     let (warden, processor) = self.subject.warden();
                     watch.serve(device, [warden.unwrap_or_default(), init], processor);

@@ -19,6 +19,7 @@ mod status;
 mod terminal;
 mod tools;
 mod tripwire;
+mod untold;
 mod work;
 
 use ringfence_testkit::{As, Project};
