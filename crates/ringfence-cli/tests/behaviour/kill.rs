@@ -141,7 +141,7 @@ def reads(me, act, path):
         if got:
             with open('leaked', 'w') as file: file.write('%s: %s' % (path, got))
             os._exit(0)
-        if tried[0] == 200: open('ready', 'w').close()
+        if tried[0] == 500: open('ready', 'w').close()
 wanted = [(read, '.env'), (read, 'sub/.env'), (read, home + '/.ssh/id_rsa'), (os.listdir, home + '/.ssh'),
           (read, home + '/notes.txt'), (os.stat, home + '/code/other')]
 for me, (act, path) in enumerate(wanted): threading.Thread(target=reads, args=(me, act, path)).start()
