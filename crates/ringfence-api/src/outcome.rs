@@ -114,9 +114,9 @@ pub struct Denial {
     pub origin: String,
     /// Whether a written rule refused, not the mere absence of one.
     pub explicit: bool,
-    /// The process that tried, as the host numbers it.
+    /// The process that tried, as the host numbers it; 0 where it is not known.
     pub pid: u32,
-    /// Its program.
+    /// Its program; empty where it is not known.
     pub program: String,
     /// When, in milliseconds since 1970.
     pub time_ms: u64,
@@ -174,7 +174,8 @@ pub enum Evidence {
     Kernel,
     /// The proxy refused.
     Proxy,
-    /// From the command's output.
+    /// The command failed, its standard error names the path beside an error of the operating
+    /// system, and the policy shuts that path. Where the kernel tells, nothing is guessed.
     Guessed,
 }
 
@@ -188,4 +189,24 @@ pub struct Gap {
     pub why: String,
     /// What helps.
     pub hint: String,
+    /// What it takes away.
+    pub loss: Loss,
+}
+
+impl Gap {
+    /// Whether nothing runs because of it, unless the policy accepts it.
+    pub fn refuses(&self) -> bool {
+        self.loss == Loss::Enforcement
+    }
+}
+
+/// What a gap takes away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Loss {
+    /// Something that the policy asks for does not hold.
+    Enforcement,
+    /// All of it holds, but not everything that is refused is told of. It is said, and stops
+    /// nobody: a command is as confined as ever.
+    Telling,
 }

@@ -112,7 +112,8 @@ fn actor(record: &Map<String, Value>) -> Value {
     if let Some(agent) = record.get("agent").filter(|agent| agent.is_string()) {
         actor["app_name"] = agent.clone();
     }
-    if let Some(pid) = record.get("pid") {
+    // Who tried something that was guessed is not known, and 0 is the kernel's own.
+    if let Some(pid) = record.get("pid").filter(|pid| **pid != json!(0)) {
         let program = record.get("program").cloned().unwrap_or_else(|| "ringfence".into());
         actor["process"] = json!({ "pid": pid, "name": program });
     }
@@ -253,6 +254,14 @@ mod tests {
         check("connect", "evil.example:443", "blocked", Class::Network, 5);
         check("connect", "evil.example:443", "allowed", Class::Network, 1);
         check("something-new", "x", "blocked", Class::File, 99);
+    }
+
+    #[test]
+    fn nobody_is_made_up_for_what_was_guessed() {
+        let mut record = json!({ "session": "s", "operation": "read", "target": "/p/.env", "result": "blocked", "pid": 0, "program": "" });
+        assert_eq!(event(record.as_object().unwrap(), "box")["actor"].get("process"), None);
+        record["pid"] = 7.into();
+        assert_eq!(event(record.as_object().unwrap(), "box")["actor"]["process"]["pid"], 7);
     }
 
     #[test]

@@ -1,17 +1,17 @@
 //! What a policy may ask for that this version cannot enforce. Asked and not had is a gap,
 //! and a gap refuses unless the policy accepts it.
 
-use ringfence_api::Gap;
+use ringfence_api::{Gap, Loss};
 use ringfence_policy::{Grants, NetworkMode, Ports};
 
-use crate::support::Support;
+use crate::support::{Fuse, Support};
 use crate::survey::{Folding, Survey};
 
 /// Everything in `grants` that would not hold.
 pub(crate) fn gaps(grants: &Grants, survey: &Survey, support: &Support) -> Vec<Gap> {
     let mut gaps = Vec::new();
     let mut gap = |what: &str, why: &str, hint: &str| {
-        gaps.push(Gap { what: what.into(), why: why.into(), hint: hint.into() });
+        gaps.push(Gap { what: what.into(), why: why.into(), hint: hint.into(), loss: Loss::Enforcement });
     };
     if survey.folding == Folding::Hidden {
         gap(
@@ -77,4 +77,15 @@ pub(crate) fn gaps(grants: &Grants, survey: &Survey, support: &Support) -> Vec<G
         }
     }
     gaps
+}
+
+/// Without a tripwire the same is shut, and nobody hears who tried.
+pub(crate) fn untold(fuse: Fuse) -> Gap {
+    let (state, hint) = match fuse {
+        Fuse::Opens => ("the kernel lets nobody serve a file system here", "`ringfence doctor` shows what this host can do"),
+        Fuse::Shut => ("/dev/fuse cannot be opened", "sudo chmod 666 /dev/fuse"),
+        Fuse::Absent => ("there is no /dev/fuse", "sudo modprobe fuse, or for a container `--device /dev/fuse`"),
+    };
+    let lost = "all is enforced, but refused reads are guessed from what a failed command says, with `--json` alone";
+    Gap { what: "denials".into(), why: format!("{state}: {lost}"), hint: hint.into(), loss: Loss::Telling }
 }

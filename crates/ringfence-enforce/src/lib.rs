@@ -19,5 +19,5 @@ pub mod apply;
 pub use linux::{Person, plan};
 pub use plan::{Access, Cover, Guard, GuardKind, Identity, Kind, Network, Plan, Step};
 pub use scene::scene;
-pub use support::Support;
+pub use support::{Fuse, Support};
 pub use survey::{Builds, Folding, Found, Survey, gitlinks, is_index, survey};

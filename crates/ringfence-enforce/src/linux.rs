@@ -6,7 +6,7 @@ use ringfence_policy::{AbsPath, Access as Wanted, Effect, Grants, NetworkMode, V
 
 use crate::gaps;
 use crate::plan::{Access, Cover, Guard, Identity, Kind, Network, Plan, Step};
-use crate::support::Support;
+use crate::support::{Fuse, Support};
 use crate::survey::{Builds, Survey};
 
 /// Who the command is and what it should find in the files ringfence writes for it.
@@ -37,8 +37,9 @@ pub fn plan(grants: &Grants, survey: &Survey, support: &Support, person: &Person
     let network = if grants.network.mode == NetworkMode::Full { Network::Host } else { Network::Own };
     draft.steps.push(Step::Namespaces { network });
     draft.steps.push(Step::Identity(Identity { uid: support.uid, gid: support.gid }));
-    if support.fuse {
-        draft.steps.push(Step::Tripwire);
+    match support.fuse {
+        Fuse::Opens => draft.steps.push(Step::Tripwire),
+        Fuse::Shut | Fuse::Absent => draft.gaps.push(gaps::untold(support.fuse)),
     }
     draft.skeleton(person, support);
     draft.trees();
@@ -220,6 +221,7 @@ impl Draft<'_> {
                             "something below {at} is opened, and a denied directory in an opened tree cannot be passed through yet"
                         ),
                         hint: format!("deny what else is in {at} by name"),
+                        loss: ringfence_api::Loss::Enforcement,
                     });
                 }
                 (Some(_), Cover::Deny(_)) => {

@@ -7,6 +7,9 @@ use ringfence_api::Gap;
 use ringfence_policy::AbsPath;
 use serde::{Deserialize, Serialize};
 
+use crate::gaps::untold;
+use crate::support::Fuse;
+
 /// What will be enforced, step by step, and what cannot be.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
@@ -26,6 +29,19 @@ impl Plan {
                 _ => None,
             })
             .unwrap_or_default()
+    }
+
+    /// Whether the kernel tells who looks for what is not opened.
+    pub fn is_wired(&self) -> bool {
+        self.steps.contains(&Step::Tripwire)
+    }
+
+    /// Owns up to a tripwire that was planned and could not be had.
+    pub fn unwire(&mut self) {
+        if self.is_wired() {
+            self.steps.retain(|step| *step != Step::Tripwire);
+            self.gaps.push(untold(Fuse::Opens));
+        }
     }
 
     /// Which network the command is in.

@@ -12,5 +12,16 @@ pub struct Support {
     /// Landlock's version; 0 where there is none.
     pub landlock: u32,
     /// Whether a file system can be served from here.
-    pub fuse: bool,
+    pub fuse: Fuse,
+}
+
+/// The device by which file systems are served: `/dev/fuse`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fuse {
+    /// It can be opened.
+    Opens,
+    /// It is there and cannot be opened.
+    Shut,
+    /// It is not there.
+    Absent,
 }

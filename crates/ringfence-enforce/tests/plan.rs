@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use ringfence_enforce::{Builds, Cover, Folding, Found, Guard, GuardKind, Kind, Person, Plan, Step, Support, Survey, plan};
+use ringfence_api::Loss;
+use ringfence_enforce::{Builds, Cover, Folding, Found, Fuse, Guard, GuardKind, Kind, Person, Plan, Step, Support, Survey, plan};
 use ringfence_policy::{AbsPath, Facts, Flags, GitLayout, Grants, Mode, NetworkMode, Source, parse, resolve};
 
 fn path(text: &str) -> AbsPath {
@@ -79,7 +80,7 @@ fn person() -> Person {
     }
 }
 
-const SUPPORT: Support = Support { uid: 1000, gid: 1000, landlock: 7, fuse: false };
+const SUPPORT: Support = Support { uid: 1000, gid: 1000, landlock: 7, fuse: Fuse::Opens };
 
 fn planned(facts: &Facts, flags: &Flags, more: impl FnOnce(&mut Survey)) -> Plan {
     let grants = resolve(&[], flags, facts).unwrap();
@@ -115,6 +116,25 @@ fn flags() -> Flags {
 #[test]
 fn workspace_write() {
     check("workspace-write.txt", &planned(&facts(), &flags(), |_| {}));
+}
+
+#[test]
+fn without_fuse_all_is_enforced_and_the_loss_is_told() {
+    let (grants, with) = (resolve(&[], &flags(), &facts()).unwrap(), planned(&facts(), &flags(), |_| {}));
+    let survey = host(&grants, DIRECTORIES, FILES, LINKS);
+    for (fuse, hint) in [(Fuse::Shut, "sudo chmod 666 /dev/fuse"), (Fuse::Absent, "sudo modprobe fuse")] {
+        let without = plan(&grants, &survey, &Support { fuse, ..SUPPORT }, &person());
+        let rest: Vec<Step> = with.steps.iter().filter(|step| **step != Step::Tripwire).cloned().collect();
+        assert_eq!(without.steps, rest);
+        let [gap] = without.gaps.as_slice() else { panic!("{:?}", without.gaps) };
+        assert_eq!((gap.what.as_str(), gap.loss, gap.refuses()), ("denials", Loss::Telling, false));
+        assert!(gap.why.contains("/dev/fuse") && gap.hint.contains(hint), "{gap:?}");
+    }
+    // One that was planned and could not be had is owned up to.
+    let mut unwired = with.clone();
+    unwired.unwire();
+    unwired.unwire();
+    assert_eq!((unwired.gaps.len(), unwired.is_wired(), with.is_wired()), (1, false, true));
 }
 
 #[test]

@@ -18,7 +18,7 @@ pub use files::{Files, layers, layers_of};
 use std::ffi::OsString;
 use std::time::Duration;
 
-use ringfence_api::{Gap, Outcome, Request, Stdio};
+use ringfence_api::{Gap, Loss, Outcome, Request, Stdio};
 use ringfence_audit::AuditError;
 use ringfence_enforce::Plan;
 use ringfence_policy::{AbsPath, Effect, Flags, Grants, OnGap, Origin, Rule, Source, resolve};
@@ -106,9 +106,7 @@ fn attempt(provider: &dyn Provider, asked: &Asked, resolved: &Resolved, book: &m
     let mut session = open(provider, resolved)?;
     let of_output = output_gap(grants, asked.stdio);
     let gaps: Vec<Gap> = session.plan().gaps.iter().cloned().chain(of_output.clone()).collect();
-    if !gaps.is_empty() && grants.on_gap == OnGap::Refuse {
-        return Err(EngineError::Gaps { gaps });
-    }
+    accept(&gaps, grants.on_gap)?;
     let request = Request {
         command: asked.command.clone(),
         cwd: asked.cwd.clone(),
@@ -122,6 +120,15 @@ fn attempt(provider: &dyn Provider, asked: &Asked, resolved: &Resolved, book: &m
     let mut outcome = session.run(&request)?;
     outcome.gaps.extend(of_output);
     Ok(outcome)
+}
+
+/// Refuses what the policy does not accept. What is only not told of stops nobody.
+pub fn accept(gaps: &[Gap], on_gap: OnGap) -> Result<(), EngineError> {
+    let refusing: Vec<Gap> = gaps.iter().filter(|gap| gap.refuses()).cloned().collect();
+    match on_gap {
+        OnGap::Refuse if !refusing.is_empty() => Err(EngineError::Gaps { gaps: refusing }),
+        OnGap::Refuse | OnGap::Run => Ok(()),
+    }
 }
 
 /// No more of the output is kept than the policy says.
@@ -139,6 +146,7 @@ fn output_gap(grants: &Grants, stdio: Stdio) -> Option<Gap> {
         what: "limits.output".into(),
         why: "the command has your own standard streams, and what it writes there is not counted".into(),
         hint: "use `--json`, remove it from [limits], or accept with `--on-gap run`".into(),
+        loss: Loss::Enforcement,
     })
 }
 

@@ -85,6 +85,8 @@ pub(crate) struct Seen {
     pub(crate) watch: Option<Watch>,
     /// Whether somebody is to look out for what appears, and who does.
     pub(crate) live: LookingOut,
+    /// Whether there was anything to watch by.
+    pub(crate) is_wired: bool,
 }
 
 impl Seen {
@@ -288,6 +290,7 @@ impl<'a> Attendance<'a> {
             Event::Settled => self.seen.live.settled(),
             Event::Inside(inside) => self.look_out(inside)?,
             Event::Wired(device, init) => {
+                self.seen.is_wired = true;
                 if let Some(watch) = &self.seen.watch {
                     let (warden, processor) = self.subject.warden();
                     watch.serve(device, [warden.unwrap_or_default(), init], processor);
@@ -343,9 +346,14 @@ fn is_nowhere(denial: &Denial) -> bool {
 
 /// Denials as they come: repeats become one with a count, and of different ones as many
 /// are kept as anybody will read. A command can be denied a million things.
+///
+/// What a written rule refuses has room of its own: nobody hides it behind a flood of looks
+/// for what is merely outside.
 #[derive(Debug, Default)]
 pub(crate) struct Denials {
     kept: Vec<Denial>,
+    /// How many of them a written rule refused.
+    explicit: usize,
     known: HashMap<(String, String, &'static str), usize>,
 }
 
@@ -353,10 +361,12 @@ impl Denials {
     pub(crate) fn note(&mut self, denial: Denial) {
         const READABLE: usize = 1000;
         let key = (denial.target.clone(), denial.program.clone(), denial.operation.word());
+        let alike = if denial.explicit { self.explicit } else { self.kept.len() - self.explicit };
         match self.known.get(&key) {
             Some(at) => self.kept[*at].count += denial.count,
-            None if self.kept.len() < READABLE => {
+            None if alike < READABLE => {
                 self.known.insert(key, self.kept.len());
+                self.explicit += usize::from(denial.explicit);
                 self.kept.push(denial);
             }
             None => {}
@@ -381,12 +391,12 @@ mod tests {
 
     #[test]
     fn denials_are_counted_as_they_come_and_bounded() {
-        let denial = |target: String| Denial {
+        let denial = |target: String, explicit: bool| Denial {
             operation: Operation::Create,
             target,
             rule: String::new(),
             origin: String::new(),
-            explicit: true,
+            explicit,
             pid: 1,
             program: "sh".into(),
             time_ms: 0,
@@ -395,10 +405,16 @@ mod tests {
         };
         let mut denials = super::Denials::default();
         for number in 0..5000 {
-            denials.note(denial(format!("/{number}")));
-            denials.note(denial("/same".into()));
+            denials.note(denial(format!("/{number}"), false));
+            denials.note(denial("/same".into(), false));
         }
         assert_eq!((denials.kept.len(), denials.known.len()), (1000, 1000));
         assert_eq!(denials.kept[1].count, 5000);
+        // Behind the flood there is room for what a written rule refuses, and that is bounded too.
+        for number in 0..5000 {
+            denials.note(denial(format!("/secret/{number}"), true));
+        }
+        assert_eq!((denials.kept.len(), denials.known.len()), (2000, 2000));
+        assert_eq!(denials.kept[1000].target, "/secret/0");
     }
 }

@@ -5,6 +5,7 @@
 mod attend;
 mod bare;
 mod capture;
+mod guess;
 mod live;
 mod runs;
 mod stores;
@@ -24,6 +25,7 @@ use ringfence_provider::{Provider, ProviderError, Session};
 use ringfence_sys::signal::{self, Set};
 
 use attend::Farewell;
+use guess::Guess;
 use live::LookingOut;
 use runs::{Listed, Runs};
 use sweep::{Ground, Look, Moment};
@@ -154,6 +156,9 @@ impl Session for Confined {
         });
         self.plan = launch.plan;
         let unseen = std::mem::take(&mut seen.live).end(self.farewell);
+        if seen.is_started && !seen.is_wired {
+            self.plan.unwire();
+        }
         // Also after an error: by then the command may have made what it wanted.
         let is_all_known = attended.is_ok() && !seen.has_unknown;
         // Also what other commands made, now or before: unless the survey found it, this one
@@ -184,12 +189,22 @@ impl Session for Confined {
             mark.remove();
         }
         let _ = mask.map(|mask| signal::set_mask(&mask));
-        Ok(Outcome {
-            enforced: self.plan.steps.iter().map(ToString::to_string).collect(),
-            gaps: self.plan.gaps.iter().cloned().chain(unseen?).collect(),
-            quarantined,
-            ..attended?
-        })
+        let mut outcome = self.told(request, attended?);
+        outcome.gaps.extend(unseen?);
+        Ok(Outcome { quarantined, ..outcome })
+    }
+}
+
+impl Confined {
+    /// With what held, and what was refused and nobody told of.
+    fn told(&self, request: &Request, mut outcome: Outcome) -> Outcome {
+        outcome.enforced = self.plan.steps.iter().map(ToString::to_string).collect();
+        outcome.gaps = self.plan.gaps.clone();
+        if !self.plan.is_wired() && outcome.exit_code() != 0 {
+            let guess = Guess::new(&self.plan, &self.held, &request.cwd);
+            outcome.denials.extend(guess.at(&outcome.stderr, &outcome.denials));
+        }
+        outcome
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockWrit
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use ringfence_api::Gap;
+use ringfence_api::{Gap, Loss};
 use ringfence_enforce::apply::{FOREIGN, Inside, Lookout, OWN, Reins, Sighting};
 use ringfence_enforce::{Kind, Plan, Step};
 use ringfence_provider::ProviderError;
@@ -130,6 +130,7 @@ impl Live {
             what: "filesystem.deny".into(),
             why: format!("{unwatched} directories could not be watched, and were looked through again and again instead"),
             hint: "sudo sysctl fs.inotify.max_user_watches=1048576".into(),
+            loss: Loss::Enforcement,
         });
         Ok(gap.into_iter().collect())
     }

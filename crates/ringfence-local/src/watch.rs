@@ -8,8 +8,8 @@ use std::time::SystemTime;
 use crate::attend::Denials;
 use crate::live::Props;
 use ringfence_api::{Denial, Evidence, Operation};
-use ringfence_enforce::{Plan, Step, apply, scene};
-use ringfence_policy::{AbsPath, Access, Grants, Verdict};
+use ringfence_enforce::{Plan, apply, scene};
+use ringfence_policy::{AbsPath, Access, Decision, Grants, Verdict};
 use ringfence_tripwire::{Scene, Trip, Tripwire, Watcher};
 
 /// A sandbox whose tripwire is served from here.
@@ -23,7 +23,7 @@ pub(crate) struct Watch {
 impl Watch {
     /// `None` where the plan has no tripwire.
     pub(crate) fn over(plan: &Plan, grants: &Grants) -> Option<Self> {
-        if !plan.steps.contains(&Step::Tripwire) {
+        if !plan.is_wired() {
             return None;
         }
         let owner = plan.identity().map(|identity| (identity.uid, identity.gid))?;
@@ -89,11 +89,7 @@ impl Watcher for Log {
             _ => Access::Read,
         };
         let decision = self.grants.decide(&trip.path, wanted);
-        let (rule, origin) = match &decision.rule {
-            Some(because) => (because.origin().text.clone(), because.origin().to_string()),
-            None if decision.verdict == Verdict::Absent => (Denial::NOTHING_OPENS_IT.to_owned(), "built in".to_owned()),
-            None => ("another name of something denied".to_owned(), "built in".to_owned()),
-        };
+        let (rule, origin) = because(&decision);
         let time_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
         let denial = Denial {
             operation: trip.operation,
@@ -108,6 +104,15 @@ impl Watcher for Log {
             count: 1,
         };
         self.denials.lock().unwrap_or_else(PoisonError::into_inner).note(denial);
+    }
+}
+
+/// The rule that refused, and where it was written.
+pub(crate) fn because(decision: &Decision) -> (String, String) {
+    match &decision.rule {
+        Some(because) => (because.origin().text.clone(), because.origin().to_string()),
+        None if decision.verdict == Verdict::Absent => (Denial::NOTHING_OPENS_IT.to_owned(), "built in".to_owned()),
+        None => ("another name of something denied".to_owned(), "built in".to_owned()),
     }
 }
 

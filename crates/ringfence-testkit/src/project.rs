@@ -127,6 +127,13 @@ impl Project {
 
     /// A program as the project's user, in the project, with a plain environment.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = self.command_of_the_runner(program);
+        self.user.put_on(&mut command);
+        command
+    }
+
+    /// The same as whoever runs the tests.
+    fn command_of_the_runner(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command
             .current_dir(self.root())
@@ -135,7 +142,25 @@ impl Project {
             .env("HOME", self.home())
             .env("USER", "person")
             .env("LANG", "C.UTF-8");
-        self.user.put_on(&mut command);
+        command
+    }
+
+    /// `ringfence` on a host where `/dev/fuse` cannot be opened, by the superuser neither.
+    pub fn ringfence_without_fuse(&self) -> Command {
+        self.ringfence_after("[ ! -e /dev/fuse ] || { mount --bind /dev/fuse /dev/fuse && mount -o remount,bind,nodev /dev/fuse; }")
+    }
+
+    /// `ringfence` on a host whose mounts were changed, for it alone, by a line of shell.
+    pub fn ringfence_after(&self, mounts: &str) -> Command {
+        let mut command = self.command_of_the_runner("unshare");
+        // Whoever is not the superuser becomes one of a namespace, to be allowed to mount.
+        command.arg(if As::runner_is_root() { "-m" } else { "-rm" });
+        command.args(["sh", "-c", &format!("{{ {mounts}; }} || exit 99; exec \"$@\""), "sh"]);
+        if self.user == As::User && As::runner_is_root() {
+            let (uid, gid) = self.user.ids();
+            command.args(["setpriv", &format!("--reuid={uid}"), &format!("--regid={gid}"), "--clear-groups"]);
+        }
+        command.arg(&self.binary);
         command
     }
 

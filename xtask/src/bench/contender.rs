@@ -8,6 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use serde_json::Value;
+
 use super::job::Job;
 use super::scratch::Scratch;
 use super::{Programs, machine};
@@ -21,6 +23,8 @@ pub(super) struct Contender {
 enum Words {
     Bare,
     Ringfence(PathBuf),
+    /// The same where `/dev/fuse` cannot be opened, so that nothing is told of.
+    Untold(PathBuf),
     /// Bubblewrap with the mounts of ringfence's own plan.
     Bubblewrap(PathBuf),
     /// Bubblewrap as people use it: few mounts, all of `/etc` readable, no secret hidden.
@@ -50,6 +54,10 @@ pub(super) fn find(programs: &Programs, scratch: &Scratch) -> Result<(Vec<Conten
         Contender { name: "bwrap", words: Words::Bubblewrap(programs.ringfence.clone()) },
         Contender { name: "bwrap-few", words: Words::Plain },
     ];
+    match untold(&programs.ringfence, scratch)? {
+        Ok(contender) => contenders.push(contender),
+        Err(why) => notes.push(format!("untold: {why}")),
+    }
     for contender in bubblewraps.into_iter().chain(peers) {
         if on_path(contender.program()).is_none() {
             notes.push(format!("{}: absent", contender.name));
@@ -76,17 +84,20 @@ impl Contender {
 
     /// Whether work inside is measured too; of the peers only the start is.
     pub(super) fn is_full(&self) -> bool {
-        !matches!(self.words, Words::Peer(_) | Words::Plain)
+        !matches!(self.words, Words::Peer(_) | Words::Plain | Words::Untold(_))
+    }
+
+    /// Whether it tells what the tripwire costs.
+    pub(super) fn is_untold(&self) -> bool {
+        matches!(self.words, Words::Untold(_))
     }
 
     /// `job` as this contender runs it.
     pub(super) fn command(&self, job: &Job) -> Command {
         let mut words: Vec<OsString> = match &self.words {
             Words::Bare => Vec::new(),
-            Words::Ringfence(program) => {
-                let reads = job.reads.iter().flat_map(|path| ["--read".into(), path.clone().into_os_string()]);
-                [program.clone().into_os_string(), "run".into()].into_iter().chain(reads).chain(["--".into()]).collect()
-            }
+            Words::Ringfence(program) => ringfence(program, job),
+            Words::Untold(program) => without_fuse().into_iter().chain(ringfence(program, job)).collect(),
             Words::Bubblewrap(ringfence) => same::words(ringfence, job),
             Words::Plain => plain(job),
             Words::Peer(words) => words.iter().map(OsString::from).collect(),
@@ -96,6 +107,35 @@ impl Contender {
         command.args(&words[1..]).current_dir(&job.project);
         command
     }
+}
+
+fn ringfence(program: &Path, job: &Job) -> Vec<OsString> {
+    let reads = job.reads.iter().flat_map(|path| ["--read".into(), path.clone().into_os_string()]);
+    [program.as_os_str().to_owned(), "run".into()].into_iter().chain(reads).chain(["--".into()]).collect()
+}
+
+/// What goes before a command that is to find `/dev/fuse` shut, in mounts of its own.
+fn without_fuse() -> Vec<OsString> {
+    const SHUT: &str = "mount --bind /dev/fuse /dev/fuse && mount -o remount,bind,nodev /dev/fuse && exec \"$@\"";
+    let namespaces = if machine::is_root() { "-m" } else { "-rm" };
+    ["unshare", namespaces, "sh", "-c", SHUT, "sh"].map(OsString::from).to_vec()
+}
+
+/// ringfence without its tripwire, if it has one here that can be taken away; else why not.
+fn untold(ringfence: &Path, scratch: &Scratch) -> Result<Result<Contender, &'static str>, Box<dyn Error>> {
+    let is_watched = |before: &[OsString]| -> Result<bool, Box<dyn Error>> {
+        let words = [before, &[ringfence.as_os_str().to_owned(), "plan".into(), "--json".into()]].concat();
+        let plan = Command::new(&words[0]).args(&words[1..]).current_dir(scratch.empty()?).stdin(Stdio::null()).output()?;
+        let plan: Value = serde_json::from_slice(&plan.stdout)?;
+        Ok(plan["detail"].as_array().is_some_and(|steps| steps.iter().any(|step| step == "Tripwire")))
+    };
+    if !is_watched(&[])? {
+        return Ok(Err("/dev/fuse cannot be opened as it is, so there is nothing to compare"));
+    }
+    if !matches!(is_watched(&without_fuse()), Ok(false)) {
+        return Ok(Err("/dev/fuse cannot be hidden here"));
+    }
+    Ok(Ok(Contender { name: "untold", words: Words::Untold(ringfence.to_owned()) }))
 }
 
 /// Namespaces like ringfence's, and the few mounts that people usually write down.

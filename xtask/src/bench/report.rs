@@ -18,6 +18,8 @@ pub(super) struct Report {
 struct Verdict {
     bar: Bar,
     reached: bool,
+    /// The number that was judged, where the table has no column for it.
+    found: Option<f64>,
 }
 
 impl Report {
@@ -76,7 +78,7 @@ impl Report {
             .rows
             .iter()
             .flat_map(|(row, series)| verdicts(row, series).into_iter().map(|verdict| (row.name, verdict)))
-            .map(|(name, verdict)| json!({ "name": name, "bar": verdict.bar.to_string(), "reached": verdict.reached }))
+            .map(|(name, verdict)| json!({ "name": name, "bar": verdict.bar.to_string(), "reached": verdict.reached, "found": verdict.found }))
             .collect();
         json!({ "machine": self.machine, "rows": rows, "bars": bars, "notes": self.notes })
     }
@@ -99,20 +101,26 @@ fn entry(row: &Row, series: &[Series], one: &Series) -> Value {
 fn verdicts(row: &Row, series: &[Series]) -> Vec<Verdict> {
     let Some(ringfence) = one_of(series, "ringfence") else { return Vec::new() };
     let judge = |bar: &Bar| {
-        let reached = match *bar {
+        let (reached, found) = match *bar {
             // Without a number of our own the bar is missed.
-            _ if ringfence.samples.is_err() => false,
-            Bar::Times(limit, other) => ringfence.ratio(one_of(series, other)?)? <= limit,
-            Bar::Seconds(limit) => ringfence.median()? < limit,
+            _ if ringfence.samples.is_err() => (false, None),
+            Bar::Times(limit, other) => {
+                let ratio = ringfence.ratio(one_of(series, other)?)?;
+                (ratio <= limit, Some(ratio).filter(|_| !["bare", "bwrap"].contains(&other)))
+            }
+            Bar::Seconds(limit) => (ringfence.median()? < limit, None),
         };
-        Some(Verdict { bar: *bar, reached })
+        Some(Verdict { bar: *bar, reached, found })
     };
     row.bars.iter().filter_map(judge).collect()
 }
 
 fn bars(row: &Row, series: &[Series]) -> String {
     let verdicts = verdicts(row, series);
-    let words = verdicts.iter().map(|verdict| format!("{} {}", if verdict.reached { "ok  " } else { "FAIL" }, verdict.bar));
+    let words = verdicts.iter().map(|verdict| {
+        let found = verdict.found.map_or_else(String::new, |found| format!(" ({found:.3})"));
+        format!("{} {}{found}", if verdict.reached { "ok  " } else { "FAIL" }, verdict.bar)
+    });
     words.collect::<Vec<_>>().join(", ")
 }
 
@@ -167,7 +175,8 @@ mod tests {
     #[test]
     fn bars_are_judged_where_the_contender_is_here() {
         check("start", &[("bare", 1.0), ("ringfence", 3.9), ("bwrap", 5.0)], "ok   ≤ 0.8 × bwrap");
-        check("start", &[("ringfence", 4.1), ("bwrap", 5.0), ("srt", 300.0)], "FAIL ≤ 0.8 × bwrap, ok   ≤ 0.02 × srt");
+        check("start", &[("ringfence", 4.1), ("bwrap", 5.0), ("srt", 300.0)], "FAIL ≤ 0.8 × bwrap, ok   ≤ 0.02 × srt (0.014)");
+        check("stat", &[("ringfence", 1.04), ("untold", 1.0)], "FAIL ≤ 1.03 × untold (1.040)");
         check("start", &[("bare", 1.0), ("ringfence", 3.9)], "");
         check("grep", &[("bare", 1.0), ("ringfence", 1.03)], "FAIL ≤ 1.02 × bare");
         check("deny-60k", &[("ringfence", 1.9)], "ok   < 2 s");

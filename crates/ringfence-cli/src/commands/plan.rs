@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use ringfence_api::{Gap, Loss};
 use ringfence_enforce::{Access, Cover, Network, Plan as Enforced, Step};
 use ringfence_engine::plan;
 use ringfence_local::Local;
@@ -17,7 +18,8 @@ use crate::show::{self, Paint, printable, short};
 /// Show what would be enforced, and the gaps
 ///
 /// Looks at the host and runs nothing. A gap is something that the policy asks for and that cannot
-/// be enforced here; `run` refuses unless the policy accepts it.
+/// be enforced here; `run` refuses unless the policy accepts it. What is `untold` is enforced, and
+/// stops nobody: it is only not told of.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence plan
@@ -84,8 +86,10 @@ fn as_text(plan: &Enforced, home: &AbsPath, paint: Paint) -> String {
     group("deny", folded(&groups.deny, home));
     group("protect", folded(&groups.protect, home));
     group("walls", groups.walls);
-    let gaps = plan.gaps.iter().flat_map(|gap| [format!("{}: {}", gap.what, gap.why), format!("  {}", gap.hint)]);
-    group("GAP", gaps.collect());
+    let gaps = |loss| plan.gaps.iter().filter(move |gap| gap.loss == loss);
+    let lines = |gap: &Gap| [format!("{}: {}", gap.what, gap.why), format!("  {}", gap.hint)];
+    group("GAP", gaps(Loss::Enforcement).flat_map(lines).collect());
+    group("untold", gaps(Loss::Telling).flat_map(lines).collect());
     text
 }
 
@@ -175,7 +179,6 @@ fn wrapped(line: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use ringfence_api::Gap;
     use ringfence_enforce::Kind;
 
     use super::*;
@@ -198,7 +201,8 @@ mod tests {
             Step::Private { path: path("/h/.cache"), store: path("/h/s/.cache"), beneath: None },
             Step::Seal,
         ];
-        let gaps = vec![Gap { what: "x".into(), why: "cannot".into(), hint: "do y".into() }];
+        let gap = |what: &str, loss| Gap { what: what.into(), why: "cannot".into(), hint: "do y".into(), loss };
+        let gaps = vec![gap("t", Loss::Telling), gap("x", Loss::Enforcement)];
         let expect = "\
 isolate   mounts, processes, ipc, host name, cgroup, network
 write     ~/p
@@ -208,6 +212,8 @@ read      /usr
           /etc: a, b, c, d
 walls     seal everything else
 GAP       x: cannot
+            do y
+untold    t: cannot
             do y
 ";
         assert_eq!(as_text(&Enforced { steps, gaps }, &path("/h"), Paint::Plain), expect);

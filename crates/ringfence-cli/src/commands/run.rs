@@ -57,7 +57,9 @@ pub(crate) fn run(arguments: Run, local: &Local) -> Result<ExitCode, CliError> {
     if arguments.json {
         show::json(&crate::json::outcome(&outcome, &asked.session))?;
     }
-    for gap in &outcome.gaps {
+    // What is only not told of stands in the JSON and in the log: here it would stand at
+    // every command, in what is the command's own.
+    for gap in outcome.gaps.iter().filter(|gap| gap.refuses()) {
         say::warning(&format!("not enforced: {}: {}", gap.what, gap.why));
     }
     for moved in &outcome.quarantined {

@@ -14,9 +14,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use ringfence_api::{Outcome, Stdio};
 use ringfence_audit::session_id;
-use ringfence_engine::{Asked, EngineError, plan, run as run_engine};
+use ringfence_engine::{Asked, accept, plan, run as run_engine};
 use ringfence_local::Local;
-use ringfence_policy::OnGap;
 
 use super::words::{Meant, meant, network_word};
 use crate::args::PolicyArgs;
@@ -68,10 +67,8 @@ pub(crate) fn run(arguments: Test) -> Result<ExitCode, CliError> {
     meant.resolved.surroundings.variables.push((VARIABLE.into(), "not-a-secret".into()));
     meant.resolved.grants.limits.wall_ms = Some(PATIENCE_MS);
     let plan = plan(&Local::default(), &meant.resolved)?;
-    if !plan.gaps.is_empty() && meant.resolved.grants.on_gap == OnGap::Refuse {
-        return Err(EngineError::Gaps { gaps: plan.gaps }.into());
-    }
-    for gap in &plan.gaps {
+    accept(&plan.gaps, meant.resolved.grants.on_gap)?;
+    for gap in plan.gaps.iter().filter(|gap| gap.refuses()) {
         say::warning(&format!("not enforced, and not tried: {}: {}", gap.what, gap.why));
     }
     let start_ms = if arguments.unconfined { None } else { Some(start_ms(&meant)?) };

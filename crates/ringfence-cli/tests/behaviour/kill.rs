@@ -3,7 +3,7 @@
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-use ringfence_testkit::{Census, Project, each_user, processes_with, soon};
+use ringfence_testkit::{Census, Project, Ran, each_user, fuse_for_all, processes_with, python, signal, soon};
 
 use crate::project;
 
@@ -122,5 +122,56 @@ fn of_any_of_its_processes() {
             assert!(status.is_some_and(|status| !status.success()), "{one} was killed: {status:?}");
             nothing_is_left(&program, &marker, one);
         }
+    });
+}
+
+/// Goes for what is denied and for what is outside, from a thread each and without end, and
+/// leaves a word if it ever gets something.
+const READS: &str = "
+import os, threading
+home = os.path.expanduser('~')
+def read(path):
+    with open(path, 'rb') as file: return file.read()
+tried = [0] * 6
+def reads(me, act, path):
+    while True:
+        tried[me] += 1
+        try: got = act(path)
+        except OSError: got = None
+        if got:
+            with open('leaked', 'w') as file: file.write('%s: %s' % (path, got))
+            os._exit(0)
+        if tried[0] == 500: open('ready', 'w').close()
+wanted = [(read, '.env'), (read, 'sub/.env'), (read, home + '/.ssh/id_rsa'), (os.listdir, home + '/.ssh'),
+          (read, home + '/notes.txt'), (os.stat, home + '/code/other')]
+for me, (act, path) in enumerate(wanted): threading.Thread(target=reads, args=(me, act, path)).start()
+";
+
+#[test]
+fn nothing_is_let_through_meanwhile() {
+    let (Some(python), true) = (python(), fuse_for_all()) else { return };
+    each_user(|user| {
+        let project = project(user);
+        let program = copy(&project);
+        for round in 0..16 {
+            let marker = format!("98768{round}.{}", std::process::id());
+            let mut command = project.command(&program);
+            command.args(["run", "--", python, "-Bc", READS, &marker]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            let mut child = command.spawn().expect("ringfence starts");
+            let is_ready = soon(Duration::from_secs(20), || project.has("ready") || project.has("leaked"));
+            // Whoever answers stands still first, so that all of them wait for an answer.
+            if round % 2 == 1 {
+                signal(child.id(), 19);
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            child.kill().expect("it can be killed");
+            child.wait().expect("it ends");
+            nothing_is_left(&program, &marker, &format!("in round {round}"));
+            assert!(is_ready && !project.has("leaked"), "round {round}: {:?}", project.read("leaked"));
+            std::fs::remove_file(project.at("ready")).expect("it was ready");
+        }
+        // Bare it gets something at once.
+        Ran::of(project.command(python).args(["-Bc", READS]), b"").ok();
+        assert!(project.has("leaked"), "the probe cannot succeed");
     });
 }

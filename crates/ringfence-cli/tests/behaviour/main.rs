@@ -5,6 +5,7 @@ mod absent_host;
 mod audit;
 mod caches;
 mod environment;
+mod flood;
 mod git;
 mod json;
 mod kill;
@@ -20,6 +21,7 @@ mod status;
 mod terminal;
 mod tools;
 mod tripwire;
+mod untold;
 mod work;
 
 use ringfence_testkit::{As, Project};

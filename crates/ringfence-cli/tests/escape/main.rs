@@ -6,6 +6,7 @@ mod foreign_calls;
 mod ipc;
 mod kernel;
 mod left_over;
+mod making;
 mod mounts;
 mod network;
 mod next_run;

@@ -4,15 +4,23 @@ use std::fs;
 
 use ringfence_sys::process::{self, Change, Fork, Wait};
 use ringfence_sys::{landlock, namespace};
+use rustix::fs::{FileType, Mode, OFlags};
 
-use crate::support::Support;
+use crate::support::{Fuse, Support};
 
 /// Facts that cost nothing to find out. Whether namespaces work is found out by the run itself.
 pub fn support() -> Support {
     let (uid, gid) = process::ids();
-    let access = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK;
-    let fuse = rustix::fs::access("/dev/fuse", access).is_ok();
-    Support { uid, gid, landlock: landlock::abi().unwrap_or(0), fuse }
+    Support { uid, gid, landlock: landlock::abi().unwrap_or(0), fuse: fuse() }
+}
+
+/// By opening it: a container may show the device with all permissions, and forbid its use.
+fn fuse() -> Fuse {
+    const DEVICE: &str = "/dev/fuse";
+    let Ok(status) = rustix::fs::stat(DEVICE) else { return Fuse::Absent };
+    let is_device = FileType::from_raw_mode(status.st_mode).is_char_device();
+    let opens = || rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).is_ok();
+    if is_device && opens() { Fuse::Opens } else { Fuse::Shut }
 }
 
 /// Why namespaces cannot be had, and what helps.

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ringfence_api::{Gap, Operation};
+use ringfence_api::{Gap, Loss, Operation};
 use ringfence_policy::{AbsPath, Limits, NetworkMode};
 
 use super::host::Ears;
@@ -22,7 +22,8 @@ pub(super) const CHECKS: &[Check] = &[
 fn what_is_enforced_is_told(trial: &Trial<'_>) -> Verdict {
     let mut session = trial.open()?;
     same("whether the plan has steps", session.session.plan().steps.is_empty(), false)?;
-    same("gaps in the built-in policy", session.session.plan().gaps.as_slice(), &[])?;
+    let refusing: Vec<&Gap> = session.session.plan().gaps.iter().filter(|gap| gap.refuses()).collect();
+    same("gaps in the built-in policy", refusing, Vec::new())?;
     for _ in 0..2 {
         let ran = session.sh("echo over")?;
         ran.says("over")?;
@@ -121,11 +122,19 @@ fn a_denial_is_told_exactly(trial: &Trial<'_>) -> Verdict {
 }
 
 fn text_about_permissions_is_no_denial(trial: &Trial<'_>) -> Verdict {
-    let ran = trial.open()?.sh("echo 'cat: .env: Permission denied' >&2; exit 1")?;
-    ran.ends(1)?;
-    same("standard error", ran.talk().as_str(), "cat: .env: Permission denied")?;
-    same("what was refused", ran.outcome.denials.len(), 0)?;
-    same("whether the command counts as blocked", ran.outcome.blocked(), false)
+    for name in ["README", ".env"] {
+        let ran = trial.open()?.sh(&format!("echo 'cat: {name}: Permission denied' >&2; exit 1"))?;
+        ran.ends(1)?;
+        same("standard error", ran.talk(), format!("cat: {name}: Permission denied"))?;
+        // A place that owns up to hearing not of all may take a failed command at its word
+        // about what the policy shuts.
+        let guesses = ran.outcome.gaps.iter().any(|gap| gap.loss == Loss::Telling) && name == ".env";
+        if !guesses {
+            same("what was refused", ran.outcome.denials.len(), 0)?;
+            same("whether the command counts as blocked", ran.outcome.blocked(), false)?;
+        }
+    }
+    Ok(())
 }
 
 /// A repository that the command makes is its own, but git on the host must not run what

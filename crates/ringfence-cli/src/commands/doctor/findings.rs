@@ -5,7 +5,7 @@ use std::fs::{self, OpenOptions};
 use std::path::Path;
 use std::time::Duration;
 
-use ringfence_enforce::Support;
+use ringfence_enforce::{Fuse, Support};
 use ringfence_policy::AbsPath;
 
 /// How something stands.
@@ -76,15 +76,7 @@ pub(super) struct Host {
     overlay: bool,
     /// `None` where the kernel does not tell.
     notify: Option<bool>,
-    fuse: Fuse,
     cgroup: Cgroup,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fuse {
-    Opens,
-    Shut,
-    Absent,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,7 +96,6 @@ impl Host {
             apparmor_restricts: read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").as_deref() == Some("1"),
             overlay: has_word("/proc/filesystems", "overlay") == Some(true),
             notify: has_word("/proc/sys/kernel/seccomp/actions_avail", "user_notif"),
-            fuse: fuse(),
             cgroup: cgroup(),
         }
     }
@@ -156,15 +147,16 @@ impl Host {
 
     fn fuse(&self) -> Finding {
         const NAME: &str = "/dev/fuse";
-        match self.fuse {
+        let fix = match (self.support.fuse, self.container) {
+            (_, Some(DOCKER)) => "docker run --device /dev/fuse …",
+            (_, Some(PODMAN)) => "podman run --device /dev/fuse …",
+            (Fuse::Absent, _) => "sudo modprobe fuse",
+            (Fuse::Shut | Fuse::Opens, _) => "sudo chmod 666 /dev/fuse",
+        };
+        match self.support.fuse {
             Fuse::Opens => Finding::new(NAME, State::Ok, "can be opened: refusals are told exactly"),
-            Fuse::Shut => {
-                Finding::new(NAME, State::Limited, "cannot be opened: refused reads are not told of").fix("sudo chmod 666 /dev/fuse")
-            }
-            Fuse::Absent => Finding::new(NAME, State::Limited, "not there: refused reads are not told of").fix(match self.container {
-                Some(DOCKER) => "docker run --device /dev/fuse …",
-                _ => "sudo modprobe fuse",
-            }),
+            Fuse::Shut => Finding::new(NAME, State::Limited, "cannot be opened: refused reads are guessed").fix(fix),
+            Fuse::Absent => Finding::new(NAME, State::Limited, "not there: refused reads are guessed").fix(fix),
         }
     }
 
@@ -183,12 +175,11 @@ impl Host {
     pub(super) fn example() -> Self {
         Self {
             kernel: "6.12.0".into(),
-            support: Support { uid: 1000, gid: 1000, landlock: 6, fuse: true },
+            support: Support { uid: 1000, gid: 1000, landlock: 6, fuse: Fuse::Opens },
             container: None,
             apparmor_restricts: false,
             overlay: true,
             notify: Some(true),
-            fuse: Fuse::Opens,
             cgroup: Cgroup::Delegated,
         }
     }
@@ -199,24 +190,16 @@ fn read(path: &str) -> Option<String> {
 }
 
 const DOCKER: &str = "a Docker container";
+const PODMAN: &str = "a Podman container";
 
 fn container() -> Option<&'static str> {
     if env::var_os("RINGFENCE").is_some() {
         return Some("a ringfence sandbox");
     }
-    let marks = [("/.dockerenv", DOCKER), ("/run/.containerenv", "a Podman container"), ("/run/systemd/container", "a container")];
+    let marks = [("/.dockerenv", DOCKER), ("/run/.containerenv", PODMAN), ("/run/systemd/container", "a container")];
     let mark = marks.into_iter().find(|(path, _)| Path::new(path).exists());
     let is_pod = env::var_os("KUBERNETES_SERVICE_HOST").is_some();
     mark.map(|(_, name)| name).or(is_pod.then_some("a Kubernetes pod"))
-}
-
-fn fuse() -> Fuse {
-    let device = Path::new("/dev/fuse");
-    if !device.exists() {
-        return Fuse::Absent;
-    }
-    let opened = OpenOptions::new().read(true).write(true).open(device);
-    if opened.is_ok() { Fuse::Opens } else { Fuse::Shut }
 }
 
 /// Whoever may write these two files may make groups below and move processes there.
@@ -258,7 +241,9 @@ mod tests {
         check(&good, "seccomp notify", State::Ok, "");
         check(&Host { notify: Some(false), ..good.clone() }, "seccomp notify", State::Missing, "refuse");
         check(&Host { overlay: false, ..good.clone() }, "overlay", State::Limited, "not listed");
-        check(&Host { fuse: Fuse::Absent, ..good.clone() }, "/dev/fuse", State::Limited, "not there");
+        let fuse = |fuse| Host { support: Support { fuse, ..good.support.clone() }, ..good.clone() };
+        check(&fuse(Fuse::Absent), "/dev/fuse", State::Limited, "not there");
+        check(&fuse(Fuse::Shut), "/dev/fuse", State::Limited, "cannot be opened");
         check(&Host { cgroup: Cgroup::NotOurs, ..good.clone() }, "cgroup v2", State::Limited, "not ours");
     }
 
@@ -266,9 +251,8 @@ mod tests {
     fn no_line_is_wider_than_a_terminal() {
         let good = Host::example();
         let poor = Host {
-            support: Support { landlock: 3, ..good.support.clone() },
+            support: Support { landlock: 3, fuse: Fuse::Shut, ..good.support.clone() },
             overlay: false,
-            fuse: Fuse::Absent,
             cgroup: Cgroup::NotOurs,
             ..good.clone()
         };

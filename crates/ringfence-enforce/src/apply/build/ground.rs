@@ -14,6 +14,7 @@ use super::{Root, Source, make};
 use crate::apply::{During, Fault, support};
 use crate::linux::standard;
 use crate::plan::Step;
+use crate::support::Fuse;
 
 /// A root with the system in it, at a place where it does no harm yet.
 pub(in crate::apply) struct Ground {
@@ -45,7 +46,7 @@ impl Ground {
             place,
         };
         // With a tripwire for a root there is nothing yet to stand on.
-        if !support().fuse {
+        if support().fuse != Fuse::Opens {
             let mut root = root(place)?;
             for step in standard() {
                 root.prepare(&step, &Source::There)?;

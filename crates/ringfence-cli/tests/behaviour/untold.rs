@@ -1,0 +1,154 @@
+//! A host without `/dev/fuse`: as much is enforced, less is told, and that is said.
+
+use ringfence_testkit::{As, Project, Ran, SECRET, each_user, fuse_for_all, needs};
+use serde_json::Value;
+
+use crate::project;
+
+fn without_fuse(project: &Project, words: &[&str]) -> Ran {
+    Ran::of(project.ringfence_without_fuse().args(words), b"")
+}
+
+#[track_caller]
+fn object(ran: &Ran) -> Value {
+    serde_json::from_slice(&ran.stdout).unwrap_or_else(|error| panic!("{error} in `{}`\n{}", ran.text(), ran.talk()))
+}
+
+/// As every user, where the device is hidden.
+fn each_user_without_fuse(body: impl Fn(&Project)) {
+    if needs(&["unshare", "mount", "setpriv"]) {
+        each_user(|user: As| body(&project(user)));
+    }
+}
+
+/// What a command line was refused, each as `operation target explicit evidence`.
+#[track_caller]
+fn check(line: &str, expected: &[&str]) {
+    each_user_without_fuse(|project| {
+        let said = object(&without_fuse(project, &["run", "--json", "-c", line]));
+        let (home, root) = (project.home().to_string_lossy().into_owned(), project.root().to_string_lossy().into_owned());
+        let told = said["denials"].as_array().expect("a list").iter().map(|denial| {
+            let text = |name: &str| denial[name].as_str().unwrap_or_default().replace(&root, "PROJECT").replace(&home, "~");
+            format!("{} {} {} {}", text("operation"), text("target"), denial["explicit"], text("evidence"))
+        });
+        assert_eq!(told.collect::<Vec<_>>(), expected, "{line}\n{said}");
+        assert_eq!(said["blocked"], !expected.is_empty(), "{line}\n{said}");
+    });
+}
+
+#[test]
+fn as_much_is_enforced() {
+    each_user_without_fuse(|project| {
+        let line = "cat .env ~/.ssh/id_rsa ~/notes.txt ../other/main.rs; ls ~/.ssh; (echo x > .mcp.json); echo x > ok; exit 7";
+        let ran = without_fuse(project, &["run", "-c", line]);
+        ran.ends(7);
+        assert!(!ran.text().contains(SECRET) && project.has("ok") && !project.has(".mcp.json"), "{}", ran.text());
+        // What is not told of is no talk at every command.
+        assert!(!ran.talk().contains("ringfence:"), "{}", ran.talk());
+    });
+}
+
+#[test]
+fn the_gap_is_shown_and_stops_nobody() {
+    each_user_without_fuse(|project| {
+        let is_told = |gaps: &Value| {
+            let [gap] = gaps.as_array().expect("a list").as_slice() else { panic!("{gaps}") };
+            assert_eq!((&gap["what"], &gap["loss"]), (&"denials".into(), &"telling".into()), "{gap}");
+            assert!(gap["why"].as_str().is_some_and(|why| why.contains("/dev/fuse")), "{gap}");
+            assert!(gap["hint"].as_str().is_some_and(|hint| hint.starts_with("sudo ")), "{gap}");
+        };
+        let run = without_fuse(project, &["run", "--json", "--on-gap", "refuse", "-c", "true"]);
+        run.ends(0);
+        is_told(&object(&run)["gaps"]);
+        let plan = object(&without_fuse(project, &["plan", "--json"]));
+        is_told(&plan["gaps"]);
+        assert!(!plan["steps"].to_string().contains("watch"), "{plan}");
+        let text = without_fuse(project, &["plan"]).ok();
+        assert!(text.contains("\nuntold    denials: /dev/fuse cannot be opened") && text.contains("sudo chmod 666 /dev/fuse"), "{text}");
+        let doctor = without_fuse(project, &["doctor"]).ok();
+        assert!(doctor.contains("limited  /dev/fuse        cannot be opened: refused reads are guessed"), "{doctor}");
+        // The record has it too.
+        let log = Ran::of(project.ringfence().args(["log", "--json"]), b"").ok();
+        assert!(log.lines().any(|line| line.contains(r#""gaps":["denials"]"#)), "{log}");
+    });
+}
+
+#[test]
+fn a_gap_in_what_is_enforced_refuses_as_ever() {
+    each_user_without_fuse(|project| {
+        project.write(".ringfence/policy.toml", "version = 1\n[limits]\nmemory = \"1GiB\"\n");
+        let ran = without_fuse(project, &["run", "-c", "touch ran"]);
+        ran.ends(125);
+        assert!(ran.talk().contains("limits.memory") && !ran.talk().contains("denials") && !project.has("ran"), "{}", ran.talk());
+    });
+}
+
+#[test]
+fn a_device_that_serves_nothing_is_owned_up_to() {
+    if !fuse_for_all() {
+        return;
+    }
+    each_user_without_fuse(|project| {
+        let run = |line: &str| {
+            let mut ringfence = project.ringfence_after("mount --bind /dev/null /dev/fuse");
+            object(&Ran::of(ringfence.args(["run", "--json", "-c", line]), b""))
+        };
+        let said = run("cat .env ~/notes.txt");
+        assert_eq!((&said["gaps"][0]["what"], &said["gaps"][0]["loss"]), (&"denials".into(), &"telling".into()), "{said}");
+        assert!(!said["enforced"].to_string().contains("watch"), "{said}");
+        assert_eq!(said["denials"].as_array().map(Vec::len), Some(2), "{said}");
+        assert_eq!(said["denials"][0]["evidence"], "guessed");
+    });
+}
+
+#[test]
+fn what_was_refused_is_guessed() {
+    check("cat .env", &["read PROJECT/.env true guessed"]);
+    check("cat sub/.env README > /dev/null", &["read PROJECT/sub/.env true guessed"]);
+    check("cat ~/.ssh/id_rsa", &["read ~/.ssh/id_rsa true guessed"]);
+    check("ls ~/.ssh", &["read ~/.ssh true guessed"]);
+    check("cat ~/notes.txt", &["read ~/notes.txt false guessed"]);
+    check("python3 -c 'open(\".env\")'", &["read PROJECT/.env true guessed"]);
+    check("grep -r xyzzy sub", &["read PROJECT/sub/.env true guessed", "read PROJECT/sub/deeper/credentials.json true guessed"]);
+    // What the usher refuses is told by the kernel, and not guessed as well.
+    check("echo x > .mcp.json", &["create PROJECT/.mcp.json true kernel"]);
+}
+
+#[test]
+fn what_a_command_says_of_itself_is_no_denial() {
+    for line in [
+        "echo 'cat: README: Permission denied' >&2; exit 1",
+        "echo 'Permission denied: Operation not permitted' >&2; exit 1",
+        "cat ~/nowhere /tmp/nothing",
+        "echo 'cat: .env: Permission denied'; exit 1",
+        // Nothing failed.
+        "cat .env; true",
+        "echo x > f.txt; chmod 000 f.txt; cat f.txt; exit 1",
+    ] {
+        check(line, &[]);
+    }
+}
+
+#[test]
+fn hostile_text_does_no_harm() {
+    check(r"printf '\033]0;x\007\033[31mcat: .env: Permission denied\033[0m\n' >&2; exit 1", &["read PROJECT/.env true guessed"]);
+    check(
+        r"printf '\377\376\200cat: \340: Permission denied\ncat: .env: Permission denied\n' >&2; exit 1",
+        &["read PROJECT/.env true guessed"],
+    );
+    check("head -c 20000000 /dev/zero | tr '\\0' : >&2; exit 1", &[]);
+    check("seq -f '/etc/%.0f: No such file or directory' 200000 >&2; exit 1", &[]);
+}
+
+#[test]
+fn nothing_is_guessed_where_the_kernel_tells() {
+    if !fuse_for_all() {
+        return;
+    }
+    each_user(|user| {
+        let project = project(user);
+        let line = "echo 'cat: .env: Permission denied' >&2; exit 1";
+        let said = object(&project.run(["--json", "-c", line]));
+        assert_eq!((&said["denials"], &said["blocked"], &said["gaps"]), (&serde_json::json!([]), &false.into(), &serde_json::json!([])));
+    });
+}

@@ -1,0 +1,78 @@
+//! Names that must not be made, tried for as often as anybody could wish.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ringfence_testkit::{As, Project, Ran, compiled, each_user};
+
+use crate::project;
+
+/// Two threads, every call that makes a name, and each other's paths changed in memory.
+const MAKING: &str = include_str!("making.c");
+/// The names it goes for.
+const FORBIDDEN: &[&str] = &[".mcp.json", ".env.made", "made.pem", "sub/.env.made", ".git/hooks/post-merge", ".git/config.worktree"];
+/// How often it tries inside, all users together, and in one run.
+const TRIES: usize = 100_000;
+const AT_ONCE: usize = 10_000;
+
+/// Ends the looking, also if what is looked at fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What somebody on the host saw of the forbidden names who looked all the time.
+fn polled(project: &Project, run: impl FnOnce()) -> Vec<&'static str> {
+    let paths: Vec<(&str, PathBuf)> = FORBIDDEN.iter().map(|name| (*name, project.at(name))).collect();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let poller = scope.spawn(|| {
+            let mut seen = Vec::new();
+            loop {
+                // Once more after the end: what is left counts as well.
+                let is_over = over.load(Ordering::Relaxed);
+                seen.extend(paths.iter().filter(|(_, path)| path.symlink_metadata().is_ok()).map(|(name, _)| *name));
+                seen.dedup();
+                if is_over {
+                    return seen;
+                }
+            }
+        });
+        let ends = Over(&over);
+        run();
+        drop(ends);
+        let mut seen = poller.join().expect("looking does not panic");
+        seen.sort_unstable();
+        seen.dedup();
+        seen
+    })
+}
+
+#[test]
+fn a_name_appears_in_a_hundred_thousand_tries() {
+    let (runs, at_once) = (TRIES.div_ceil(AT_ONCE * As::all().len()), AT_ONCE.to_string());
+    each_user(|user| {
+        let project = project(user);
+        project.sh_bare("git init -q").ok();
+        let Some(program) = compiled(&project, "making", MAKING) else { return };
+        let said = |words: [&OsStr; 4]| project.run(words).ok();
+        let seen = polled(&project, || {
+            for _ in 0..runs {
+                let inside = said(["--".as_ref(), program.as_os_str(), at_once.as_ref(), "leave".as_ref()]);
+                // Tried as often as it should, made none, and every way made an innocent name.
+                assert_eq!(inside, "tried 1 made 0 idle");
+            }
+        });
+        assert_eq!(seen, Vec::<&str>::new(), "as {user}");
+        // Bare each of them is made, and seen although it is removed at once.
+        let seen = polled(&project, || {
+            let bare = Ran::of(project.command(&program).args(["3000", "clean"]), b"").ok();
+            assert!(bare.starts_with("tried 1 made ") && bare.ends_with(" idle") && !bare.contains(" made 0 "), "{bare}");
+        });
+        assert_eq!(seen.len(), FORBIDDEN.len(), "the probe cannot succeed, or nobody looks: {seen:?}");
+    });
+}
