@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 
 use ringfence_policy::AbsPath;
-use rustix::fs::{Mode, OFlags};
-use rustix::mount::{MountAttrFlags, OpenTreeFlags, open_tree};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::mount::{MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount};
 
 use super::{DEVICES, Root, here, make, relative};
 use crate::apply::{During, Fault};
@@ -27,15 +27,30 @@ pub(super) struct Wired {
     crowded: BTreeSet<AbsPath>,
 }
 
-/// One of the two trees of the tripwire.
-pub(super) fn tree(wire: &OwnedFd, name: &str) -> Result<OwnedFd, Fault> {
-    open_tree(wire, name, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC).during(|| "open the tripwire".into())
+/// The two trees of the tripwire: the root's, and the covers'.
+///
+/// Before 6.15 the kernel answers `EINVAL` to whoever copies from a mount that stands nowhere:
+/// there it stands at `place` meanwhile.
+pub(super) fn trees(wire: &OwnedFd, place: &str) -> Result<[OwnedFd; 2], Fault> {
+    let both = || -> Result<_, Fault> { Ok([tree(wire, ringfence_tripwire::ROOT)?, tree(wire, ringfence_tripwire::COVERS)?]) };
+    match both() {
+        Err(fault) if fault.errno == libc::EINVAL => {}
+        trees => return trees,
+    }
+    move_mount(wire, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).during(|| format!("mount the tripwire at {place}"))?;
+    let trees = both()?;
+    unmount(place, UnmountFlags::DETACH).during(|| format!("unmount {place}"))?;
+    Ok(trees)
+}
+
+/// A copy of what stands at `name` in a mount.
+fn tree(mount: &OwnedFd, name: &str) -> Result<OwnedFd, Fault> {
+    open_tree(mount, name, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC).during(|| "open the tripwire".into())
 }
 
 impl Wired {
-    pub(super) fn new(wire: &OwnedFd, steps: &[Step]) -> Result<Self, Fault> {
-        let covers = Some(tree(wire, ringfence_tripwire::COVERS)?);
-        Ok(Self { covers, own: None, files: 0, covered: 0, crowded: crowded(steps) })
+    pub(super) fn new(covers: OwnedFd, steps: &[Step]) -> Self {
+        Self { covers: Some(covers), own: None, files: 0, covered: 0, crowded: crowded(steps) }
     }
 }
 
