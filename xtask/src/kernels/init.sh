@@ -31,7 +31,7 @@ echo "KERNEL $(uname -r)"
 
 # A home with a project and secrets in it.
 furnish() {
-    mkdir -p "$1/.ssh" "$1/.yarn" "$1/app/.git/hooks" "$1/other"
+    mkdir -p "$1/.ssh" "$1/.yarn" "$1/app/.git/hooks" "$1/other" "$1/plain"
     echo secret > "$1/.ssh/id_rsa"
     echo secret > "$1/app/.env"
     echo theirs > "$1/other/file"
@@ -60,6 +60,10 @@ trials() {
     check "$1" work yes "ringfence run -c 'mkdir a && echo yes > a/b && mv a/b a/c && cat a/c && rm -r a'"
     check "$1" cache 'there yes' "ringfence run -c 'cd ~/.yarn; echo yes > new; echo \$(cat old new)'; cat ~/.yarn/new"
     check "$1" shut yes "ringfence run -c 'cat .env || echo > .env.new || mkdir .vscode || cat ~/other/file || echo yes'"
+    # In a project without secrets: there the lookout finds no cover that is used already.
+    check "$1" late yes "cd ~/plain && rm -f * .env
+        { until [ -e started ]; do sleep 0.1; done; echo secret > .env; touch there; } &
+        ringfence run -c 'touch started; until [ -e there ]; do sleep 0.1; done; sleep 1; cat .env || echo yes'"
     check "$1" told "$2" "ringfence run --json -- cat .env | grep -o '\"blocked\":[a-z]*'"
 }
 

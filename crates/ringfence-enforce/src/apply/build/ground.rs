@@ -78,8 +78,8 @@ impl Ground {
         }
         let root = match wire {
             Some(wire) => {
-                let [root, covers] = wired::trees(wire, self.place)?;
-                stand(root, self.place, Some(Wired::new(covers, steps)))?
+                let ([root, covers], mounted) = wired::trees(wire, self.place)?;
+                stand(root, self.place, Some(Wired::new(covers, mounted, steps)))?
             }
             None => root(self.place)?,
         };
