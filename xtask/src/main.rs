@@ -1,10 +1,11 @@
-//! Chores of this workspace: `cargo xtask tidy`, `gen`, `ci` and `bench`.
+//! Chores of this workspace: `cargo xtask tidy`, `gen`, `ci`, `bench` and `kernels`.
 //!
 //! One file per chore. Nothing here ships, and nothing that ships depends on it.
 
 mod bench;
 mod ci;
 mod generate;
+mod kernels;
 mod probe;
 mod tidy;
 mod workspace;
@@ -21,7 +22,9 @@ usage: cargo xtask CHORE
   tidy                                        check the rules that no compiler knows
   gen [--check]                               write the generated documents, or fail where they differ
   ci                                          everything a change must pass
-  bench [--quick] [--only ROW] [--enforce]    measure against bare and bwrap";
+  bench [--quick] [--only ROW] [--enforce]    measure against bare and bwrap
+  kernels --image FILE [--modules DIRECTORY] [--busybox FILE] [--target TRIPLE]
+                                              try the release binary on another kernel, in qemu";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -41,6 +44,7 @@ fn chore(words: &[&str]) -> Done {
         ["gen", "--check"] => generate::run(generate::Purpose::Check),
         ["ci"] => ci::run(),
         ["bench", flags @ ..] => bench::run(&bench::Asked::parse(flags)?),
+        ["kernels", flags @ ..] => kernels::run(&kernels::Asked::parse(flags)?),
         // Started by the bench, inside the sandboxes it measures.
         ["probe", task @ ..] => probe::run(task),
         _ => Err(USAGE.into()),

@@ -23,14 +23,15 @@ struct Program {
     instructions: *const Instruction,
 }
 
+const NEW_LISTENER: libc::c_ulong = 1 << 3;
+const WAIT_KILLABLE: libc::c_ulong = 1 << 5;
+
 /// Installs `filter` for this thread and what it starts; answers the descriptor at
 /// which its notifications arrive.
 ///
 /// Where the kernel has it (5.19), a notification that was received is not interrupted
 /// by signals, so that nothing done for the caller is done twice.
 pub fn install(filter: &[Instruction]) -> io::Result<OwnedFd> {
-    const NEW_LISTENER: libc::c_ulong = 1 << 3;
-    const WAIT_KILLABLE: libc::c_ulong = 1 << 5;
     let program = Program { length: filter.len() as u16, instructions: filter.as_ptr() };
     let set = |flags: libc::c_ulong| {
         // SAFETY: the program's pointer and length describe `filter`, which the kernel copies.
@@ -40,6 +41,15 @@ pub fn install(filter: &[Instruction]) -> io::Result<OwnedFd> {
         .or_else(|error| if error.raw_os_error() == Some(libc::EINVAL) { set(NEW_LISTENER) } else { Err(error) })?;
     // SAFETY: the descriptor is new and owned by nobody else.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Whether the kernel has that: asked with no filter at all, it looks at the flags first.
+pub fn waits_killable() -> bool {
+    let none: *const Program = std::ptr::null();
+    // SAFETY: a null pointer is what the kernel cannot read, and nothing is installed.
+    let asked =
+        super::check_long(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, NEW_LISTENER | WAIT_KILLABLE, none) });
+    asked.is_err_and(|error| error.raw_os_error() == Some(libc::EFAULT))
 }
 
 /// A call that waits for an answer.

@@ -53,6 +53,7 @@ pub(super) fn build(launch: &Launch, mut ground: Ground, wire: Option<OwnedFd>) 
     for (step, source) in &steps {
         root.complete(step, source, terminal.as_ref())?;
     }
+    root.leave_covers()?;
     mount::pivot_here().during(|| "pivot_root".into())?;
     mount::detach_here().during(|| "detach the host's root".into())?;
     rustix::process::chdir("/").during(|| "enter the new root".into())

@@ -61,6 +61,9 @@ impl LaunchError {
             LaunchError::Step { what, .. } if what.starts_with("unshare") => {
                 "this host forbids unprivileged user namespaces; `ringfence doctor` shows the cause and the fix"
             }
+            LaunchError::Step { source, .. } if source.raw_os_error() == Some(libc::ENOSYS) => {
+                "ringfence needs Linux 5.14 or later; `ringfence doctor` shows what this host can do"
+            }
             _ => "`ringfence doctor` shows what this host can do",
         }
     }

@@ -1,10 +1,12 @@
 //! What this host can do, by trying it.
 
 use std::fs;
+use std::os::fd::AsFd;
 
+use ringfence_sys::mount::{self, Reach};
 use ringfence_sys::process::{self, Change, Fork, Wait};
 use ringfence_sys::{landlock, namespace};
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags};
 
 use crate::support::{Fuse, Support};
 
@@ -42,8 +44,12 @@ pub fn probe() -> Option<Obstacle> {
         namespace::USER | namespace::MOUNT | namespace::PID | namespace::IPC | namespace::UTS | namespace::CGROUP | namespace::NETWORK;
     let errno = match process::fork() {
         Ok(Fork::Child) => {
-            let status = namespace::unshare(wanted).err().and_then(|e| e.raw_os_error()).unwrap_or(0);
-            process::exit_now(status)
+            let unshared = namespace::unshare(wanted).map_err(|error| error.raw_os_error().unwrap_or(libc::EIO));
+            process::exit_now(match unshared {
+                Ok(()) if is_too_old() => TOO_OLD,
+                Ok(()) => 0,
+                Err(errno) => errno,
+            })
         }
         Ok(Fork::Parent(pid)) => match process::wait(pid, Wait::Block) {
             Ok(Some((_, Change::Exited(status), _))) => status,
@@ -51,7 +57,32 @@ pub fn probe() -> Option<Obstacle> {
         },
         Err(error) => error.raw_os_error().unwrap_or(libc::EIO),
     };
-    (errno != 0).then(|| obstacle(errno, &read))
+    match errno {
+        0 => None,
+        TOO_OLD => Some(too_old()),
+        errno => Some(obstacle(errno, &read)),
+    }
+}
+
+/// What the child says where the namespaces are to be had and the mounts are not; no error
+/// has this number.
+const TOO_OLD: i32 = 255;
+
+/// Whether the kernel lacks the newest call without which no sandbox is made.
+///
+/// Changes the working directory's mount where the kernel has it: for a process in a mount
+/// namespace of its own.
+fn is_too_old() -> bool {
+    let tried = mount::set_attributes(CWD.as_fd(), c"", Reach::One, 0);
+    tried.is_err_and(|error| error.raw_os_error() == Some(libc::ENOSYS))
+}
+
+fn too_old() -> Obstacle {
+    Obstacle {
+        symptom: "mount_setattr failed: Function not implemented".into(),
+        cause: "the kernel is too old, or something around this process hides its newer calls".into(),
+        fix: "use a kernel from 5.14 on".into(),
+    }
 }
 
 fn read(path: &str) -> Option<String> {

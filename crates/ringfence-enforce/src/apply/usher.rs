@@ -12,6 +12,7 @@ mod act;
 mod caller;
 mod judge;
 mod place;
+mod undelivered;
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -24,8 +25,9 @@ use super::helper::{handed_over, tell_with};
 use super::{Launch, Report};
 use crate::seccomp::calls::{Arch, Call};
 use crate::seccomp::refusal;
-use caller::Caller;
+use caller::{Caller, Memory};
 use judge::Judge;
+use undelivered::Undelivered;
 
 /// What the caller is told.
 enum Reply {
@@ -52,8 +54,17 @@ pub(super) fn serve(socket: &OwnedFd, host_proc: OwnedFd, control: &OwnedFd, wir
     let Some([listener, user, mount, plan]) = handed_over(socket) else { return };
     let_in(control, &host_proc, &mount, &plan, wire);
     let in_place = seccomp::wake_in_place(listener.as_fd()).is_ok();
-    let mut usher =
-        Usher { plan, added: 0, judge: None, masks: caller::Masks::default(), host_proc, listener, control, inside: Some([user, mount]) };
+    let mut usher = Usher {
+        plan,
+        added: 0,
+        judge: None,
+        masks: caller::Masks::default(),
+        undelivered: Undelivered::default(),
+        host_proc,
+        listener,
+        control,
+        inside: Some([user, mount]),
+    };
     loop {
         // Before 6.6 a receiver is not woken when the last caller ends; poll is.
         if !in_place && !usher.wait() {
@@ -87,6 +98,7 @@ struct Usher<'a> {
     /// Made at the first call, since many commands make none.
     judge: Option<Judge>,
     masks: caller::Masks,
+    undelivered: Undelivered,
     host_proc: OwnedFd,
     listener: OwnedFd,
     control: &'a OwnedFd,
@@ -113,21 +125,27 @@ impl Usher<'_> {
             // sandbox ends with us.
             process::exit_now(125);
         }
-        let reply = self.answer(notification);
+        let (reply, read) = self.answer(notification);
+        if let Err(error) = self.send(notification.id, &reply) {
+            self.undelivered.keep(notification, read, reply, &error);
+        }
+    }
+
+    /// An error means that the caller died meanwhile, or was taken away by a signal.
+    fn send(&self, id: u64, reply: &Reply) -> std::io::Result<()> {
         let listener = self.listener.as_fd();
-        // A caller that died meanwhile needs no answer.
-        let _ = match reply {
-            Reply::Value(value) => seccomp::answer(listener, notification.id, Ok(value)),
-            Reply::Error(number) => seccomp::answer(listener, notification.id, Err(number)),
-            Reply::Through => seccomp::let_through(listener, notification.id),
+        match reply {
+            Reply::Value(value) => seccomp::answer(listener, id, Ok(*value)),
+            Reply::Error(number) => seccomp::answer(listener, id, Err(*number)),
+            Reply::Through => seccomp::let_through(listener, id),
             Reply::Later => Ok(()),
             Reply::Descriptor(descriptor, flags) => {
-                seccomp::answer_with(listener, notification.id, descriptor.as_fd(), flags).or_else(|error| {
+                seccomp::answer_with(listener, id, descriptor.as_fd(), *flags).or_else(|error| {
                     // The caller's table is full: that is its error, not ours.
-                    seccomp::answer(listener, notification.id, Err(error.raw_os_error().unwrap_or(libc::EMFILE)))
+                    seccomp::answer(listener, id, Err(error.raw_os_error().unwrap_or(libc::EMFILE)))
                 })
             }
-        };
+        }
     }
 
     /// Into the sandbox's namespaces, without capabilities: at the first call, since many
@@ -146,23 +164,35 @@ impl Usher<'_> {
         if self.judge.is_some() { Ok(()) } else { Err(std::io::ErrorKind::InvalidData.into()) }
     }
 
-    fn answer(&mut self, notification: &Notification) -> Reply {
-        let Some(arch) = Arch::from_audit(notification.arch) else { return Reply::Error(libc::ENOSYS) };
-        let Some(call) = Call::from_number(arch, notification.call as u32) else { return Reply::Error(libc::ENOSYS) };
-        if call == Call::Umask {
-            self.masks.changed(notification.pid, notification.arguments[0]);
-            return Reply::Through;
+    /// The reply, and what of the caller's memory it rests on.
+    fn answer(&mut self, notification: &Notification) -> (Reply, Memory) {
+        if let Some(judge) = &mut self.judge {
+            self.added = judge.add_from(&self.plan, self.added);
         }
-        let caller = Caller { notification, host_proc: self.host_proc.as_fd(), listener: self.listener.as_fd() };
-        let Some(judge) = &mut self.judge else { return Reply::Error(libc::EPERM) };
-        self.added = judge.add_from(&self.plan, self.added);
-        if let Some((number, why)) = refusal(call, &notification.arguments) {
-            judge.refuse_call(&caller, call, why);
-            judge.report(self.control);
-            return Reply::Error(number);
-        }
-        let acted = act::act(call, &caller, &mut self.masks, judge);
-        judge.report(self.control);
-        acted.unwrap_or_else(Reply::from)
+        let caller = Caller { notification, host_proc: self.host_proc.as_fd(), listener: self.listener.as_fd(), read: Memory::default() };
+        let reply = match self.undelivered.take(&caller) {
+            Some(reply) => reply,
+            None => judged(&caller, &mut self.masks, self.judge.as_mut(), self.control),
+        };
+        (reply, caller.read)
     }
+}
+
+fn judged(caller: &Caller<'_>, masks: &mut caller::Masks, judge: Option<&mut Judge>, control: &OwnedFd) -> Reply {
+    let notification = caller.notification;
+    let Some(arch) = Arch::from_audit(notification.arch) else { return Reply::Error(libc::ENOSYS) };
+    let Some(call) = Call::from_number(arch, notification.call as u32) else { return Reply::Error(libc::ENOSYS) };
+    if call == Call::Umask {
+        masks.changed(notification.pid, notification.arguments[0]);
+        return Reply::Through;
+    }
+    let Some(judge) = judge else { return Reply::Error(libc::EPERM) };
+    if let Some((number, why)) = refusal(call, &notification.arguments) {
+        judge.refuse_call(caller, call, why);
+        judge.report(control);
+        return Reply::Error(number);
+    }
+    let acted = act::act(call, caller, masks, judge);
+    judge.report(control);
+    acted.unwrap_or_else(Reply::from)
 }

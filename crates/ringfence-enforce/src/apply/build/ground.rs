@@ -78,7 +78,10 @@ impl Ground {
             unmount(self.place, UnmountFlags::DETACH).during(|| format!("unmount {}", self.place))?;
         }
         let root = match wire {
-            Some(wire) => stand(wired::tree(wire, ringfence_tripwire::ROOT)?, self.place, Some(Wired::new(wire, steps)?))?,
+            Some(wire) => {
+                let ([root, covers], mounted) = wired::trees(wire, self.place)?;
+                stand(root, self.place, Some(Wired::new(covers, mounted, steps)))?
+            }
             None => root(self.place)?,
         };
         Ok((root, Vec::new()))

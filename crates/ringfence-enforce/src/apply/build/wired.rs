@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 
 use ringfence_policy::AbsPath;
-use rustix::fs::{Mode, OFlags};
-use rustix::mount::{MountAttrFlags, OpenTreeFlags, open_tree};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::mount::{MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount};
 
 use super::{DEVICES, Root, here, make, relative};
 use crate::apply::{During, Fault};
@@ -17,6 +17,8 @@ use crate::scene::{COVERS, OWN, tells};
 pub(super) struct Wired {
     /// The covers' directory, until it is mounted.
     covers: Option<OwnedFd>,
+    /// Until when that can be done.
+    mounted: Mounted,
     /// Our own files and devices, once there are any.
     own: Option<OwnedFd>,
     /// How many files are in it.
@@ -27,15 +29,39 @@ pub(super) struct Wired {
     crowded: BTreeSet<AbsPath>,
 }
 
-/// One of the two trees of the tripwire.
-pub(super) fn tree(wire: &OwnedFd, name: &str) -> Result<OwnedFd, Fault> {
-    open_tree(wire, name, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC).during(|| "open the tripwire".into())
+/// Until when the covers can be mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mounted {
+    /// Whenever something is denied, by the lookout too.
+    AtNeed,
+    /// While the root is built.
+    Now,
+}
+
+/// The two trees of the tripwire: the root's, and the covers'.
+///
+/// Before 6.15 the kernel answers `EINVAL` to whoever copies from a mount that stands nowhere:
+/// there it stands at `place` meanwhile, and nobody can copy from it later.
+pub(super) fn trees(wire: &OwnedFd, place: &str) -> Result<([OwnedFd; 2], Mounted), Fault> {
+    let both = || -> Result<_, Fault> { Ok([tree(wire, ringfence_tripwire::ROOT)?, tree(wire, ringfence_tripwire::COVERS)?]) };
+    match both() {
+        Err(fault) if fault.errno == libc::EINVAL => {}
+        trees => return Ok((trees?, Mounted::AtNeed)),
+    }
+    move_mount(wire, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).during(|| format!("mount the tripwire at {place}"))?;
+    let trees = both()?;
+    unmount(place, UnmountFlags::DETACH).during(|| format!("unmount {place}"))?;
+    Ok((trees, Mounted::Now))
+}
+
+/// A copy of what stands at `name` in a mount.
+fn tree(mount: &OwnedFd, name: &str) -> Result<OwnedFd, Fault> {
+    open_tree(mount, name, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC).during(|| "open the tripwire".into())
 }
 
 impl Wired {
-    pub(super) fn new(wire: &OwnedFd, steps: &[Step]) -> Result<Self, Fault> {
-        let covers = Some(tree(wire, ringfence_tripwire::COVERS)?);
-        Ok(Self { covers, own: None, files: 0, covered: 0, crowded: crowded(steps) })
+    pub(super) fn new(covers: OwnedFd, mounted: Mounted, steps: &[Step]) -> Self {
+        Self { covers: Some(covers), mounted, own: None, files: 0, covered: 0, crowded: crowded(steps) }
     }
 }
 
@@ -102,6 +128,12 @@ impl Root {
             wired.own = Some(own);
         }
         Ok(())
+    }
+
+    /// Mounts the covers for the lookout, where it could not.
+    pub(super) fn leave_covers(&mut self) -> Result<(), Fault> {
+        let wired = self.wired.as_mut().filter(|wired| wired.mounted == Mounted::Now);
+        wired.and_then(|wired| wired.covers.take()).map_or(Ok(()), |covers| self.attach(&covers, &here(COVERS)))
     }
 
     /// The cover for the next thing that is denied, if it is one that tells.

@@ -201,11 +201,15 @@ fn protect(target: &OwnedFd, reach: Reach) -> rustix::io::Result<()> {
     put(&tree, target)
 }
 
-/// The directory of the tripwire's covers. It stands in the sandbox if one was used before.
+/// The directory of the tripwire's covers. It stands in the sandbox if one was used before,
+/// and where the kernel would not copy it from the tripwire now (before 6.15).
 fn nodes(wire: &OwnedFd, plan: &Plan) -> io::Result<OwnedFd> {
     let is_there = plan.steps.iter().any(|step| matches!(step, Step::Cover { path, cover: Cover::Deny(_) } if tells(path)));
     if !is_there {
-        attach(&open_tree(wire, ringfence_tripwire::COVERS, CLONE)?, COVERS)?;
+        match open_tree(wire, ringfence_tripwire::COVERS, CLONE) {
+            Err(Errno::INVAL) => {}
+            covers => attach(&covers?, COVERS)?,
+        }
     }
     Ok(rustix::fs::open(COVERS, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }

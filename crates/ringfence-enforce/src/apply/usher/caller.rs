@@ -1,5 +1,6 @@
 //! The caller: its memory, its directories, its mask.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{CString, OsString};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -19,9 +20,23 @@ pub(super) struct Caller<'a> {
     /// The host's `/proc`, in which the caller has the number we know.
     pub(super) host_proc: BorrowedFd<'a>,
     pub(super) listener: BorrowedFd<'a>,
+    pub(super) read: Memory,
+}
+
+/// What was read of a caller's memory: where, and what stood there.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Memory {
+    texts: RefCell<Vec<(u64, CString)>>,
+    bytes: RefCell<Vec<(u64, Vec<u8>)>>,
 }
 
 impl Caller<'_> {
+    /// Whether the same stands where `memory` was read; reads all of it again.
+    pub(super) fn has(&self, memory: &Memory) -> bool {
+        memory.texts.borrow().iter().all(|(address, text)| self.text_at(*address).as_ref() == Ok(text))
+            && memory.bytes.borrow().iter().all(|(address, bytes)| self.bytes(*address, bytes.len()).as_ref() == Ok(bytes))
+    }
+
     pub(super) fn pid(&self) -> i32 {
         self.notification.pid as i32
     }
@@ -46,7 +61,13 @@ impl Caller<'_> {
     }
 
     /// The text at an address: ends with NUL, at most `PATH_MAX` long.
-    pub(super) fn text_at(&self, mut address: u64) -> Result<CString, Errno> {
+    pub(super) fn text_at(&self, address: u64) -> Result<CString, Errno> {
+        let text = self.text_from(address)?;
+        self.read.texts.borrow_mut().push((address, text.clone()));
+        Ok(text)
+    }
+
+    fn text_from(&self, mut address: u64) -> Result<CString, Errno> {
         let mut text = Vec::new();
         let mut buffer = [0; PAGE as usize];
         while text.len() < PAGE as usize {
@@ -54,7 +75,7 @@ impl Caller<'_> {
             // few names are long, so the first look is a short one.
             let left = (PAGE - address % PAGE) as usize;
             let want = if text.is_empty() { left.min(256) } else { left };
-            let got = self.read(address, &mut buffer[..want])?;
+            let got = self.look(address, &mut buffer[..want])?;
             if let Some(end) = buffer[..got].iter().position(|byte| *byte == 0) {
                 text.extend_from_slice(&buffer[..end]);
                 return CString::new(text).map_err(|_| Errno::INVAL);
@@ -71,11 +92,15 @@ impl Caller<'_> {
     /// Bytes at an address.
     pub(super) fn bytes(&self, address: u64, length: usize) -> Result<Vec<u8>, Errno> {
         let mut bytes = vec![0; length];
-        let got = self.read(address, &mut bytes)?;
-        if got < length { Err(Errno::FAULT) } else { Ok(bytes) }
+        let got = self.look(address, &mut bytes)?;
+        if got < length {
+            return Err(Errno::FAULT);
+        }
+        self.read.bytes.borrow_mut().push((address, bytes.clone()));
+        Ok(bytes)
     }
 
-    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
+    fn look(&self, address: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
         let again = memory::read_process(self.pid(), address, buffer);
         again.or_else(|_| raised(|| memory::read_process(self.pid(), address, buffer))).map_err(|_| Errno::FAULT)
     }

@@ -1,0 +1,56 @@
+//! What was done for callers that did not hear of it.
+//!
+//! Before Linux 5.19 a signal takes a caller away while its call is carried out. The kernel
+//! lets it handle the signal and begins the call anew: done a second time, `mkdir` would
+//! answer that the directory is there already. So the outcome waits for the same question.
+
+use std::collections::VecDeque;
+use std::io;
+
+use ringfence_sys::seccomp::{self, Notification};
+
+use super::Reply;
+use super::caller::{Caller, Memory};
+
+/// Outcomes that nobody has heard yet.
+#[derive(Default)]
+pub(super) struct Undelivered {
+    kept: VecDeque<Kept>,
+    /// Whether signals take callers away here; found out when the first went.
+    interruptible: Option<bool>,
+}
+
+struct Kept {
+    asked: Notification,
+    read: Memory,
+    reply: Reply,
+}
+
+impl Undelivered {
+    /// Most callers ask again at once; those that do not are not waited for.
+    const MANY: usize = 16;
+
+    /// Keeps what was done for a caller that was gone when it was to be told.
+    pub(super) fn keep(&mut self, asked: &Notification, read: Memory, reply: Reply, error: &io::Error) {
+        let is_gone = matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH));
+        // Where only death takes callers away, none comes back.
+        let mut comes_back = || *self.interruptible.get_or_insert_with(|| !seccomp::waits_killable());
+        if !matches!(reply, Reply::Value(_) | Reply::Descriptor(..)) || !is_gone || !comes_back() {
+            return;
+        }
+        if self.kept.len() == Self::MANY {
+            self.kept.pop_front();
+        }
+        self.kept.push_back(Kept { asked: *asked, read, reply });
+    }
+
+    /// What was done for this caller, if it asks for the same once more. Asked for anything
+    /// else, it has gone on, and what was kept is forgotten.
+    pub(super) fn take(&mut self, caller: &Caller<'_>) -> Option<Reply> {
+        let asks = caller.notification;
+        let at = self.kept.iter().position(|kept| kept.asked.pid == asks.pid)?;
+        let Kept { asked, read, reply } = self.kept.remove(at)?;
+        let place = |call: &Notification| (call.arch, call.call, call.instruction, call.arguments);
+        (place(&asked) == place(asks) && caller.has(&read)).then_some(reply)
+    }
+}
