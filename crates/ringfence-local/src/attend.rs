@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use ringfence_api::{Denial, Outcome, Output, Request, Status, Stdio, Usage};
+use ringfence_enforce::Plan;
 use ringfence_enforce::apply::{Event, Inside, LaunchError, Made, Reins, Running};
 use ringfence_provider::ProviderError;
 use ringfence_sys::signal::{self, Sender, Set};
@@ -90,6 +91,13 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
+    /// Takes back what a plan says of a tripwire that could not be had.
+    pub(crate) fn own_up(&self, plan: &mut Plan) {
+        if self.is_started && !self.is_wired {
+            plan.unwire();
+        }
+    }
+
     fn note(&mut self, made: Made) {
         const MANY: usize = 256;
         match made.directory.as_ref().and_then(identity) {

@@ -17,7 +17,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Outcome, Request};
+use ringfence_api::{Gap, Outcome, Request};
 use ringfence_enforce::apply::{self, Ahead, Launch};
 use ringfence_enforce::{Network, Person, Plan, plan, survey};
 use ringfence_policy::Grants;
@@ -156,9 +156,7 @@ impl Session for Confined {
         });
         self.plan = launch.plan;
         let unseen = std::mem::take(&mut seen.live).end(self.farewell);
-        if seen.is_started && !seen.is_wired {
-            self.plan.unwire();
-        }
+        seen.own_up(&mut self.plan);
         // Also after an error: by then the command may have made what it wanted.
         let is_all_known = attended.is_ok() && !seen.has_unknown;
         // Also what other commands made, now or before: unless the survey found it, this one
@@ -189,17 +187,15 @@ impl Session for Confined {
             mark.remove();
         }
         let _ = mask.map(|mask| signal::set_mask(&mask));
-        let mut outcome = self.told(request, attended?);
-        outcome.gaps.extend(unseen?);
-        Ok(Outcome { quarantined, ..outcome })
+        Ok(Outcome { quarantined, ..self.told(request, attended?, unseen?) })
     }
 }
 
 impl Confined {
-    /// With what held, and what was refused and nobody told of.
-    fn told(&self, request: &Request, mut outcome: Outcome) -> Outcome {
+    /// With what held, what did not, and what was refused and nobody told of.
+    fn told(&self, request: &Request, mut outcome: Outcome, unseen: Vec<Gap>) -> Outcome {
         outcome.enforced = self.plan.steps.iter().map(ToString::to_string).collect();
-        outcome.gaps = self.plan.gaps.clone();
+        outcome.gaps = self.plan.gaps.iter().cloned().chain(unseen).collect();
         if !self.plan.is_wired() && outcome.exit_code() != 0 {
             let guess = Guess::new(&self.plan, &self.held, &request.cwd);
             outcome.denials.extend(guess.at(&outcome.stderr, &outcome.denials));

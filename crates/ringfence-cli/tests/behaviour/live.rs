@@ -342,8 +342,7 @@ fn too_few_watches_are_told_and_made_up_for() {
         let ended = child.expect("unshare starts").wait_with_output().expect("it ends");
         let said: Value = serde_json::from_slice(&ended.stdout).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&ended.stderr)));
         assert_eq!(said["stdout"], "", "{user}: {said}");
-        let why = said["gaps"][0]["why"].as_str().unwrap_or_default();
-        assert!(why.contains("directories could not be watched"), "{user}: {said}");
+        assert!(said["gaps"].to_string().contains("directories could not be watched"), "{user}: {said}");
     });
 }
 

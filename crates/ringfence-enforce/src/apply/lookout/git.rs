@@ -25,6 +25,9 @@ pub(super) struct Repositories<'a> {
     plan: OwnedFd,
     /// Those that need not be looked at: guarded from the start, or the command's own.
     known: HashSet<Identity>,
+    /// What the usher was told of.
+    guarded: HashSet<Identity>,
+    ruled: HashSet<AbsPath>,
     /// Directories in which something could appear that git obeys, and of which repository.
     places: HashMap<AbsPath, AbsPath>,
 }
@@ -32,7 +35,8 @@ pub(super) struct Repositories<'a> {
 impl<'a> Repositories<'a> {
     pub(super) fn new(grants: &'a Grants, steps: &Plan, plan: OwnedFd) -> Self {
         let guards = steps.guards().iter().filter(|guard| guard.kind == GuardKind::Git);
-        Self { grants, plan, known: guards.map(|guard| (guard.device, guard.inode)).collect(), places: HashMap::new() }
+        let known = guards.map(|guard| (guard.device, guard.inode)).collect();
+        Self { grants, plan, known, guarded: HashSet::new(), ruled: HashSet::new(), places: HashMap::new() }
     }
 
     /// The repository of which git would obey `name` in this directory.
@@ -66,7 +70,12 @@ impl<'a> Repositories<'a> {
         let watched: Vec<AbsPath> =
             [repository.clone(), repository.join("info")].into_iter().filter(|place| place.as_path().is_dir()).collect();
         self.places.extend(watched.iter().map(|place| (place.clone(), repository.clone())));
-        Addendum { guards: found.guards, rules: found.rules }.append(&self.plan)?;
+        // Only what is new: the command could have it said again and again.
+        let guards: Vec<_> = found.guards.into_iter().filter(|guard| self.guarded.insert((guard.device, guard.inode))).collect();
+        let rules: Vec<_> = found.rules.into_iter().filter(|rule| self.ruled.insert(rule.root.clone())).collect();
+        if !guards.is_empty() || !rules.is_empty() {
+            Addendum { guards, rules }.append(&self.plan)?;
+        }
         Ok(Coming { covers: found.covers.into_iter().collect(), watched })
     }
 }
