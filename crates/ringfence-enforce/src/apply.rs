@@ -18,10 +18,11 @@ pub use launch::{Ahead, Event, LaunchError, Made, Reins, Running};
 pub use lookout::{FOREIGN, Inside, Lookout, OWN, Sighting};
 pub use probe::{Obstacle, probe, support};
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use ringfence_api::{Denial, Usage};
 use ringfence_policy::{AbsPath, Grants, Rule};
+use rustix::fs::{AtFlags, StatxFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::{Guard, Plan};
@@ -136,7 +137,27 @@ enum Report {
     /// Everything that was made before the order has been told.
     Settled,
     /// The command made a name of git's in the directory whose descriptor comes along.
-    Made(AbsPath, Planted),
+    Made(AbsPath, Planted, Option<Birth>),
+}
+
+/// What a file is known by, also after another has got its inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Birth {
+    device: (u32, u32),
+    inode: u64,
+    /// When it was made, in seconds and nanoseconds, where the file system knows.
+    born: (i64, u32),
+}
+
+impl Birth {
+    /// Of what stands at a name, be it a link.
+    fn of(directory: impl AsFd, name: impl rustix::path::Arg) -> Option<Self> {
+        let wanted = StatxFlags::INO | StatxFlags::BTIME;
+        let found = rustix::fs::statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, wanted).ok()?;
+        let is_known = found.stx_mask & StatxFlags::BTIME.bits() != 0;
+        let born = if is_known { (found.stx_btime.tv_sec, found.stx_btime.tv_nsec) } else { (0, 0) };
+        Some(Self { device: (found.stx_dev_major, found.stx_dev_minor), inode: found.stx_ino, born })
+    }
 }
 
 /// Which name of git's was made.

@@ -101,6 +101,8 @@ impl Seen {
     fn note(&mut self, made: Made) {
         const MANY: usize = 256;
         match made.directory.as_ref().and_then(identity) {
+            Some(place)
+                if self.made.iter().any(|known| known.what == made.what && known.directory.as_ref().and_then(identity) == Some(place)) => {}
             Some(_) if self.made.len() < MANY => self.made.push(made),
             Some(identity) => {
                 self.more.insert(identity);
@@ -292,7 +294,7 @@ impl<'a> Attendance<'a> {
             Event::Denied(denial) if is_nowhere(&denial) => {}
             Event::Denied(denial) => self.denials.note(denial),
             Event::Made(made) => {
-                self.seen.live.made(made.directory.as_ref().and_then(identity));
+                self.seen.live.made(made.birth);
                 self.seen.note(made);
             }
             Event::Settled => self.seen.live.settled(),

@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use ringfence_api::{Gap, Loss};
-use ringfence_enforce::apply::{FOREIGN, Inside, Lookout, OWN, Reins, Sighting};
+use ringfence_enforce::apply::{Birth, FOREIGN, Inside, Lookout, OWN, Reins, Sighting};
 use ringfence_enforce::{Kind, Plan, Step};
 use ringfence_provider::ProviderError;
 use ringfence_tripwire::{PropKind, Scene};
@@ -15,7 +15,6 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 
 use crate::attend::Farewell;
-use crate::sweep::Identity;
 use crate::watch::Own;
 
 /// Most commands end sooner: they need nobody who looks out.
@@ -42,8 +41,8 @@ pub(crate) struct Live {
 #[derive(Debug, Default)]
 struct Told {
     unwatched: usize,
-    /// Directories in which the command made names of git's.
-    made: HashSet<Identity>,
+    /// Names of git's that the command made.
+    made: HashSet<Birth>,
     /// How often all was told.
     settled: u64,
     failed: Option<std::io::Error>,
@@ -76,10 +75,15 @@ impl LookingOut {
         if is_wanted { LookingOut::Wanted } else { LookingOut::Not }
     }
 
-    /// The command made a name of git's in this directory.
-    pub(crate) fn made(&self, directory: Option<Identity>) {
-        if let (LookingOut::Begun(live), Some(directory)) = (self, directory) {
-            lock(&live.told).made.insert(directory);
+    /// The command made a name of git's.
+    pub(crate) fn made(&self, birth: Option<Birth>) {
+        // More than anybody makes: what is not known to be the command's own is protected.
+        const MANY: usize = 100_000;
+        if let (LookingOut::Begun(live), Some(birth)) = (self, birth) {
+            let made = &mut lock(&live.told).made;
+            if made.len() < MANY {
+                made.insert(birth);
+            }
         }
     }
 
@@ -183,9 +187,7 @@ impl Post {
                     lookout.answer(self.scene()?.spare_covers(count, &kind));
                 }
                 Some(Sighting::Appeared(number, path)) => self.scene()?.name_cover(number, path),
-                Some(Sighting::Repository(device, inode)) => {
-                    lookout.answer(if self.is_own((device, inode)) { OWN } else { FOREIGN });
-                }
+                Some(Sighting::Repository(birth)) => lookout.answer(if self.is_own(birth) { OWN } else { FOREIGN }),
                 Some(Sighting::Overrun) => {
                     self.reins.pause();
                     is_paused = true;
@@ -203,16 +205,16 @@ impl Post {
         }
     }
 
-    /// Whether the command made a name of git's in a directory. The usher may be about to say
-    /// so: it is waited for.
-    fn is_own(&self, directory: Identity) -> bool {
+    /// Whether the command made a name of git's. The usher may be about to say so: it is
+    /// waited for.
+    fn is_own(&self, birth: Birth) -> bool {
         let told = lock(&self.told);
         let before = told.settled;
         self.reins.settle();
-        let is_waiting = |told: &mut Told| told.settled == before && !told.made.contains(&directory);
+        let is_waiting = |told: &mut Told| told.settled == before && !told.made.contains(&birth);
         let waited = self.changed.wait_timeout_while(told, LONG, is_waiting);
         let (told, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        told.made.contains(&directory)
+        told.made.contains(&birth)
     }
 
     fn scene(&self) -> std::io::Result<RwLockWriteGuard<'_, Scene>> {

@@ -64,7 +64,7 @@ pub(crate) struct Spotted {
 /// Looks through what the command made of git's.
 pub(crate) fn sweep(made: Vec<Made>, mut look: Look, ground: &Ground, quarantine: &AbsPath) -> Swept {
     let mut sweep = Sweep { store: Store::new(quarantine), swept: Swept::default(), ground, roots: &ground.roots, done: HashSet::new() };
-    for Made { directory, path, what } in made {
+    for Made { directory, path, what, .. } in made {
         let Some(directory) = directory else { continue };
         let found = ground.roots.find(&directory, &path);
         let spot = match found {

@@ -406,3 +406,23 @@ fn a_directory_with_a_secret_that_appeared_stays_where_it_is() {
         assert_eq!(said, "plain\nx\n", "{user}");
     });
 }
+
+/// The command makes a `.git` where the host is going to, and takes it away again.
+#[test]
+fn a_repository_cannot_be_claimed_before_it_comes() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = project(user);
+        let line = "mkdir -p d; for i in 1 2 3; do mkdir .git d/.git; rmdir .git d/.git; done; touch here; while [ ! -e go ]; do sleep 0.05; done; \
+            for r in . d; do (echo x >> $r/.git/config) 2>/dev/null && echo config; (echo x > $r/.git/hooks/pre-commit) 2>/dev/null && echo hook; done; echo end";
+        let child = project.ringfence().args(["run", "-c", line]).stdout(Stdio::piped()).spawn();
+        assert!(soon(Duration::from_secs(10), || project.has("here")));
+        project.sh_bare("git init -q; git init -q d").ok();
+        std::thread::sleep(Duration::from_millis(300));
+        project.write("go", "");
+        let ended = child.expect("ringfence starts").wait_with_output().expect("it ends");
+        assert_eq!(String::from_utf8_lossy(&ended.stdout), "end\n", "{user}");
+    });
+}

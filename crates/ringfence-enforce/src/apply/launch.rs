@@ -18,7 +18,7 @@ use rustix::thread::CpuSet;
 
 use super::helper::HOST_NETWORK;
 use super::lookout::Inside;
-use super::{CONTROL_FD, HELPER, Launch, Order, Planted, Report};
+use super::{Birth, CONTROL_FD, HELPER, Launch, Order, Planted, Report};
 use crate::plan::Network;
 
 /// Why a command could not be started.
@@ -104,6 +104,8 @@ pub struct Made {
     pub path: AbsPath,
     /// Which name.
     pub what: Planted,
+    /// What was made, where that is known.
+    pub birth: Option<Birth>,
 }
 
 /// A sandbox that runs a command. Dropping it ends everything in it.
@@ -251,7 +253,7 @@ impl Running {
             Report::Wired(init) => descriptors.pop().map_or(Event::Closed, |device| Event::Wired(device, init)),
             Report::Settled => Event::Settled,
             Report::Inside => Inside::of(descriptors).map_or(Event::Closed, Event::Inside),
-            Report::Made(path, what) => Event::Made(Made { directory: descriptors.pop(), path, what }),
+            Report::Made(path, what, birth) => Event::Made(Made { directory: descriptors.pop(), path, what, birth }),
         })
     }
 

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::helper::{NOT_FOR_US, all_handed_over, hand_over, is_gone};
 use super::launch::{LaunchError, failed, helper};
-use super::{CONTROL_FD, HELPER, Launch};
+use super::{Birth, CONTROL_FD, HELPER, Launch};
 use crate::plan::{Kind, Step};
 use covers::Covers;
 use git::Repositories;
@@ -71,9 +71,9 @@ impl Inside {
 pub enum Sighting {
     /// Something denied has appeared, and is covered with the node of this number.
     Appeared(usize, AbsPath),
-    /// A repository has appeared in the directory with this device and inode number:
-    /// [`Lookout::answer`] is waited for, by [`OWN`] if the command made it.
-    Repository(u64, u64),
+    /// A `.git` or a `HEAD` has appeared: [`Lookout::answer`] is waited for, by [`OWN`] if
+    /// the command made it.
+    Repository(Birth),
     /// So many nodes are wanted to cover things with: [`Lookout::answer`] is waited for.
     Wanted(usize, Kind),
     /// More has happened than the kernel keeps: everything is looked through anew, and

@@ -51,7 +51,7 @@ impl Runs {
         let (mut made, mut moved) = (Vec::new(), HashSet::new());
         for Spotted { path, identity, what } in listed.entries.iter().cloned().chain(self.entries(listed.cursor).0) {
             match led_to(&path, identity) {
-                Some(directory) => made.push(Made { directory: Some(directory), path, what }),
+                Some(directory) => made.push(Made { directory: Some(directory), path, what, birth: None }),
                 None => drop(moved.insert(identity)),
             }
         }

@@ -16,6 +16,7 @@ use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 use serde::Deserialize;
 
 use super::{OWN, Sighting, receive, send};
+use crate::apply::Birth;
 use crate::apply::build::{masks, put, restrict};
 use crate::plan::{Cover, Kind, Plan, Step};
 use crate::scene::{COVERS, MASKS, tells};
@@ -145,10 +146,10 @@ impl<'a> Covers<'a> {
         matches!((now, then), (Ok(now), Ok(then)) if (now.st_dev, now.st_ino) == (then.st_dev, then.st_ino))
     }
 
-    /// Whether the command made the name of git's in a directory.
-    pub(super) fn is_own(&self, (device, inode): (u64, u64)) -> io::Result<bool> {
+    /// Whether the command made a name of git's.
+    pub(super) fn is_own(&self, birth: Birth) -> io::Result<bool> {
         // Who should answer is gone, and the sandbox with it.
-        let answer = ask::<usize>(&self.talk, &Sighting::Repository(device, inode)).ok_or(io::ErrorKind::BrokenPipe)?;
+        let answer = ask::<usize>(&self.talk, &Sighting::Repository(birth)).ok_or(io::ErrorKind::BrokenPipe)?;
         Ok(answer == OWN)
     }
 

@@ -11,9 +11,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 
 use ringfence_policy::{AbsPath, Grants};
+use rustix::fs::CWD;
 
 use super::covers::Covers;
-use crate::apply::Addendum;
+use crate::apply::{Addendum, Birth};
 use crate::plan::{Cover, GuardKind, Plan};
 use crate::survey;
 
@@ -53,10 +54,12 @@ impl<'a> Repositories<'a> {
         if self.known.contains(&identity) {
             return Ok(Coming::default());
         }
-        let made_in = if repository.name().is_some_and(|name| name == ".git") { repository.parent() } else { Some(repository.clone()) };
-        let made_in = made_in.and_then(|directory| fs::symlink_metadata(directory.as_path()).ok());
-        if let Some(made_in) = made_in
-            && covers.is_own((made_in.dev(), made_in.ino()))?
+        // Known by when it was made: the command could make one and take it away again, and
+        // the host's would come to lie in the same directory, with the same inode.
+        let is_dot_git = repository.name().is_some_and(|name| name.eq_ignore_ascii_case(".git"));
+        let made = if is_dot_git { repository.clone() } else { repository.join("HEAD") };
+        if let Some(birth) = Birth::of(CWD, made.as_path())
+            && covers.is_own(birth)?
         {
             self.known.insert(identity);
             return Ok(Coming::default());

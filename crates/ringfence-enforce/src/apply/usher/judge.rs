@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use super::caller::Caller;
 use super::place::{self, Place};
 use crate::apply::helper::{tell, tell_with};
-use crate::apply::{Addendum, Launch, Planted, Report};
+use crate::apply::{Addendum, Birth, Launch, Planted, Report};
 use crate::plan::{Guard, GuardKind, Step};
 use crate::seccomp::calls::Call;
 use crate::survey::walk::vendored;
@@ -34,8 +34,8 @@ pub(super) struct Judge {
     own: Vec<AbsPath>,
     /// Directories in which the command made git directories, and which the caller of the
     /// sandbox has yet to be told of: open, so that they are found wherever they move.
-    made: Vec<(Option<OwnedFd>, AbsPath, Planted)>,
-    known: HashSet<(u64, u64, Planted)>,
+    made: Vec<(Option<OwnedFd>, AbsPath, Planted, Option<Birth>)>,
+    known: HashSet<(u64, u64, Planted, Option<Birth>)>,
 }
 
 impl Judge {
@@ -292,8 +292,9 @@ impl Judge {
 
     fn remember(&mut self, place: &Place, path: &AbsPath, what: Planted) {
         let (Ok(status), Some(directory)) = (rustix::fs::fstat(&place.directory), path.parent()) else { return };
-        if self.known.insert((status.st_dev, status.st_ino, what)) {
-            self.made.push((rustix::io::fcntl_dupfd_cloexec(&place.directory, 3).ok(), directory, what));
+        let birth = Birth::of(&place.directory, place.name.as_os_str());
+        if self.known.insert((status.st_dev, status.st_ino, what, birth)) {
+            self.made.push((rustix::io::fcntl_dupfd_cloexec(&place.directory, 3).ok(), directory, what, birth));
         }
     }
 
@@ -320,11 +321,12 @@ impl Judge {
         for denial in self.denials.drain(..) {
             tell(&control, &Report::Denied(Box::new(denial)));
         }
-        for (directory, path, what) in self.made.drain(..) {
-            let is_told = directory.is_some_and(|directory| tell_with(&control, &Report::Made(path.clone(), what), &[directory.as_fd()]));
+        for (directory, path, what, birth) in self.made.drain(..) {
+            let is_told =
+                directory.is_some_and(|directory| tell_with(&control, &Report::Made(path.clone(), what, birth), &[directory.as_fd()]));
             if !is_told {
                 // Without the descriptor it is still known that there is something to look for.
-                tell(&control, &Report::Made(path, what));
+                tell(&control, &Report::Made(path, what, birth));
             }
         }
     }
