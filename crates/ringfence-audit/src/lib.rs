@@ -30,7 +30,7 @@ pub use error::AuditError;
 pub use head::Head;
 pub use log::{Log, Options};
 pub use read::{Line, Reader};
-pub use record::{Act, Begun, Details, Ended, Record, Refused, Subject, Verdict};
+pub use record::{Act, Begun, Details, Ended, Passed, Record, Refused, Subject, Verdict};
 pub use session::session_id;
 pub use time::{now_ms, parse_rfc3339, rfc3339};
 pub use verify::{Finding, Flaw, Report, verify};

@@ -85,6 +85,10 @@ pub(crate) struct Run {
     /// On whose behalf, for the audit log [default: $RINGFENCE_AGENT]
     #[arg(long, value_name = "NAME")]
     pub(crate) agent: Option<String>,
+    /// What to tell of the run: what was refused, or also everything that was opened, started
+    /// and reached, which takes longer
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(crate) observe: Option<ObserveArg>,
     /// Run a line of shell instead of a program
     #[arg(short = 'c', value_name = "STRING", conflicts_with = "command", required_unless_present = "command")]
     pub(crate) line: Option<String>,
@@ -163,6 +167,12 @@ pub(crate) enum EngineArg {
 pub(crate) enum OnGapArg {
     Refuse,
     Run,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum ObserveArg {
+    Denials,
+    All,
 }
 
 /// Reads the command line; wrong words end the program with a message and status 125.

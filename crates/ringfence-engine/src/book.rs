@@ -115,12 +115,22 @@ impl<'a> Book<'a> {
     }
 
     fn failed(&self, error: &EngineError) -> Record {
-        let ended = Ended { exit_code: error.status(), duration_ms: 0, timed_out: false, denials: 0, error: Some(error.code().into()) };
+        let ended = Ended {
+            exit_code: error.status(),
+            duration_ms: 0,
+            timed_out: false,
+            denials: 0,
+            error: Some(error.code().into()),
+            allowed: None,
+            allowed_dropped: None,
+        };
         self.record(Act::End, Verdict::Failed, Some(whole(error)), Details::Ended(ended))
     }
 
     fn ended(&self, outcome: &Outcome) -> Vec<Record> {
-        let mut records: Vec<Record> = outcome.denials.iter().map(|denial| Record::denied(&self.subject, denial)).collect();
+        let allowed = outcome.observed.iter().flat_map(|observed| &observed.allowed);
+        let mut records: Vec<Record> = allowed.map(|allowance| Record::allowed(&self.subject, allowance)).collect();
+        records.extend(outcome.denials.iter().map(|denial| Record::denied(&self.subject, denial)));
         records.extend(outcome.quarantined.iter().map(|moved| Record::quarantined(&self.subject, now_ms(), moved)));
         let reason = outcome.denials.first().filter(|_| outcome.blocked()).map(|denial| format!("{} ({})", denial.rule, denial.origin));
         let verdict = if outcome.blocked() { Verdict::Blocked } else { Verdict::Allowed };
@@ -129,6 +139,8 @@ impl<'a> Book<'a> {
             duration_ms: outcome.duration_ms,
             timed_out: outcome.timed_out,
             denials: outcome.denials.len(),
+            allowed: outcome.observed.as_ref().map(|observed| observed.allowed.len()),
+            allowed_dropped: outcome.observed.as_ref().map(|observed| observed.dropped).filter(|dropped| *dropped > 0),
             error: None,
         };
         records.push(self.record(Act::End, verdict, reason, Details::Ended(ended)));

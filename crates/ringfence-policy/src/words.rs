@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::grants::{Effect, Mode, Origin, PatternEffect, Source};
+use crate::grants::{Effect, Mode, Observe, Origin, PatternEffect, Source};
 
 impl Effect {
     /// The word for it in policies and messages.
@@ -24,6 +24,16 @@ impl Mode {
             Mode::ReadOnly => "read-only",
             Mode::WorkspaceWrite => "workspace-write",
             Mode::FullAccess => "full-access",
+        }
+    }
+}
+
+impl Observe {
+    /// The word for it in policies and messages.
+    pub fn word(self) -> &'static str {
+        match self {
+            Observe::All => "all",
+            Observe::Denials => "denials",
         }
     }
 }

@@ -108,7 +108,7 @@ impl Answer {
 }
 
 pub(crate) fn run(arguments: Explain) -> Result<ExitCode, CliError> {
-    let meant = meant(&arguments.policy, None)?;
+    let meant = meant(&arguments.policy)?;
     let answers = match arguments.wish {
         Wish::Read | Wish::Write | Wish::Exec => path::explain(arguments.wish, &arguments.target, &meant)?,
         Wish::Connect => vec![connect::explain(&arguments.target.to_string_lossy(), &meant, &Origins::of(&meant)?)?],

@@ -13,6 +13,7 @@ mod live;
 mod log;
 mod many;
 mod names;
+mod observe;
 mod outside;
 mod processes;
 mod protect;
