@@ -7,6 +7,7 @@ use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::commands::doctor::Doctor;
 use crate::commands::explain::Explain;
+use crate::commands::learn::Learn;
 use crate::commands::log::Log;
 use crate::commands::papers::{Completions, Man, Reference};
 use crate::commands::plan::Plan;
@@ -38,6 +39,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Run),
+    Learn(Learn),
     Plan(Plan),
     Explain(Explain),
     Doctor(Doctor),
@@ -55,6 +57,7 @@ impl Command {
     pub(crate) fn wants_json(&self) -> bool {
         match self {
             Command::Run(arguments) => arguments.json,
+            Command::Learn(arguments) => arguments.json,
             Command::Plan(arguments) => arguments.json,
             Command::Explain(arguments) => arguments.json,
             Command::Doctor(arguments) => arguments.json,

@@ -166,7 +166,7 @@ fn whole(error: &EngineError) -> String {
 }
 
 /// A command as one would type it.
-fn line(command: &[OsString]) -> String {
+pub(crate) fn line(command: &[OsString]) -> String {
     let plain = |c: char| c.is_alphanumeric() || "_-./:=@%+,".contains(c);
     let word = |word: &OsString| {
         let text = word.to_string_lossy();

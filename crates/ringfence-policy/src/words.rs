@@ -88,3 +88,12 @@ impl fmt::Display for Source {
         }
     }
 }
+
+/// Whether a character has no shape of its own and changes how others are shown: what
+/// terminals obey, what turns the direction of writing, and what takes no room.
+pub fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}

@@ -19,7 +19,7 @@ const KEPT: usize = 16 * 1024 * 1024;
 const INTERRUPT: i32 = 2;
 
 /// Who acts, by the environment.
-fn agent() -> Option<String> {
+pub(super) fn agent() -> Option<String> {
     std::env::var_os("RINGFENCE_AGENT").map(|name| name.to_string_lossy().into_owned()).filter(|name| !name.is_empty())
 }
 

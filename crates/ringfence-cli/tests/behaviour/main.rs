@@ -9,6 +9,7 @@ mod flood;
 mod git;
 mod json;
 mod kill;
+mod learn;
 mod live;
 mod log;
 mod many;
