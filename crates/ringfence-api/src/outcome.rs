@@ -131,6 +131,10 @@ pub struct Denial {
 impl Denial {
     /// The rule where there is none.
     pub const NOTHING_OPENS_IT: &str = "nothing opens it";
+    /// The rule where a directory or link must stay where it is, whatever the policy says of it.
+    pub const KEEPS_ITS_NAME: &str = "a directory that git obeys keeps its name";
+    /// The rule where a path is open and what it leads to is not.
+    pub const ANOTHER_NAME: &str = "another name of something denied";
 }
 
 /// What went through.

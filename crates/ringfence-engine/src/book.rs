@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use ringfence_api::{Gap, Outcome};
 use ringfence_audit::{Act, AuditError, Begun, Details, Ended, Log, Options, Record, Subject, Verdict, digest, now_ms};
-use ringfence_policy::{AbsPath, Grants, Mode, OnError};
+use ringfence_policy::{AbsPath, Grants, Mode, Observe, OnError};
 
 use crate::{Asked, EngineError, Resolved};
 
@@ -97,7 +97,7 @@ impl<'a> Book<'a> {
             cwd_base64,
             confined: grants.is_confined(),
             policy_files: files.iter().map(AbsPath::to_string).collect(),
-            policy_digest: rules_digest(grants),
+            policy_digest: policy_digest(grants),
             gaps: gaps.iter().map(|gap| gap.what.clone()).collect(),
             user: surroundings.facts.user.clone(),
             pid: std::process::id(),
@@ -153,9 +153,11 @@ fn policy(grants: &Grants) -> &'static str {
     if grants.enabled { grants.mode.word() } else { Mode::FullAccess.word() }
 }
 
-/// The same rules have the same digest, in the same version of ringfence.
-fn rules_digest(grants: &Grants) -> String {
-    let packed = postcard::to_stdvec(grants).expect("grants are plain data");
+/// The same rules have the same digest, in the same version of ringfence, whether what goes
+/// through is told of or not.
+pub fn policy_digest(grants: &Grants) -> String {
+    let observed = (grants.observe == Observe::All).then(|| Grants { observe: Observe::Denials, ..grants.clone() });
+    let packed = postcard::to_stdvec(observed.as_ref().unwrap_or(grants)).expect("grants are plain data");
     digest(&packed).to_string()
 }
 

@@ -12,6 +12,7 @@ mod files;
 mod gitconfig;
 pub mod learn;
 
+pub use book::policy_digest;
 pub use error::EngineError;
 pub use facts::{Surroundings, gather};
 pub use files::{Files, layers, layers_of};

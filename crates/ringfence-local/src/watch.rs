@@ -112,7 +112,7 @@ pub(crate) fn because(decision: &Decision) -> (String, String) {
     match &decision.rule {
         Some(because) => (because.origin().text.clone(), because.origin().to_string()),
         None if decision.verdict == Verdict::Absent => (Denial::NOTHING_OPENS_IT.to_owned(), "built in".to_owned()),
-        None => ("another name of something denied".to_owned(), "built in".to_owned()),
+        None => (Denial::ANOTHER_NAME.to_owned(), "built in".to_owned()),
     }
 }
 

@@ -205,17 +205,18 @@ fn the_policy_alone_is_on_standard_output() {
 fn a_file_of_somebody_else_is_not_written_to_nor_one_that_the_command_leads_to() {
     each_user(|user| {
         let project = project(user);
-        project.write("mine.toml", "version = 1 # mine\n");
+        let mine = "version = 1 # written by hand, and not by ringfence\n";
+        project.write("mine.toml", mine);
         let ran = ringfence(&project, &["learn", "--output", "mine.toml", "--", "touch", "ran"]);
         ran.ends(125);
         assert!(ran.talk().contains("did not write it") && !project.has("ran"), "{}", ran.talk());
-        assert_eq!(project.read("mine.toml").unwrap(), "version = 1 # mine\n");
+        assert_eq!(project.read("mine.toml").unwrap(), mine);
         // The command puts a link where the policy is to be.
         let victim = project.home().join("victim");
-        project.write_at(&victim, "precious");
+        project.write_at(&victim, "# Proposed by `ringfence learn`, and precious");
         let line = format!("ln -sf {} new.toml", victim.display());
         ringfence(&project, &["learn", "--output", "new.toml", "-c", &line]).ends(125);
-        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "# Proposed by `ringfence learn`, and precious");
         // Or takes the directory away, with a link in its place.
         project.make_directories(&project.at("d"));
         let line = format!("mv d e; ln -s {} d", project.home().display());

@@ -5,6 +5,7 @@ mod absent_host;
 mod audit;
 mod caches;
 mod environment;
+mod explain;
 mod flood;
 mod git;
 mod json;

@@ -173,11 +173,19 @@ fn there_is_an_end_to_what_is_kept_and_the_rest_is_counted() {
 fn in_a_project_that_cannot_be_written_masks_and_refusals_hold() {
     each_user(|user| {
         let project = project(user);
-        let line =
-            "umask 027; echo x > /tmp/a; stat -c %a /tmp/a; echo x > new; mkdir /tmp/d; umask 000; mkdir /tmp/e; stat -c %a /tmp/d /tmp/e";
-        let (said, _) = allowed_in_project(&project, &["--mode", "read-only"], line);
-        assert_eq!(said["stdout"], "640\n750\n777\n", "{user}: {}", said["stderr"]);
-        assert!(!project.has("new"));
+        let python = ringfence_testkit::python().expect("the tests of ringfence need python3");
+        let code = "import os
+for mask in 0o27, 0, 0o77:
+    os.umask(mask)
+    os.mkdir('/tmp/%o' % mask)
+    print('%o' % os.stat('/tmp/%o' % mask).st_mode)
+open('README')
+open('new', 'w')";
+        let said = outcome(&project.run(["--json", "--observe", "all", "--mode", "read-only", "--", python, "-c", code]));
+        assert_eq!(said["stdout"], "40750\n40777\n40700\n", "{user}: {}", said["stderr"]);
+        assert!(!project.has("new") && said["exitCode"] == 1);
+        let allowed = told(&project, &said["allowed"]);
+        assert!(allowed.iter().any(|entry| entry.starts_with("read PROJECT/README ")), "{allowed:?}");
     });
 }
 

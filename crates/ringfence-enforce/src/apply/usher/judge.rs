@@ -348,7 +348,7 @@ impl Judge {
         let (rule, origin) = match &decision.rule {
             Some(because) => (because.origin().text.clone(), because.origin().to_string()),
             None if decision.verdict == Verdict::Absent => (Denial::NOTHING_OPENS_IT.to_owned(), "built in".to_owned()),
-            None => ("a directory that git obeys keeps its name".to_owned(), "built in".to_owned()),
+            None => (Denial::KEEPS_ITS_NAME.to_owned(), "built in".to_owned()),
         };
         let is_opener = |because: &Because| matches!(because, Because::Rule(rule) if rule.opens());
         let explicit = decision.verdict != Verdict::Absent && !decision.rule.as_ref().is_some_and(is_opener);
