@@ -105,6 +105,8 @@ pub enum Why {
     OnPurpose(Box<Decision>),
     /// It is part of the system, which is not for writing.
     System,
+    /// It is the kernel's, and programs do without it.
+    Kernel,
     /// It belongs to a tool that the person runs, too.
     Toolchain,
     /// Nothing in the project is for writing: the mode, or the tools, say so.
@@ -151,6 +153,9 @@ impl Judge<'_> {
     fn opening(&self, number: usize, wish: &Wish) -> Result<Opening, Why> {
         let decision = self.grants.decide(&wish.path, wish.want.access());
         self.not_on_purpose(&wish.path, wish.want.access())?;
+        if ["/sys", "/proc", "/dev"].iter().any(|root| wish.path.as_path().starts_with(root)) {
+            return Err(Why::Kernel);
+        }
         let alone = wish.want != Want::Make;
         let root = match decision.verdict {
             Verdict::Absent if alone => wish.path.clone(),

@@ -101,7 +101,8 @@ fn each_line_says_who_wanted_it_how_often_and_what_refused_it() {
         for name in ["data/a", "data/b", "data/c", "data/d"] {
             project.write_at(&home.join(name), "");
         }
-        let line = "cat ~/notes.txt ~/notes.txt ~/notes.txt; cat ~/data/a ~/data/b ~/data/c ~/data/d; cat ~/code/other/main.rs";
+        symlink(home.join("code/other/main.rs"), project.at("link")).unwrap();
+        let line = "cat ~/notes.txt ~/notes.txt ~/notes.txt; cat ~/data/a ~/data/b ~/data/c ~/data/d; cat link";
         let ran = ringfence(&project, &["learn", "--", "sh", "-c", line]);
         let (opened, _) = parts(&ran.ok());
         let expected = [

@@ -108,6 +108,7 @@ pub(super) fn why(why: &Why, denial: &Denial, resolved: &Resolved) -> String {
     let reason = match why {
         Why::OnPurpose(decision) => return on_purpose(decision, denial),
         Why::System => "it is part of the system, which is not for writing".into(),
+        Why::Kernel => "it is the kernel's, and programs do without it".into(),
         Why::Toolchain => "it is part of a tool that you run, too".into(),
         Why::ReadOnly => "the policy lets nothing be written there".into(),
         Why::TooBroad(root) => format!("it would take opening {}", place(root)),

@@ -198,6 +198,7 @@ fn what_may_be_read_is_opened_for_writing_if_it_is_the_persons() {
     assert_eq!(lines(&read), ["write ~/d/a", "write ~/d/s"]);
     check_left(&DATA, "", "write /usr/bin/sh", &Why::System);
     check_left(&DATA, "", "make /usr/new", &Why::System);
+    check_left(&DATA, "", "read /sys/fs/cgroup/cpu.max", &Why::Kernel);
     check_left(&DATA, "mode = \"read-only\"", "make ~/p/new", &Why::ReadOnly);
     check_left(&DATA, "[tools]\ndisallowed = [\"Write\"]", "write ~/p/x", &Why::ReadOnly);
 }
