@@ -10,7 +10,7 @@ mod outcome;
 mod text;
 pub mod violations;
 
-pub use outcome::{Denial, Evidence, Gap, Loss, Operation, Outcome, Output, Quarantined, Status, Usage};
+pub use outcome::{Allowance, Denial, Evidence, Gap, Loss, Observed, Operation, Outcome, Output, Quarantined, Status, Usage};
 pub use text::{base64, is_hidden};
 
 use std::ffi::OsString;

@@ -14,6 +14,8 @@ pub struct Outcome {
     pub status: Status,
     /// What was refused.
     pub denials: Vec<Denial>,
+    /// What went through, where the policy wants to know.
+    pub observed: Option<Observed>,
     /// Whether the time limit ended it.
     pub timed_out: bool,
     /// How long it took.
@@ -129,6 +131,42 @@ pub struct Denial {
 impl Denial {
     /// The rule where there is none.
     pub const NOTHING_OPENS_IT: &str = "nothing opens it";
+    /// The rule where a directory or link must stay where it is, whatever the policy says of it.
+    pub const KEEPS_ITS_NAME: &str = "a directory that git obeys keeps its name";
+    /// The rule where a path is open and what it leads to is not.
+    pub const ANOTHER_NAME: &str = "another name of something denied";
+}
+
+/// What went through.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Observed {
+    /// Each thing once, in the order in which it first happened.
+    pub allowed: Vec<Allowance>,
+    /// How many accesses are not among them: there is an end to what is kept.
+    pub dropped: u64,
+}
+
+/// Something the sandbox let through.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Allowance {
+    /// What was done.
+    pub operation: Operation,
+    /// With what: the real path, or host and port.
+    pub target: String,
+    /// The rule that allows it.
+    pub rule: String,
+    /// Where the rule was written.
+    pub origin: String,
+    /// The process that did it first, as the host numbers it.
+    pub pid: u32,
+    /// Its program.
+    pub program: String,
+    /// When first, in milliseconds since 1970.
+    pub time_ms: u64,
+    /// How often.
+    pub count: u64,
 }
 
 /// What was tried.

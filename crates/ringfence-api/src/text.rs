@@ -1,5 +1,7 @@
 //! Text that comes from somebody else.
 
+pub use ringfence_policy::is_hidden;
+
 /// Bytes as text of the usual alphabet, for what need not be UTF-8.
 pub fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -12,15 +14,6 @@ pub fn base64(bytes: &[u8]) -> String {
         }
     }
     text
-}
-
-/// Whether a character has no shape of its own and changes how others are shown: what
-/// terminals obey, what turns the direction of writing, and what takes no room.
-pub fn is_hidden(c: char) -> bool {
-    c.is_control()
-        || matches!(c,
-            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-            | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 #[cfg(test)]

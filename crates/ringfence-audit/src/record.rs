@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use ringfence_api::{Denial, Evidence, Operation, Quarantined, base64};
+use ringfence_api::{Allowance, Denial, Evidence, Operation, Quarantined, base64};
 use serde::{Serialize, Serializer};
 
 use crate::time::rfc3339;
@@ -57,7 +57,7 @@ pub enum Act {
     Begin,
     /// It ended: `exit`.
     End,
-    /// Something within it was refused: `read`, `write`, `connect` …
+    /// Something within it was refused, or observed: `read`, `write`, `connect` …
     Access(Operation),
     /// Something it planted was moved away: `quarantine`.
     Quarantine,
@@ -106,6 +106,8 @@ pub enum Details {
     Ended(Ended),
     /// Of something that was refused.
     Refused(Refused),
+    /// Of something that went through.
+    Passed(Passed),
     /// Of something that was moved away.
     #[serde(rename_all = "camelCase")]
     Moved {
@@ -173,6 +175,12 @@ pub struct Ended {
     pub timed_out: bool,
     /// How many different things were refused.
     pub denials: usize,
+    /// How many different things went through, where each is recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allowed: Option<usize>,
+    /// How many accesses went through that are not among them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allowed_dropped: Option<u64>,
     /// The error of ringfence's own that ended it, as a stable word.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -196,7 +204,41 @@ pub struct Refused {
     pub count: u64,
 }
 
+/// Something that went through.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Passed {
+    /// Where the rule was written that allows it.
+    pub origin: String,
+    /// The process that did it.
+    pub pid: u32,
+    /// Its program.
+    pub program: String,
+    /// How often.
+    pub count: u64,
+}
+
 impl Record {
+    /// Something that went through within a run.
+    pub fn allowed(subject: &Subject, allowance: &Allowance) -> Record {
+        Record {
+            timestamp: allowance.time_ms,
+            agent: subject.agent.clone(),
+            session: subject.session.clone(),
+            operation: Act::Access(allowance.operation),
+            target: allowance.target.clone(),
+            result: Verdict::Allowed,
+            policy: allowance.rule.clone(),
+            reason: None,
+            details: Details::Passed(Passed {
+                origin: allowance.origin.clone(),
+                pid: allowance.pid,
+                program: allowance.program.clone(),
+                count: allowance.count,
+            }),
+        }
+    }
+
     /// Something that was refused within a run.
     pub fn denied(subject: &Subject, denial: &Denial) -> Record {
         Record {

@@ -7,6 +7,7 @@ use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::commands::doctor::Doctor;
 use crate::commands::explain::Explain;
+use crate::commands::learn::Learn;
 use crate::commands::log::Log;
 use crate::commands::papers::{Completions, Man, Reference};
 use crate::commands::plan::Plan;
@@ -38,6 +39,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Run),
+    Learn(Learn),
     Plan(Plan),
     Explain(Explain),
     Doctor(Doctor),
@@ -55,6 +57,7 @@ impl Command {
     pub(crate) fn wants_json(&self) -> bool {
         match self {
             Command::Run(arguments) => arguments.json,
+            Command::Learn(arguments) => arguments.json,
             Command::Plan(arguments) => arguments.json,
             Command::Explain(arguments) => arguments.json,
             Command::Doctor(arguments) => arguments.json,
@@ -85,6 +88,10 @@ pub(crate) struct Run {
     /// On whose behalf, for the audit log [default: $RINGFENCE_AGENT]
     #[arg(long, value_name = "NAME")]
     pub(crate) agent: Option<String>,
+    /// What to tell of the run: what was refused, or also everything that was opened, started
+    /// and reached, which takes longer
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(crate) observe: Option<ObserveArg>,
     /// Run a line of shell instead of a program
     #[arg(short = 'c', value_name = "STRING", conflicts_with = "command", required_unless_present = "command")]
     pub(crate) line: Option<String>,
@@ -163,6 +170,12 @@ pub(crate) enum EngineArg {
 pub(crate) enum OnGapArg {
     Refuse,
     Run,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum ObserveArg {
+    Denials,
+    All,
 }
 
 /// Reads the command line; wrong words end the program with a message and status 125.

@@ -2,6 +2,7 @@
 
 pub(crate) mod doctor;
 pub(crate) mod explain;
+pub(crate) mod learn;
 pub(crate) mod log;
 pub(crate) mod papers;
 pub(crate) mod plan;
@@ -20,6 +21,7 @@ use crate::error::CliError;
 pub(crate) fn run(arguments: Arguments, local: &Local) -> Result<ExitCode, CliError> {
     match arguments.command {
         Command::Run(arguments) => run::run(arguments, local),
+        Command::Learn(arguments) => learn::run(arguments, local),
         Command::Plan(arguments) => plan::run(arguments),
         Command::Explain(arguments) => explain::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),

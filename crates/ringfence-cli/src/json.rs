@@ -27,6 +27,10 @@ pub(crate) fn outcome(outcome: &Outcome, session: &str) -> Value {
     if let Value::Object(rest) = rest {
         object.extend(rest);
     }
+    if let Some(observed) = &outcome.observed {
+        object.insert("allowed".into(), json!(observed.allowed));
+        object.insert("allowedDropped".into(), observed.dropped.into());
+    }
     Value::Object(object)
 }
 

@@ -20,7 +20,7 @@ pub use probe::{Obstacle, probe, support};
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use ringfence_api::{Denial, Usage};
+use ringfence_api::{Allowance, Denial, Usage};
 use ringfence_policy::{AbsPath, Grants, Rule};
 use rustix::fs::{AtFlags, StatxFlags};
 use serde::{Deserialize, Serialize};
@@ -129,6 +129,10 @@ enum Report {
     Killed(i32, Usage),
     /// Something was refused.
     Denied(Box<Denial>),
+    /// Something went through, as often as it says since it was last told of.
+    Passed(Box<Allowance>),
+    /// This many more accesses went through, each of which would have been another entry.
+    Unlisted(u64),
     /// The tripwire is mounted; the descriptor that comes along is to be served. The number
     /// is that of the sandbox's first process.
     Wired(i32),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringfence_policy::{AbsPath, Access as Wanted, Effect, Grants, NetworkMode, Verdict};
+use ringfence_policy::{AbsPath, Access as Wanted, Effect, Grants, NetworkMode, Observe, Verdict};
 
 use crate::gaps;
 use crate::plan::{Access, Cover, Guard, Identity, Kind, Network, Plan, Step};
@@ -273,6 +273,9 @@ impl Draft<'_> {
         }
         if support.landlock >= 6 {
             self.steps.push(Step::Landlock);
+        }
+        if self.grants.observe == Observe::All {
+            self.steps.push(Step::Observe);
         }
         self.steps.push(Step::Seccomp);
     }

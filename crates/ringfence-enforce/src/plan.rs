@@ -152,6 +152,8 @@ pub enum Step {
     Landlock,
     /// Protected and denied names cannot be made although they are absent.
     Guards(Vec<Guard>),
+    /// What goes through is told of.
+    Observe,
     /// System calls that are refused.
     Seccomp,
 }
@@ -263,6 +265,7 @@ impl fmt::Display for Step {
             Step::Guards(guards) => {
                 write!(f, "guard    protected and denied names while absent; {} directories keep their names", guards.len())
             }
+            Step::Observe => f.write_str("observe  every file opened, program started and host reached"),
             Step::Seccomp => f.write_str("seccomp  refuse what a command does not need"),
         }
     }

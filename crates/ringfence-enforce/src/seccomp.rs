@@ -5,8 +5,10 @@ pub mod calls;
 mod table;
 
 pub use bpf::{Action, Instruction};
-pub(crate) use table::refusal;
 pub use table::{Entry, When, entries};
+pub(crate) use table::{is_only_observed, refusal};
+
+use ringfence_policy::Observe;
 
 use bpf::Assembler;
 use calls::Arch;
@@ -20,6 +22,8 @@ pub struct Shape {
     pub group_signals: GroupSignals,
     /// Whose files the command makes.
     pub owner: Owner,
+    /// Whether calls that go through are looked at.
+    pub observe: Observe,
 }
 
 /// Whose files the command makes.

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use ringfence_api::{Gap, Outcome};
 use ringfence_audit::{Act, AuditError, Begun, Details, Ended, Log, Options, Record, Subject, Verdict, digest, now_ms};
-use ringfence_policy::{AbsPath, Grants, Mode, OnError};
+use ringfence_policy::{AbsPath, Grants, Mode, Observe, OnError};
 
 use crate::{Asked, EngineError, Resolved};
 
@@ -97,7 +97,7 @@ impl<'a> Book<'a> {
             cwd_base64,
             confined: grants.is_confined(),
             policy_files: files.iter().map(AbsPath::to_string).collect(),
-            policy_digest: rules_digest(grants),
+            policy_digest: policy_digest(grants),
             gaps: gaps.iter().map(|gap| gap.what.clone()).collect(),
             user: surroundings.facts.user.clone(),
             pid: std::process::id(),
@@ -115,12 +115,22 @@ impl<'a> Book<'a> {
     }
 
     fn failed(&self, error: &EngineError) -> Record {
-        let ended = Ended { exit_code: error.status(), duration_ms: 0, timed_out: false, denials: 0, error: Some(error.code().into()) };
+        let ended = Ended {
+            exit_code: error.status(),
+            duration_ms: 0,
+            timed_out: false,
+            denials: 0,
+            error: Some(error.code().into()),
+            allowed: None,
+            allowed_dropped: None,
+        };
         self.record(Act::End, Verdict::Failed, Some(whole(error)), Details::Ended(ended))
     }
 
     fn ended(&self, outcome: &Outcome) -> Vec<Record> {
-        let mut records: Vec<Record> = outcome.denials.iter().map(|denial| Record::denied(&self.subject, denial)).collect();
+        let allowed = outcome.observed.iter().flat_map(|observed| &observed.allowed);
+        let mut records: Vec<Record> = allowed.map(|allowance| Record::allowed(&self.subject, allowance)).collect();
+        records.extend(outcome.denials.iter().map(|denial| Record::denied(&self.subject, denial)));
         records.extend(outcome.quarantined.iter().map(|moved| Record::quarantined(&self.subject, now_ms(), moved)));
         let reason = outcome.denials.first().filter(|_| outcome.blocked()).map(|denial| format!("{} ({})", denial.rule, denial.origin));
         let verdict = if outcome.blocked() { Verdict::Blocked } else { Verdict::Allowed };
@@ -129,6 +139,8 @@ impl<'a> Book<'a> {
             duration_ms: outcome.duration_ms,
             timed_out: outcome.timed_out,
             denials: outcome.denials.len(),
+            allowed: outcome.observed.as_ref().map(|observed| observed.allowed.len()),
+            allowed_dropped: outcome.observed.as_ref().map(|observed| observed.dropped).filter(|dropped| *dropped > 0),
             error: None,
         };
         records.push(self.record(Act::End, verdict, reason, Details::Ended(ended)));
@@ -141,9 +153,11 @@ fn policy(grants: &Grants) -> &'static str {
     if grants.enabled { grants.mode.word() } else { Mode::FullAccess.word() }
 }
 
-/// The same rules have the same digest, in the same version of ringfence.
-fn rules_digest(grants: &Grants) -> String {
-    let packed = postcard::to_stdvec(grants).expect("grants are plain data");
+/// The same rules have the same digest, in the same version of ringfence, whether what goes
+/// through is told of or not.
+pub fn policy_digest(grants: &Grants) -> String {
+    let observed = (grants.observe == Observe::All).then(|| Grants { observe: Observe::Denials, ..grants.clone() });
+    let packed = postcard::to_stdvec(observed.as_ref().unwrap_or(grants)).expect("grants are plain data");
     digest(&packed).to_string()
 }
 
@@ -154,7 +168,7 @@ fn whole(error: &EngineError) -> String {
 }
 
 /// A command as one would type it.
-fn line(command: &[OsString]) -> String {
+pub(crate) fn line(command: &[OsString]) -> String {
     let plain = |c: char| c.is_alphanumeric() || "_-./:=@%+,".contains(c);
     let word = |word: &OsString| {
         let text = word.to_string_lossy();

@@ -10,10 +10,13 @@ mod error;
 mod facts;
 mod files;
 mod gitconfig;
+pub mod learn;
 
+pub use book::policy_digest;
 pub use error::EngineError;
 pub use facts::{Surroundings, gather};
 pub use files::{Files, layers, layers_of};
+pub use learn::{Learned, Lesson, learn};
 
 use std::ffi::OsString;
 use std::time::Duration;

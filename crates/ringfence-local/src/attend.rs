@@ -4,13 +4,14 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Denial, Outcome, Output, Request, Status, Stdio, Usage};
+use ringfence_api::{Denial, Operation, Outcome, Output, Request, Status, Stdio, Usage};
 use ringfence_enforce::Plan;
 use ringfence_enforce::apply::{Event, Inside, LaunchError, Made, Reins, Running};
 use ringfence_provider::ProviderError;
 use ringfence_sys::signal::{self, Sender, Set};
 use rustix::event::{PollFd, PollFlags, poll};
 
+use crate::allowances::Allowances;
 use crate::capture::Capture;
 use crate::live::{Live, LookingOut};
 use crate::sweep::{Identity, identity};
@@ -88,6 +89,8 @@ pub(crate) struct Seen {
     pub(crate) live: LookingOut,
     /// Whether there was anything to watch by.
     pub(crate) is_wired: bool,
+    /// What went through, where that is told.
+    pub(crate) observed: Allowances,
 }
 
 impl Seen {
@@ -226,6 +229,7 @@ impl<'a> Attendance<'a> {
             stdout,
             stderr,
             status,
+            observed: None,
             denials: self.denials.with(self.seen.watch.iter().flat_map(Watch::take)).kept,
             timed_out: self.timed_out,
             duration_ms: duration.as_millis() as u64,
@@ -293,6 +297,8 @@ impl<'a> Attendance<'a> {
             Event::Ended(status, usage) => self.ended = Some((status, usage)),
             Event::Denied(denial) if is_nowhere(&denial) => {}
             Event::Denied(denial) => self.denials.note(denial),
+            Event::Passed(allowance) => self.seen.observed.note(allowance),
+            Event::Unlisted(more) => self.seen.observed.unlisted(more),
             Event::Made(made) => {
                 self.seen.live.made(made.birth);
                 self.seen.note(made);
@@ -348,10 +354,16 @@ fn not_started(request: &Request, error: LaunchError) -> ProviderError {
     ProviderError::NotStarted { command, hint: error.hint().into(), source: Box::new(error) }
 }
 
-/// Whether something was to be made in a directory that the host does not have either.
+/// Whether something was wanted that the host does not have either, or was to be made in a
+/// directory that it does not have.
 fn is_nowhere(denial: &Denial) -> bool {
-    let above = std::path::Path::new(&denial.target).parent();
-    denial.rule == Denial::NOTHING_OPENS_IT && above.is_some_and(|above| std::fs::symlink_metadata(above).is_err())
+    let target = std::path::Path::new(&denial.target);
+    let is_absent = |path: &std::path::Path| std::fs::symlink_metadata(path).is_err();
+    match denial.operation {
+        Operation::Create | Operation::Rename => denial.rule == Denial::NOTHING_OPENS_IT && target.parent().is_some_and(is_absent),
+        Operation::Read | Operation::Write | Operation::Execute => is_absent(target),
+        Operation::Connect | Operation::Call => false,
+    }
 }
 
 /// Denials as they come: repeats become one with a count, and of different ones as many

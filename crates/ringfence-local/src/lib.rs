@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod allowances;
 mod attend;
 mod bare;
 mod capture;
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use ringfence_api::{Gap, Outcome, Request};
 use ringfence_enforce::apply::{self, Ahead, Launch};
-use ringfence_enforce::{Network, Person, Plan, plan, survey};
+use ringfence_enforce::{Network, Person, Plan, Step, plan, survey};
 use ringfence_policy::Grants;
 use ringfence_provider::{Provider, ProviderError, Session};
 use ringfence_sys::signal::{self, Set};
@@ -187,7 +188,8 @@ impl Session for Confined {
             mark.remove();
         }
         let _ = mask.map(|mask| signal::set_mask(&mask));
-        Ok(Outcome { quarantined, ..self.told(request, attended?, unseen?) })
+        let observed = self.plan.steps.contains(&Step::Observe).then(|| seen.observed.finish());
+        Ok(Outcome { quarantined, observed, ..self.told(request, attended?, unseen?) })
     }
 }
 

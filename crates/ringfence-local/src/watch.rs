@@ -112,7 +112,7 @@ pub(crate) fn because(decision: &Decision) -> (String, String) {
     match &decision.rule {
         Some(because) => (because.origin().text.clone(), because.origin().to_string()),
         None if decision.verdict == Verdict::Absent => (Denial::NOTHING_OPENS_IT.to_owned(), "built in".to_owned()),
-        None => ("another name of something denied".to_owned(), "built in".to_owned()),
+        None => (Denial::ANOTHER_NAME.to_owned(), "built in".to_owned()),
     }
 }
 
@@ -124,8 +124,17 @@ impl Log {
             Some(intent) if intent.path.is_within(&trip.path) => {
                 self.exists(&intent.path).then_some(Trip { path: intent.path, operation: intent.operation, ..trip })
             }
-            // By way of a link, or in a call that takes no path.
-            _ => Some(trip),
+            // By way of a link, which leads to the same on the host.
+            Some(intent) => match real(&intent.path).filter(|real| real.is_within(&trip.path)) {
+                Some(path) => Some(Trip { path, operation: intent.operation, ..trip }),
+                None => Some(trip),
+            },
+            // In a call that takes no path.
+            None => Some(trip),
         }
     }
+}
+
+fn real(path: &AbsPath) -> Option<AbsPath> {
+    AbsPath::new(fs::canonicalize(path.as_path()).ok()?)
 }

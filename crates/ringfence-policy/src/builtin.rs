@@ -7,7 +7,7 @@ mod tables;
 
 use crate::glob::{Case, Glob};
 use crate::grants::{
-    AuditRules, CommandRules, Effect, EnvironmentRules, Exception, Grants, Limits, Mode, NetworkRules, OnGap, Origin, Pattern,
+    AuditRules, CommandRules, Effect, EnvironmentRules, Exception, Grants, Limits, Mode, NetworkRules, Observe, OnGap, Origin, Pattern,
     PatternEffect, Rule, Source,
 };
 use crate::path::AbsPath;
@@ -58,6 +58,7 @@ impl Grants {
             disallowed_tools: Vec::new(),
             limits: Limits::default(),
             on_gap: OnGap::Refuse,
+            observe: Observe::Denials,
             enabled: true,
             warnings: Vec::new(),
         }

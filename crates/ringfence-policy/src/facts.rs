@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::grants::{Mode, NetworkMode, OnGap};
+use crate::grants::{Mode, NetworkMode, Observe, OnGap};
 use crate::path::AbsPath;
 
 /// What is known of the machine, the user and the project.
@@ -64,6 +64,8 @@ pub struct Flags {
     pub net: Option<NetworkMode>,
     /// `--on-gap`
     pub on_gap: Option<OnGap>,
+    /// `--observe`
+    pub observe: Option<Observe>,
     /// `--timeout`, in milliseconds.
     pub wall_ms: Option<u64>,
 }
@@ -82,6 +84,7 @@ impl Flags {
             env: Vec::new(),
             net: None,
             on_gap: None,
+            observe: None,
             wall_ms: None,
         }
     }

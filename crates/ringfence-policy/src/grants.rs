@@ -34,6 +34,8 @@ pub struct Grants {
     pub limits: Limits,
     /// What to do when something asked for cannot be enforced.
     pub on_gap: OnGap,
+    /// What is told of a run.
+    pub observe: Observe,
     /// How the audit log is kept.
     pub audit: AuditRules,
     /// Whether commands are confined at all.
@@ -64,6 +66,18 @@ pub enum OnGap {
     Refuse,
     /// Run, and say what was not enforced.
     Run,
+}
+
+/// What is told of a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Observe {
+    /// Also every file that was opened, every program that was started and every host that was
+    /// reached: each of these calls is asked about, and takes longer.
+    All,
+    /// What was refused.
+    #[default]
+    Denials,
 }
 
 /// What to do when the audit log cannot be written.

@@ -10,6 +10,7 @@ pub(crate) const KEYS: &[(&str, &[&str])] = &[
             "enabled",
             "mode",
             "on-gap",
+            "observe",
             "filesystem",
             "environment",
             "network",

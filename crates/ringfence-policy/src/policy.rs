@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::grants::{Fsync, Mode, NetworkMode, OnError, OnGap, Ports};
+use crate::grants::{Fsync, Mode, NetworkMode, Observe, OnError, OnGap, Ports};
 
 /// The one version of the format there is.
 pub const VERSION: u32 = 1;
@@ -32,6 +32,9 @@ pub struct Policy {
     /// What to do when something asked for cannot be enforced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_gap: Option<OnGap>,
+    /// What is told of a run: what was refused, or all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observe: Option<Observe>,
     /// Files and directories.
     #[serde(default, skip_serializing_if = "is_default")]
     pub filesystem: FilesystemPolicy,
@@ -63,6 +66,7 @@ impl Default for Policy {
             enabled: None,
             mode: None,
             on_gap: None,
+            observe: None,
             filesystem: FilesystemPolicy::default(),
             environment: EnvironmentPolicy::default(),
             network: NetworkPolicy::default(),

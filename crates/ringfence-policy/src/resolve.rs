@@ -13,7 +13,7 @@ pub(crate) mod tests;
 use crate::builtin;
 use crate::error::PolicyError;
 use crate::facts::{Facts, Flags};
-use crate::grants::{AuditRules, Effect, Fsync, Grants, Mode, NetworkMode, OnError, OnGap, Origin, Rule, Source};
+use crate::grants::{AuditRules, Effect, Fsync, Grants, Mode, NetworkMode, Observe, OnError, OnGap, Origin, Rule, Source};
 use crate::layer::Layer;
 use crate::path::AbsPath;
 use scalar::Scalar;
@@ -35,6 +35,9 @@ pub fn resolve(layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants,
         AuditRules { fsync: settings.fsync.value(), on_error: settings.on_error.value(), ..rest::audit(layers, facts, &mut warnings) };
 
     let confined = settings.enabled.value() && settings.mode.value() != Mode::FullAccess;
+    if !confined && settings.observe.value() == Observe::All {
+        warnings.push("`observe = all` has no effect: nothing is confined, so nothing is seen".into());
+    }
     if confined && is_too_broad(&lists.rules, facts) {
         return Err(PolicyError::WorkspaceTooBroad { workspace: facts.workspace.clone() });
     }
@@ -62,6 +65,7 @@ pub fn resolve(layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants,
         disallowed_tools,
         limits,
         on_gap: settings.on_gap.value(),
+        observe: settings.observe.value(),
         audit,
         enabled: settings.enabled.value(),
         warnings,
@@ -85,6 +89,7 @@ impl Grants {
 struct Settings {
     mode: Scalar<Mode>,
     on_gap: Scalar<OnGap>,
+    observe: Scalar<Observe>,
     enabled: Scalar<bool>,
     network: Scalar<NetworkMode>,
     fsync: Scalar<Fsync>,
@@ -96,6 +101,7 @@ impl Settings {
         let mut settings = Self {
             mode: Scalar::new("mode", Mode::WorkspaceWrite),
             on_gap: Scalar::new("on-gap", OnGap::Refuse),
+            observe: Scalar::new("observe", Observe::Denials),
             enabled: Scalar::new("enabled", true),
             network: Scalar::new("network.mode", NetworkMode::None),
             fsync: Scalar::new("audit.fsync", Fsync::Never),
@@ -105,6 +111,7 @@ impl Settings {
             let policy = &layer.policy;
             settings.mode.offer(layer, policy.mode, warnings);
             settings.on_gap.offer(layer, policy.on_gap, warnings);
+            settings.observe.offer(layer, policy.observe, warnings);
             settings.enabled.offer(layer, policy.enabled, warnings);
             settings.network.offer(layer, policy.network.mode, warnings);
             settings.fsync.offer(layer, policy.audit.fsync, warnings);
@@ -112,6 +119,7 @@ impl Settings {
         }
         settings.mode.flag("--mode", flags.mode)?;
         settings.on_gap.flag("--on-gap", flags.on_gap)?;
+        settings.observe.flag("--observe", flags.observe)?;
         settings.network.flag("--net", flags.net)?;
         Ok(settings)
     }

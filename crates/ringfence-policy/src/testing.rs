@@ -48,6 +48,7 @@ fn empty() -> Grants {
         disallowed_tools: Vec::new(),
         limits: Limits::default(),
         on_gap: OnGap::Refuse,
+        observe: Observe::Denials,
         audit: AuditRules::default_in(&path("/home/me/.local/state/ringfence")),
         enabled: true,
         warnings: Vec::new(),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::grants::{Effect, Mode, Origin, PatternEffect, Source};
+use crate::grants::{Effect, Mode, Observe, Origin, PatternEffect, Source};
 
 impl Effect {
     /// The word for it in policies and messages.
@@ -24,6 +24,16 @@ impl Mode {
             Mode::ReadOnly => "read-only",
             Mode::WorkspaceWrite => "workspace-write",
             Mode::FullAccess => "full-access",
+        }
+    }
+}
+
+impl Observe {
+    /// The word for it in policies and messages.
+    pub fn word(self) -> &'static str {
+        match self {
+            Observe::All => "all",
+            Observe::Denials => "denials",
         }
     }
 }
@@ -77,4 +87,13 @@ impl fmt::Display for Source {
             Source::Session => f.write_str("an answer in this session"),
         }
     }
+}
+
+/// Whether a character has no shape of its own and changes how others are shown: what
+/// terminals obey, what turns the direction of writing, and what takes no room.
+pub fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }

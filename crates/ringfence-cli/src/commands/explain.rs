@@ -1,17 +1,18 @@
 //! `ringfence explain`
 
 mod connect;
+mod last;
 mod path;
 mod variable;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use ringfence_policy::Line;
 use serde_json::{Map, Value, json};
 
-use super::words::meant;
+use super::words::{Meant, meant};
 use crate::args::PolicyArgs;
 use crate::error::CliError;
 use crate::origins::Origins;
@@ -22,6 +23,9 @@ use crate::show::{self, Paint, printable};
 /// Says what would happen in the sandbox, which rule decides, where it was written, why it is
 /// there and what would change it. Nothing is run. A path that leads through a symbolic link is
 /// explained twice, as asked and as it really is, and both have to be open.
+///
+/// With `--last`, says why the last command that was run in this project failed: what was refused
+/// to it, by which rule, and how that rule decides now.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence explain read ~/.ssh/id_rsa
@@ -29,15 +33,22 @@ use crate::show::{self, Paint, printable};
   ringfence explain exec npm
   ringfence explain connect example.com:443
   ringfence explain env GITHUB_TOKEN
+  ringfence explain --last
 
-Exit status: 0 allowed, 1 refused, 125 ringfence failed.")]
+Exit status: 0 allowed, or nothing was refused; 1 refused, 125 ringfence failed.")]
 pub(crate) struct Explain {
     /// What is wanted
-    #[arg(value_enum, value_name = "WISH")]
-    wish: Wish,
+    #[arg(value_enum, value_name = "WISH", required_unless_present = "last")]
+    wish: Option<Wish>,
     /// A path, a program, a host with or without a port, or the name of a variable
-    #[arg(value_name = "TARGET")]
-    target: OsString,
+    #[arg(value_name = "TARGET", required_unless_present = "last")]
+    target: Option<OsString>,
+    /// Explain what was refused to the last command that was run in this project
+    #[arg(long, conflicts_with_all = ["wish", "target"])]
+    last: bool,
+    /// With `--last`: the run of this name, or the beginning or end of it, wherever it was
+    #[arg(long, value_name = "ID", requires = "last")]
+    session: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -108,18 +119,28 @@ impl Answer {
 }
 
 pub(crate) fn run(arguments: Explain) -> Result<ExitCode, CliError> {
-    let meant = meant(&arguments.policy, None)?;
-    let answers = match arguments.wish {
-        Wish::Read | Wish::Write | Wish::Exec => path::explain(arguments.wish, &arguments.target, &meant)?,
-        Wish::Connect => vec![connect::explain(&arguments.target.to_string_lossy(), &meant, &Origins::of(&meant)?)?],
-        Wish::Env => vec![variable::explain(&arguments.target.to_string_lossy(), &meant.resolved.grants, &Origins::of(&meant)?)],
+    let meant = meant(&arguments.policy)?;
+    // Without `--last` both are there; the words were checked.
+    let (Some(wish), Some(target)) = (arguments.wish, &arguments.target) else {
+        let form = if arguments.json { last::Form::Json } else { last::Form::Text };
+        return last::explain(&meant, arguments.session.as_deref(), form);
     };
+    let answers = answers(wish, target, &meant)?;
     if arguments.json {
-        show::json(&as_json(arguments.wish, &answers))?;
+        show::json(&as_json(wish, &answers))?;
     } else {
-        show::text(&as_text(arguments.wish, &answers, Paint::for_stdout()))?;
+        show::text(&as_text(wish, &answers, Paint::for_stdout()))?;
     }
     Ok(ExitCode::from(u8::from(fate(&answers) == Fate::Refused)))
+}
+
+/// One answer, or two where a link leads elsewhere.
+fn answers(wish: Wish, target: &OsStr, meant: &Meant) -> Result<Vec<Answer>, CliError> {
+    Ok(match wish {
+        Wish::Read | Wish::Write | Wish::Exec => path::explain(wish, target, meant)?,
+        Wish::Connect => vec![connect::explain(&target.to_string_lossy(), meant, &Origins::of(meant)?)?],
+        Wish::Env => vec![variable::explain(&target.to_string_lossy(), &meant.resolved.grants, &Origins::of(meant)?)],
+    })
 }
 
 /// Whoever goes through a link needs both the link and what it leads to.
@@ -144,19 +165,20 @@ fn as_text(wish: Wish, answers: &[Answer], paint: Paint) -> String {
 }
 
 fn as_json(wish: Wish, answers: &[Answer]) -> Value {
-    let one = |answer: &Answer| {
-        let mut object = Map::new();
-        object.insert("target".into(), answer.target.clone().into());
-        object.insert("verdict".into(), answer.verdict.replace(' ', "-").into());
-        object.insert("allowed".into(), (answer.fate == Fate::Allowed).into());
-        object.extend(answer.lines.iter().map(|line| (line.label.to_owned(), Value::from(line.text.clone()))));
-        Value::Object(object)
-    };
     json!({
         "wish": wish.word(),
         "allowed": fate(answers) == Fate::Allowed,
-        "answers": answers.iter().map(one).collect::<Vec<_>>(),
+        "answers": answers.iter().map(one_as_json).collect::<Vec<_>>(),
     })
+}
+
+fn one_as_json(answer: &Answer) -> Value {
+    let mut object = Map::new();
+    object.insert("target".into(), answer.target.clone().into());
+    object.insert("verdict".into(), answer.verdict.replace(' ', "-").into());
+    object.insert("allowed".into(), (answer.fate == Fate::Allowed).into());
+    object.extend(answer.lines.iter().map(|line| (line.label.to_owned(), Value::from(line.text.clone()))));
+    Value::Object(object)
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ pub(crate) struct Plan {
 }
 
 pub(crate) fn run(arguments: Plan) -> Result<ExitCode, CliError> {
-    let meant = meant(&arguments.policy, None)?;
+    let meant = meant(&arguments.policy)?;
     let plan = plan(&Local::default(), &meant.resolved)?;
     if arguments.json {
         let steps = plan.steps.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -125,7 +125,9 @@ fn groups(plan: &Enforced, home: &AbsPath) -> Groups {
             Step::Seal => groups.walls.push("seal everything else".into()),
             Step::Lock => groups.walls.push("lock the mounts, drop every capability".into()),
             Step::Landlock => groups.walls.push("Landlock: no signals or abstract sockets out".into()),
-            Step::Guards(_) | Step::Seccomp => groups.walls.push(step.to_string().split_whitespace().collect::<Vec<_>>().join(" ")),
+            Step::Guards(_) | Step::Observe | Step::Seccomp => {
+                groups.walls.push(step.to_string().split_whitespace().collect::<Vec<_>>().join(" "))
+            }
         }
     }
     groups

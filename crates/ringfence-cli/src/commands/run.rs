@@ -6,10 +6,10 @@ use ringfence_api::{Status, Stdio};
 use ringfence_audit::session_id;
 use ringfence_engine::{Asked, run as run_engine};
 use ringfence_local::Local;
-use ringfence_policy::Mode;
+use ringfence_policy::{Mode, Observe};
 
-use super::words::meant;
-use crate::args::Run;
+use super::words::meant_to_run;
+use crate::args::{ObserveArg, Run};
 use crate::error::CliError;
 use crate::{say, show};
 
@@ -19,7 +19,7 @@ const KEPT: usize = 16 * 1024 * 1024;
 const INTERRUPT: i32 = 2;
 
 /// Who acts, by the environment.
-fn agent() -> Option<String> {
+pub(super) fn agent() -> Option<String> {
     std::env::var_os("RINGFENCE_AGENT").map(|name| name.to_string_lossy().into_owned()).filter(|name| !name.is_empty())
 }
 
@@ -31,7 +31,11 @@ fn refused(error: &CliError, session: &str) -> Result<ExitCode, CliError> {
 }
 
 pub(crate) fn run(arguments: Run, local: &Local) -> Result<ExitCode, CliError> {
-    let meant = meant(&arguments.policy, arguments.timeout.as_deref())?;
+    let observe = arguments.observe.map(|observe| match observe {
+        ObserveArg::Denials => Observe::Denials,
+        ObserveArg::All => Observe::All,
+    });
+    let meant = meant_to_run(&arguments.policy, arguments.timeout.as_deref(), observe)?;
     let grants = &meant.resolved.grants;
     if grants.mode == Mode::FullAccess || !grants.enabled {
         say::warning("nothing is confined: the command can do whatever you can");

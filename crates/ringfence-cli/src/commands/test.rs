@@ -57,7 +57,7 @@ const KEPT: usize = 1024 * 1024;
 const STARTS: usize = 3;
 
 pub(crate) fn run(arguments: Test) -> Result<ExitCode, CliError> {
-    let mut meant = meant(&arguments.policy, None)?;
+    let mut meant = meant(&arguments.policy)?;
     if !meant.resolved.grants.is_confined() {
         return Err(CliError::Words {
             what: "nothing is confined, so nothing is promised".into(),

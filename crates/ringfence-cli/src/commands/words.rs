@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use ringfence_engine::{Files, Resolved, resolve_for};
-use ringfence_policy::{AbsPath, Flags, Fsync, Grants, Mode, NetworkMode, OnError, OnGap};
+use ringfence_policy::{AbsPath, Flags, Fsync, Grants, Mode, NetworkMode, Observe, OnError, OnGap};
 
 use crate::args::{EngineArg, ModeArg, NetArg, OnGapArg, PolicyArgs};
 use crate::error::CliError;
@@ -21,7 +21,12 @@ pub(crate) struct Meant {
 }
 
 /// Resolves the policy that `arguments` ask for.
-pub(crate) fn meant(arguments: &PolicyArgs, timeout: Option<&str>) -> Result<Meant, CliError> {
+pub(crate) fn meant(arguments: &PolicyArgs) -> Result<Meant, CliError> {
+    meant_to_run(arguments, None, None)
+}
+
+/// The same for a command that is to be run.
+pub(crate) fn meant_to_run(arguments: &PolicyArgs, timeout: Option<&str>, observe: Option<Observe>) -> Result<Meant, CliError> {
     let cwd = directory(arguments.directory.as_deref())?;
     let mut flags = Flags::none(cwd.clone());
     flags.mode = arguments.mode.map(|mode| match mode {
@@ -37,6 +42,7 @@ pub(crate) fn meant(arguments: &PolicyArgs, timeout: Option<&str>) -> Result<Mea
         OnGapArg::Refuse => OnGap::Refuse,
         OnGapArg::Run => OnGap::Run,
     });
+    flags.observe = observe;
     flags.read = arguments.read.clone();
     flags.write = arguments.write.clone();
     flags.deny = arguments.deny.clone();

@@ -49,6 +49,8 @@ fn what_lies_outside_is_told_of_and_looks_absent() {
     check("cat ~/other/../other/notes.txt", &["read ~/other/notes.txt false cat"]);
     check("ls ~/other", &["read ~/other false ls"]);
     check("exec ~/other/tool", &["execute ~/other/tool false sh"]);
+    check("ln -s ~/other/notes.txt l; cat l", &["read ~/other/notes.txt false cat"]);
+    check("ln -s ~/other l; cat l/notes.txt", &["read ~/other/notes.txt false cat"]);
     check("rm -f ~/other/notes.txt", &["read ~/other/notes.txt false rm", "write ~/other/notes.txt false rm"]);
 }
 

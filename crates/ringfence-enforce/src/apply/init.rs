@@ -5,6 +5,7 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ringfence_api::Usage;
+use ringfence_policy::Observe;
 use ringfence_sys::process::{self, Change, Wait};
 use ringfence_sys::signal::{self, Set};
 use ringfence_sys::{landlock, namespace, privilege, seccomp};
@@ -170,7 +171,9 @@ fn refuse_calls(launch: &Launch, warden: &OwnedFd, inside: Option<&Inside>, plan
     let scoped = steps.contains(&Step::Landlock);
     let group_signals = if scoped { GroupSignals::Scoped } else { GroupSignals::Refused };
     let owner = if launch.plan.identity().is_some_and(|identity| identity.uid == 0) { Owner::Root } else { Owner::Person };
-    let listener = seccomp::install(&filter(Shape { guard, group_signals, owner })).during(|| "seccomp(SECCOMP_SET_MODE_FILTER)".into())?;
+    let observe = if steps.contains(&Step::Observe) { Observe::All } else { Observe::Denials };
+    let listener =
+        seccomp::install(&filter(Shape { guard, group_signals, owner, observe })).during(|| "seccomp(SECCOMP_SET_MODE_FILTER)".into())?;
     let inside = inside.ok_or_else(|| Fault { what: "find the lock in the plan".into(), errno: libc::EINVAL })?;
     hand_over(warden, [listener.as_fd(), inside.user.as_fd(), inside.mount.as_fd(), plan.as_fd()])
         .during(|| "hand the listener over".into())

@@ -5,7 +5,7 @@ use std::io::{self, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use ringfence_api::{Denial, Status, Usage};
+use ringfence_api::{Allowance, Denial, Status, Usage};
 use ringfence_policy::AbsPath;
 use ringfence_sys::process::{self, Fork, Wait};
 use ringfence_sys::signal::Set;
@@ -82,6 +82,10 @@ pub enum Event {
     Ended(Status, Usage),
     /// Something was refused.
     Denied(Denial),
+    /// Something went through.
+    Passed(Allowance),
+    /// This much more went through than is told of one by one.
+    Unlisted(u64),
     /// It made a name of git's.
     Made(Made),
     /// Whoever looks for what is not opened waits for an answer here; the sandbox's first
@@ -250,6 +254,8 @@ impl Running {
             Report::Exited(status, usage) => Event::Ended(Status::Exited(status), usage),
             Report::Killed(signal, usage) => Event::Ended(Status::Killed(signal), usage),
             Report::Denied(denial) => Event::Denied(*denial),
+            Report::Passed(allowance) => Event::Passed(*allowance),
+            Report::Unlisted(more) => Event::Unlisted(more),
             Report::Wired(init) => descriptors.pop().map_or(Event::Closed, |device| Event::Wired(device, init)),
             Report::Settled => Event::Settled,
             Report::Inside => Inside::of(descriptors).map_or(Event::Closed, Event::Inside),

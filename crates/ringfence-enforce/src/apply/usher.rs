@@ -11,6 +11,7 @@
 mod act;
 mod caller;
 mod judge;
+mod observe;
 mod place;
 mod undelivered;
 
@@ -27,6 +28,7 @@ use crate::seccomp::calls::{Arch, Call};
 use crate::seccomp::refusal;
 use caller::{Caller, Memory};
 use judge::Judge;
+use observe::{Look, Observer};
 use undelivered::Undelivered;
 
 /// What the caller is told.
@@ -60,6 +62,7 @@ pub(super) fn serve(socket: &OwnedFd, host_proc: OwnedFd, control: &OwnedFd, wir
         judge: None,
         masks: caller::Masks::default(),
         undelivered: Undelivered::default(),
+        observer: Observer::default(),
         host_proc,
         listener,
         control,
@@ -99,6 +102,7 @@ struct Usher<'a> {
     judge: Option<Judge>,
     masks: caller::Masks,
     undelivered: Undelivered,
+    observer: Observer,
     host_proc: OwnedFd,
     listener: OwnedFd,
     control: &'a OwnedFd,
@@ -125,7 +129,12 @@ impl Usher<'_> {
             // sandbox ends with us.
             process::exit_now(125);
         }
-        let (reply, read) = self.answer(notification);
+        let look = self.look(notification);
+        let is_all = look.as_ref().is_some_and(Look::is_all);
+        let (reply, read) = if is_all { (Reply::Through, Memory::default()) } else { self.answer(notification) };
+        if let Some(look) = &look {
+            self.observe(notification, look, &reply);
+        }
         if let Err(error) = self.send(notification.id, &reply) {
             self.undelivered.keep(notification, read, reply, &error);
         }
@@ -145,6 +154,23 @@ impl Usher<'_> {
                     seccomp::answer(listener, id, Err(error.raw_os_error().unwrap_or(libc::EMFILE)))
                 })
             }
+        }
+    }
+
+    /// What a call is about, where that is told of.
+    fn look(&self, notification: &Notification) -> Option<Look> {
+        self.judge.as_ref().filter(|judge| judge.observes())?;
+        let caller = Caller { notification, host_proc: self.host_proc.as_fd(), listener: self.listener.as_fd(), read: Memory::default() };
+        Look::at(&caller)
+    }
+
+    fn observe(&mut self, notification: &Notification, look: &Look, reply: &Reply) {
+        let caller = Caller { notification, host_proc: self.host_proc.as_fd(), listener: self.listener.as_fd(), read: Memory::default() };
+        let Some(judge) = &mut self.judge else { return };
+        self.observer.note(&caller, look, reply, judge);
+        judge.report(self.control);
+        if look.is_end() {
+            self.observer.report(self.control.as_fd());
         }
     }
 

@@ -103,6 +103,7 @@ calls! {
     Renameat         264  302   38
     Renameat2        316  353  276
     Bind              49  361  200
+    Connect           42  362  203
     Umask             95   60  166
     Unlink            87   10    _
     Unlinkat         263  301   35
@@ -221,6 +222,9 @@ mod tests {
         check(Call::Linkat, libc::SYS_linkat);
         check(Call::Renameat2, libc::SYS_renameat2);
         check(Call::Bind, libc::SYS_bind);
+        check(Call::Connect, libc::SYS_connect);
+        check(Call::Execve, libc::SYS_execve);
+        check(Call::Execveat, libc::SYS_execveat);
         check(Call::Umask, libc::SYS_umask);
         check(Call::Unlinkat, libc::SYS_unlinkat);
         check(Call::Fchmod, libc::SYS_fchmod);

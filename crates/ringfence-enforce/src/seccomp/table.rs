@@ -1,6 +1,8 @@
 //! What is refused, and why. Whatever does not stand here goes through: the walls are the
 //! namespaces and mounts; this table takes away what could be used to attack them.
 
+use ringfence_policy::Observe;
+
 use super::bpf::Action;
 use super::calls::{Arch, Call};
 use super::{GroupSignals, Guarded, Owner, Shape};
@@ -162,6 +164,16 @@ const ASKED: &[Line] = &[
     (Call::Umask, When::Always, Action::Notify, "the usher makes files with the caller's mask"),
 ];
 
+/// Calls that are let through and told of, where the policy wants to know. They follow
+/// [`ASKED`], so those that make names have come by already.
+const OBSERVED: &[Line] = &[
+    (Call::Open, When::Always, Action::Notify, "opens a file"),
+    (Call::Openat, When::Always, Action::Notify, "opens a file"),
+    (Call::Execve, When::Always, Action::Notify, "starts a program"),
+    (Call::Execveat, When::Always, Action::Notify, "starts a program"),
+    (Call::Connect, When::Always, Action::Notify, "reaches a host"),
+];
+
 /// A program that runs as its owner, whoever starts it, is a way out for later.
 const fn set_ids(bits: u32) -> [Line; 4] {
     const WHY: &str = "whoever runs the file would be its owner";
@@ -211,9 +223,19 @@ pub(crate) fn refusal(call: Call, arguments: &[u64; 6]) -> Option<(i32, &'static
     })
 }
 
+/// Whether a call, seen by an usher that is told of everything, comes by for that alone: no
+/// other line speaks of it.
+pub(crate) fn is_only_observed(call: Call, arguments: &[u64; 6]) -> bool {
+    let mut others = REFUSED.iter().chain(OF_ROOT).chain(GROUP_SIGNALS).chain(ASKED).chain(REMOVAL);
+    !others.any(|line| line.0 == call && line.1.holds(arguments))
+}
+
 /// The table for one architecture.
 pub fn entries(arch: Arch, shape: Shape) -> Vec<Entry> {
-    let guard = if shape.guard == Guarded::No { &[] } else { ASKED };
+    // Whoever looks at opens looks at those that make names, too, and needs the mask for them.
+    let is_asked = shape.guard != Guarded::No || shape.observe == Observe::All;
+    let guard = if is_asked { ASKED } else { &[] };
+    let observed = if shape.observe == Observe::All { OBSERVED } else { &[] };
     let removal = if shape.guard == Guarded::WithRemoval { REMOVAL } else { &[] };
     let signals = if shape.group_signals == GroupSignals::Refused { GROUP_SIGNALS } else { &[] };
     let owner = if shape.owner == Owner::Root { OF_ROOT } else { OF_A_PERSON };
@@ -223,6 +245,7 @@ pub fn entries(arch: Arch, shape: Shape) -> Vec<Entry> {
         .chain(guard)
         .chain(removal)
         .chain(signals)
+        .chain(observed)
         .filter_map(|(call, when, action, reason)| {
             let call = call.number(arch)?;
             Some(Entry { call, when: *when, action: *action, reason })

@@ -1,7 +1,7 @@
 //! One setting over all layers.
 
 use crate::error::PolicyError;
-use crate::grants::{Fsync, Mode, NetworkMode, OnError, OnGap, Source};
+use crate::grants::{Fsync, Mode, NetworkMode, Observe, OnError, OnGap, Source};
 use crate::layer::Layer;
 
 /// A setting that is narrower or wider.
@@ -176,6 +176,21 @@ impl Width for Fsync {
 
     fn widest_for_projects() -> Self {
         Fsync::Never
+    }
+}
+
+/// The less is told, the wider.
+impl Width for Observe {
+    fn width(self) -> u8 {
+        self as u8
+    }
+
+    fn word(self) -> &'static str {
+        Observe::word(self)
+    }
+
+    fn widest_for_projects() -> Self {
+        Observe::Denials
     }
 }
 

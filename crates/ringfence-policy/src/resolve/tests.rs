@@ -70,7 +70,7 @@ fn check_warns(texts: &[(&str, &str)], expect: &str) -> Grants {
 fn the_defaults() {
     let grants = grants(&[]);
     assert_eq!((grants.mode, grants.on_gap, grants.enabled), (Mode::WorkspaceWrite, OnGap::Refuse, true));
-    assert_eq!(grants.network.mode, NetworkMode::None);
+    assert_eq!((grants.network.mode, grants.observe), (NetworkMode::None, Observe::Denials));
     assert_eq!(grants.warnings, Vec::<String>::new());
     check(&grants, "write /home/me/p/src/x", Verdict::Allowed);
     check(&grants, "write /home/me/p/.claude/x", Verdict::ReadOnly);
@@ -136,6 +136,10 @@ fn managed_settings_are_ceilings() {
     assert_eq!(error(Flags { mode: Some(Mode::FullAccess), ..flags() }), "policy-beyond-ceiling");
     assert_eq!(error(Flags { net: Some(NetworkMode::Full), ..flags() }), "policy-beyond-ceiling");
     assert_eq!(error(Flags { on_gap: Some(OnGap::Run), ..flags() }), "policy-beyond-ceiling");
+    let seen = [("managed", "observe = \"all\""), ("user", "observe = \"denials\"")];
+    assert_eq!(check_warns(&seen, "`observe = denials` is ignored").observe, Observe::All);
+    let unseen = Flags { observe: Some(Observe::Denials), ..flags() };
+    assert_eq!(resolve(&with(&seen[..1]), &unseen, &facts()).unwrap_err().code(), "policy-beyond-ceiling");
     let locked_down = with(&[("managed", "mode = \"read-only\"")]);
     let write = Flags { write: vec!["x".into()], ..flags() };
     assert_eq!(resolve(&locked_down, &write, &facts()).unwrap_err().code(), "policy-beyond-ceiling");
@@ -167,6 +171,8 @@ fn a_project_cannot_widen() {
     assert_eq!((excluded.commands.excluded.len(), excluded.warnings.len()), (1, 0));
     check_warns(&[("project", "[filesystem]\nexcept = [\".env\"]")], "has no effect");
     assert_eq!(grants(&[("project", "mode = \"read-only\"")]).mode, Mode::ReadOnly);
+    let seen = check_warns(&[("user", "observe = \"all\""), ("project", "observe = \"denials\"")], "cannot widen");
+    assert_eq!(seen.observe, Observe::All);
 }
 
 #[test]

@@ -88,6 +88,7 @@ fn nothing() -> Outcome {
         stderr: Output::default(),
         status: Status::Exited(0),
         denials: Vec::new(),
+        observed: None,
         timed_out: false,
         duration_ms: 0,
         usage: Usage::default(),

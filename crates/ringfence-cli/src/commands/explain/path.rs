@@ -20,18 +20,34 @@ pub(super) fn explain(wish: Wish, target: &OsStr, meant: &Meant) -> Result<Vec<A
         Wish::Exec => program(target, meant)?,
         _ => below_home(target, &meant.cwd, &grants.home),
     };
-    let access = match wish {
-        Wish::Write => Access::Write,
-        Wish::Exec => Access::Execute,
-        Wish::Read | Wish::Connect | Wish::Env => Access::Read,
-    };
-    let real = real(&asked);
-    let mut paths = vec![asked];
-    paths.extend((real != paths[0]).then_some(real));
+    let access = access(wish);
+    let paths = both(&asked);
     // A plan looks through the whole project, so it is made only where the rules are silent.
     let is_silent = paths.iter().any(|path| grants.verdict(path, access) == Verdict::Absent);
     let plan = if is_silent { plan(&Local::default(), &meant.resolved)? } else { Plan { steps: Vec::new(), gaps: Vec::new() } };
     Ok(paths.iter().map(|path| answer(grants, &plan, path, access)).collect())
+}
+
+/// As [`explain`], by the rules alone: of what was refused it is known that no sandbox has it
+/// of its own.
+pub(super) fn by_rules(wish: Wish, path: &AbsPath, grants: &Grants) -> Vec<Answer> {
+    let nothing = Plan { steps: Vec::new(), gaps: Vec::new() };
+    both(path).iter().map(|path| answer(grants, &nothing, path, access(wish))).collect()
+}
+
+pub(super) fn access(wish: Wish) -> Access {
+    match wish {
+        Wish::Write => Access::Write,
+        Wish::Exec => Access::Execute,
+        Wish::Read | Wish::Connect | Wish::Env => Access::Read,
+    }
+}
+
+/// The path as asked, and as it really is, where that is another.
+fn both(asked: &AbsPath) -> Vec<AbsPath> {
+    let real = real(asked);
+    let other = (real != *asked).then_some(real);
+    std::iter::once(asked.clone()).chain(other).collect()
 }
 
 /// A program by its path, or the one that `PATH` finds.

@@ -62,6 +62,10 @@ fn settings(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
             format!("on-gap = {}", gap_word(grants.on_gap)),
             origins.setting("on-gap", flag("--on-gap", flags.on_gap.is_some()), |policy| policy.on_gap == Some(grants.on_gap)),
         ),
+        Entry::new(
+            format!("observe = {}", grants.observe.word()),
+            origins.setting("observe", flag("--observe", flags.observe.is_some()), |policy| policy.observe == Some(grants.observe)),
+        ),
     ]
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Show {
 }
 
 pub(super) fn run(arguments: Show) -> Result<ExitCode, CliError> {
-    let meant = meant(&arguments.policy, None)?;
+    let meant = meant(&arguments.policy)?;
     let origins = Origins::of(&meant)?;
     let sections = sections(&meant.resolved.grants, &origins);
     if arguments.json {
@@ -88,6 +88,7 @@ fn as_json(meant: &Meant, sections: &[Section]) -> Value {
         "home": grants.home,
         "enabled": grants.enabled,
         "onGap": gap_word(grants.on_gap),
+        "observe": grants.observe.word(),
         "network": network_word(grants.network.mode),
         "limits": limits,
         "audit": {

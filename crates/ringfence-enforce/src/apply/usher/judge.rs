@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use ringfence_api::{Denial, Evidence, Operation};
-use ringfence_policy::{AbsPath, Access, Because, Decision, Effect, Grants, NameIndex, Pattern, Source, Verdict};
+use ringfence_policy::{AbsPath, Access, Because, Decision, Effect, Grants, NameIndex, NetworkMode, Observe, Pattern, Source, Verdict};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -32,6 +32,8 @@ pub(super) struct Judge {
     vendored: BTreeSet<OsString>,
     /// Places of the sandbox's own, of which no rule speaks.
     own: Vec<AbsPath>,
+    /// Whether the tripwire tells of what is looked for in vain.
+    is_wired: bool,
     /// Directories in which the command made git directories, and which the caller of the
     /// sandbox has yet to be told of: open, so that they are found wherever they move.
     made: Vec<(Option<OwnedFd>, AbsPath, Planted, Option<Birth>)>,
@@ -48,7 +50,19 @@ impl Judge {
         let git_guards = launch.plan.guards().iter().filter(|guard| guard.kind == GuardKind::Git).map(identity).collect();
         let own = own(&launch.plan.steps);
         let vendored = vendored(&grants);
-        Some(Self { grants, vendored, index, guards, git_guards, own, denials: Vec::new(), made: Vec::new(), known: HashSet::new() })
+        let is_wired = launch.plan.steps.contains(&Step::Tripwire);
+        Some(Self {
+            grants,
+            vendored,
+            index,
+            guards,
+            git_guards,
+            own,
+            is_wired,
+            denials: Vec::new(),
+            made: Vec::new(),
+            known: HashSet::new(),
+        })
     }
 
     /// Takes over what was added to the plan's file behind `known`; answers where it ends.
@@ -66,6 +80,39 @@ impl Judge {
             self.index = NameIndex::new(&self.grants);
         }
         end
+    }
+
+    /// Whether what goes through is told of.
+    pub(super) fn observes(&self) -> bool {
+        self.grants.observe == Observe::All
+    }
+
+    pub(super) fn network(&self) -> NetworkMode {
+        self.grants.network.mode
+    }
+
+    pub(super) fn decide(&self, path: &AbsPath, wanted: Access) -> Decision {
+        self.grants.decide(path, wanted)
+    }
+
+    pub(super) fn allows(&self, path: &AbsPath, wanted: Access) -> bool {
+        self.grants.verdict(path, wanted) == Verdict::Allowed
+    }
+
+    /// Tells of a call that is let through and will not find what it wants. Where there is a
+    /// tripwire, it tells.
+    pub(super) fn missed(&mut self, caller: &Caller<'_>, path: &AbsPath, operation: Operation, wanted: Access) {
+        let decision = self.grants.decide(path, wanted);
+        let is_own = self.own.iter().any(|own| path.is_within(own));
+        if !self.is_wired && !is_own && matches!(decision.verdict, Verdict::Absent | Verdict::Denied) {
+            self.refuse(caller, operation, &decision);
+        }
+    }
+
+    /// Notes that a host is wanted where the network is shut.
+    pub(super) fn refuse_host(&mut self, caller: &Caller<'_>, target: String) {
+        let because = ("network.mode = none".to_owned(), "the policy".to_owned());
+        self.denials.push(denial(caller, Operation::Connect, target, because, false));
     }
 
     /// Whether the name alone could matter: most do not, and cost nothing more.
@@ -302,7 +349,7 @@ impl Judge {
         let (rule, origin) = match &decision.rule {
             Some(because) => (because.origin().text.clone(), because.origin().to_string()),
             None if decision.verdict == Verdict::Absent => (Denial::NOTHING_OPENS_IT.to_owned(), "built in".to_owned()),
-            None => ("a directory that git obeys keeps its name".to_owned(), "built in".to_owned()),
+            None => (Denial::KEEPS_ITS_NAME.to_owned(), "built in".to_owned()),
         };
         let is_opener = |because: &Because| matches!(because, Because::Rule(rule) if rule.opens());
         let explicit = decision.verdict != Verdict::Absent && !decision.rule.as_ref().is_some_and(is_opener);
@@ -348,12 +395,12 @@ fn own(steps: &[Step]) -> Vec<AbsPath> {
     kernels.chain(scratch).collect()
 }
 
-fn path_of(caller: &Caller<'_>, place: &Place) -> Result<AbsPath, Errno> {
+pub(super) fn path_of(caller: &Caller<'_>, place: &Place) -> Result<AbsPath, Errno> {
     Ok(path_of_directory(caller.host_proc, place.directory.as_fd())?.join(&place.name))
 }
 
 /// Where a directory is now, as seen from the sandbox's root.
-fn path_of_directory(host_proc: BorrowedFd<'_>, directory: BorrowedFd<'_>) -> Result<AbsPath, Errno> {
+pub(super) fn path_of_directory(host_proc: BorrowedFd<'_>, directory: BorrowedFd<'_>) -> Result<AbsPath, Errno> {
     let text = rustix::fs::readlinkat(host_proc, format!("self/fd/{}", directory.as_raw_fd()), Vec::new())?;
     AbsPath::new(PathBuf::from(OsStr::from_bytes(text.to_bytes()))).ok_or(Errno::NOENT)
 }

@@ -1,10 +1,12 @@
 //! The filter, judged by a machine that runs it instruction by instruction.
 
+use ringfence_policy::Observe;
+
 use super::{Action, Instruction};
 use crate::seccomp::calls::{Arch, Call};
 use crate::seccomp::{GroupSignals, Guarded, Owner, Shape, entries, filter};
 
-const SHAPE: Shape = Shape { guard: Guarded::Yes, group_signals: GroupSignals::Scoped, owner: Owner::Root };
+const SHAPE: Shape = Shape { guard: Guarded::Yes, group_signals: GroupSignals::Scoped, owner: Owner::Root, observe: Observe::Denials };
 
 /// Runs a filter as the kernel would; answers what it returns.
 fn run(code: &[Instruction], arch: u32, call: u32, arguments: [u64; 6]) -> u32 {
@@ -128,13 +130,36 @@ fn other_abis_do_not_exist() {
 
 #[test]
 fn without_a_writable_tree_names_are_nobodys_business() {
-    let shape = Shape { guard: Guarded::No, group_signals: GroupSignals::Refused, owner: Owner::Person };
+    let shape = Shape { guard: Guarded::No, group_signals: GroupSignals::Refused, owner: Owner::Person, observe: Observe::Denials };
     let arch = Arch::NATIVE_FIRST[0];
     check_in(shape, arch, Call::Mkdirat, [0; 6], Action::Allow);
     check_in(shape, arch, Call::Kill, [0, 9, 0, 0, 0, 0], PERM);
     check_in(shape, arch, Call::Kill, [1, 9, 0, 0, 0, 0], Action::Allow);
     check(arch, Call::Kill, [0, 9, 0, 0, 0, 0], Action::Allow);
     check(arch, Call::Mkdirat, [0; 6], Action::Notify);
+}
+
+#[test]
+fn what_goes_through_comes_by_only_where_it_is_observed() {
+    let arch = Arch::NATIVE_FIRST[0];
+    let all = [Guarded::No, Guarded::Yes, Guarded::WithRemoval].map(|guard| Shape { guard, observe: Observe::All, ..SHAPE });
+    for (call, arguments) in [
+        (Call::Openat, [0, 0, libc::O_RDONLY as u64, 0, 0, 0]),
+        (Call::Openat, [0, 0, libc::O_CREAT as u64, 0, 0, 0]),
+        (Call::Execve, [0; 6]),
+        (Call::Execveat, [0; 6]),
+        (Call::Connect, [0; 6]),
+        (Call::Umask, [0; 6]),
+    ] {
+        all.iter().for_each(|shape| check_in(*shape, arch, call, arguments, Action::Notify));
+    }
+    for call in [Call::Openat, Call::Execve, Call::Execveat, Call::Connect] {
+        check(arch, call, [0; 6], Action::Allow);
+    }
+    // Nothing else changes.
+    check_in(all[1], arch, Call::Mount, [0; 6], PERM);
+    check_in(all[1], arch, Call::Openat2, [0; 6], NONE);
+    check_in(all[1], arch, Call::Unlinkat, [0; 6], Action::Allow);
 }
 
 #[test]

@@ -1,0 +1,113 @@
+//! `ringfence learn`
+
+mod output;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use ringfence_api::Stdio;
+use ringfence_audit::session_id;
+use ringfence_engine::{Asked, Learned, Lesson, learn, run as run_engine};
+use ringfence_local::Local;
+use ringfence_policy::Observe;
+use serde_json::{Value, json};
+
+use super::run::agent;
+use super::words::meant_to_run;
+use crate::args::PolicyArgs;
+use crate::error::CliError;
+use crate::{say, show};
+use output::Output;
+
+/// Run a command and propose the smallest policy it can work with
+///
+/// The command is confined as `run` confines it, and what it opens and is refused is observed.
+/// The policy that is printed then opens what was refused, file by file, or directory by
+/// directory where several files of one are wanted; behind each line stands who wanted it, how
+/// often, and what refused it. Never proposed is what a rule denies or protects, the system, the
+/// home directory as a whole and other projects: such wishes stand in comments at the end. What
+/// the command prints goes to standard error. A command that gets further may want more: go on
+/// with `--policy FILE --output FILE` until nothing is added.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ringfence learn -- npm test
+  ringfence learn --output learned.toml -- make
+  ringfence learn --policy learned.toml --output learned.toml -- make
+  ringfence run --policy learned.toml -- make
+
+Exit status: 0, whatever the command's own; 125 ringfence failed, 126 not executable, 127 not found.")]
+pub(crate) struct Learn {
+    /// Write the policy to this file: a new one, or one that `learn` wrote
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// End the command after this long (`90s`, `5m`, `2h`)
+    #[arg(long, value_name = "DURATION")]
+    timeout: Option<String>,
+    /// Print one JSON object with the policy and what was learnt
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// On whose behalf, for the audit log [default: $RINGFENCE_AGENT]
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
+    /// Run a line of shell instead of a program
+    #[arg(short = 'c', value_name = "STRING", conflicts_with = "command", required_unless_present = "command")]
+    line: Option<String>,
+    /// The command and its arguments
+    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
+    command: Vec<OsString>,
+    #[command(flatten)]
+    policy: PolicyArgs,
+}
+
+pub(crate) fn run(arguments: Learn, local: &Local) -> Result<ExitCode, CliError> {
+    let meant = meant_to_run(&arguments.policy, arguments.timeout.as_deref(), Some(Observe::All))?;
+    if !meant.resolved.grants.is_confined() {
+        return Err(CliError::Words {
+            what: "the policy is to confine nothing, so nothing can be learnt".into(),
+            hint: "leave out `--mode full-access`; `ringfence policy show --origin` says who switched confinement off".into(),
+        });
+    }
+    let output = arguments.output.as_deref().map(Output::prepare).transpose()?;
+    let command = match arguments.line {
+        Some(line) => vec!["/bin/sh".into(), "-c".into(), line.into()],
+        None => arguments.command,
+    };
+    let asked = Asked {
+        command,
+        cwd: meant.cwd,
+        flags: meant.flags,
+        files: meant.files,
+        stdio: Stdio::Inherit,
+        agent: arguments.agent.or_else(agent),
+        session: session_id(),
+    };
+    let aside = output::Aside::begin()?;
+    let ran = run_engine(local, &asked, &meant.resolved, &mut say::unrecorded);
+    aside.end()?;
+    let outcome = ran?;
+    let learned = learn(&asked, &meant.resolved, &outcome)?;
+    let count = |lessons: &[Lesson]| lessons.len();
+    say::note(&format!(
+        "the command ended with status {}; {} refused, {} proposed, {} left",
+        outcome.exit_code(),
+        outcome.denials.len(),
+        count(&learned.opened),
+        count(&learned.left)
+    ));
+    match &output {
+        Some(output) => output.write(&learned.text)?,
+        None if !arguments.json => show::text(&learned.text)?,
+        None => {}
+    }
+    if arguments.json {
+        show::json(&as_json(&learned, &asked.session, outcome.exit_code()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn as_json(learned: &Learned, session: &str, status: i32) -> Value {
+    let list = |lessons: &[Lesson]| lessons.iter().map(|lesson| json!({ "what": lesson.what, "why": lesson.why })).collect::<Vec<_>>();
+    json!({ "session": session, "exitCode": status, "policy": learned.text, "proposed": list(&learned.opened), "left": list(&learned.left) })
+}

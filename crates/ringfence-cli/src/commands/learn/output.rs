@@ -1,0 +1,89 @@
+//! Where a proposal goes, and where what the command prints does not.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use ringfence_engine::learn::FIRST_LINE;
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::commands::words::directory;
+use crate::error::CliError;
+
+/// A file to be written when the command has ended.
+///
+/// Its directory is opened before the command starts, and no link is followed afterwards: the
+/// command may write in the project, and must not choose what ringfence writes to.
+pub(super) struct Output {
+    directory: OwnedFd,
+    name: PathBuf,
+    path: PathBuf,
+}
+
+impl Output {
+    pub(super) fn prepare(path: &Path) -> Result<Self, CliError> {
+        let fail = |what: &'static str| move |error: Errno| CliError::File { what, path: path.display().to_string(), source: error.into() };
+        let name = path.file_name().ok_or(Errno::ISDIR).map_err(fail("write"))?;
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let opened = rustix::fs::open(directory(Some(above))?.as_path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let output = Self { directory: opened.map_err(fail("write"))?, name: name.into(), path: path.to_owned() };
+        output.may_be_replaced()?;
+        Ok(output)
+    }
+
+    /// What `learn` wrote, it may write anew; anything else is somebody's.
+    fn may_be_replaced(&self) -> Result<(), CliError> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let is_ours = match rustix::fs::openat(&self.directory, &self.name, flags, Mode::empty()) {
+            Err(Errno::NOENT) => true,
+            Err(_) => false,
+            Ok(file) => {
+                let mut start = vec![0; FIRST_LINE.len()];
+                File::from(file).read_exact(&mut start).is_ok() && start == FIRST_LINE.as_bytes()
+            }
+        };
+        if is_ours {
+            return Ok(());
+        }
+        Err(CliError::Words {
+            what: format!("{} is there already, and `learn` did not write it", self.path.display()),
+            hint: "name another file, and bring the two together by hand".into(),
+        })
+    }
+
+    pub(super) fn write(&self, text: &str) -> Result<(), CliError> {
+        self.may_be_replaced()?;
+        let fail = |source: std::io::Error| CliError::File { what: "write", path: self.path.display().to_string(), source };
+        match rustix::fs::unlinkat(&self.directory, &self.name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(fail(error.into())),
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file =
+            rustix::fs::openat(&self.directory, &self.name, flags, Mode::from_raw_mode(0o644)).map_err(|error| fail(error.into()))?;
+        File::from(file).write_all(text.as_bytes()).map_err(fail)
+    }
+}
+
+/// Standard output, kept for the proposal while the command has standard error for both.
+pub(super) struct Aside {
+    stdout: OwnedFd,
+}
+
+impl Aside {
+    pub(super) fn begin() -> Result<Self, CliError> {
+        let stdout = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3).map_err(fail)?;
+        rustix::stdio::dup2_stdout(rustix::stdio::stderr()).map_err(fail)?;
+        Ok(Self { stdout })
+    }
+
+    pub(super) fn end(self) -> Result<(), CliError> {
+        rustix::stdio::dup2_stdout(&self.stdout).map_err(fail)
+    }
+}
+
+fn fail(error: Errno) -> CliError {
+    CliError::File { what: "copy", path: "standard output".into(), source: error.into() }
+}

@@ -1,0 +1,310 @@
+use super::*;
+use crate::facts::Flags;
+use crate::layer::Layer;
+use crate::parse::parse;
+use crate::resolve::resolve;
+use crate::resolve::tests::facts;
+use crate::testing::path;
+
+/// A host on which nothing is but what is listed.
+#[derive(Default)]
+struct Host {
+    /// What is there; a slash at the end makes a directory, a bar something odd.
+    there: &'static [&'static str],
+    projects: &'static [&'static str],
+    links: &'static [(&'static str, &'static str)],
+}
+
+impl Ground for Host {
+    fn thing(&self, at: &AbsPath) -> Thing {
+        let found = self.there.iter().find(|entry| path(entry.trim_end_matches(['/', '|'])) == *at);
+        match found {
+            Some(entry) if entry.ends_with('|') => Thing::Other,
+            Some(entry) if !entry.ends_with('/') => Thing::File,
+            Some(_) => Thing::Directory,
+            None if self.there.iter().any(|entry| path(entry.trim_end_matches(['/', '|'])).is_within(at)) => Thing::Directory,
+            None => Thing::Nothing,
+        }
+    }
+    fn real(&self, at: &AbsPath) -> AbsPath {
+        self.links.iter().find(|(link, _)| path(link) == *at).map_or_else(|| at.clone(), |(_, to)| path(to))
+    }
+    fn project_around(&self, at: &AbsPath) -> Option<AbsPath> {
+        self.projects.iter().map(|project| path(project)).find(|project| at.is_within(project))
+    }
+    fn project_below(&self, directory: &AbsPath) -> Option<AbsPath> {
+        self.projects.iter().map(|project| path(project)).find(|project| project.is_within(directory) && project != directory)
+    }
+}
+
+fn grants(user: &str) -> Grants {
+    resolve(&user_layer(user), &Flags::none(path("/home/me/p")), &facts()).unwrap()
+}
+
+fn user_layer(text: &str) -> Vec<Layer> {
+    vec![parse(&format!("version = 1\n{text}"), &path("/home/me/.config/ringfence/policy.toml"), Source::User).unwrap()]
+}
+
+/// `read PATH`, `write PATH` or `make PATH`; `~` is home.
+fn wish(text: &str) -> Wish {
+    let (want, at) = text.split_once(' ').unwrap();
+    let want = match want {
+        "read" => Want::Read,
+        "write" => Want::Write,
+        "make" => Want::Make,
+        other => panic!("{other}"),
+    };
+    Wish { path: path(&at.replace('~', "/home/me")), want }
+}
+
+/// Openings as `effect text`, with how many things it was folded from and the project it is in.
+fn lines(proposal: &Proposal) -> Vec<String> {
+    let line = |opening: &Opening| {
+        let folded = opening.folded.map_or_else(String::new, |things| format!(" ({things})"));
+        let project = opening.project.as_ref().map_or_else(String::new, |project| format!(" in {project}"));
+        format!("{} {}{folded}{project}", opening.effect.word(), opening.text)
+    };
+    proposal.openings.iter().map(line).collect()
+}
+
+/// Proposes under the user's policy, and proves that what is proposed gives what was wanted
+/// and opens nothing that stays refused.
+#[track_caller]
+fn proposed(host: &Host, user: &str, wishes: &[&str]) -> Proposal {
+    let wishes: Vec<Wish> = wishes.iter().map(|text| wish(text)).collect();
+    let before = grants(user);
+    let proposal = propose(&before, &facts(), host, &wishes);
+    let list = |effect: Effect| {
+        let texts = proposal.openings.iter().filter(|opening| opening.effect == effect).map(|opening| format!("{:?}", opening.text));
+        texts.collect::<Vec<_>>().join(", ")
+    };
+    let learned = format!("[filesystem]\nread = [{}]\nwrite = [{}]", list(Effect::Read), list(Effect::Write));
+    let layers: Vec<Layer> = user_layer(user).into_iter().chain(user_layer(&learned)).collect();
+    let after = resolve(&layers, &Flags::none(path("/home/me/p")), &facts()).unwrap();
+    assert_eq!(after.warnings, before.warnings, "{learned}");
+    for number in proposal.openings.iter().flat_map(|opening| &opening.wishes) {
+        let Wish { path, want } = &wishes[*number];
+        assert_eq!(after.verdict(path, want.access()), Verdict::Allowed, "{path} by {learned}");
+    }
+    for (number, _) in &proposal.left {
+        let Wish { path, want } = &wishes[*number];
+        let is_opened = before.verdict(path, want.access()) != Verdict::Allowed && after.verdict(path, want.access()) == Verdict::Allowed;
+        assert!(!is_opened, "{path} by {learned}");
+    }
+    let mut all: Vec<usize> = proposal.openings.iter().flat_map(|opening| opening.wishes.clone()).collect();
+    all.extend(proposal.left.iter().map(|(number, _)| *number));
+    all.sort_unstable();
+    assert_eq!(all, (0..wishes.len()).collect::<Vec<_>>(), "every wish is answered once");
+    proposal
+}
+
+#[track_caller]
+fn check(host: &Host, wishes: &[&str], expect: &[&str]) {
+    assert_eq!(lines(&proposed(host, "", wishes)), expect, "{wishes:?}");
+}
+
+/// That a wish stays refused, and why.
+#[track_caller]
+fn check_left(host: &Host, user: &str, text: &str, expect: &Why) {
+    let proposal = proposed(host, user, &[text]);
+    assert_eq!((lines(&proposal), proposal.left.first().map(|(_, why)| why)), (vec![], Some(expect)), "{text}");
+}
+
+#[track_caller]
+fn check_on_purpose(host: &Host, text: &str, rule: &str) {
+    let proposal = proposed(host, "", &[text]);
+    match proposal.left.as_slice() {
+        [(0, Why::OnPurpose(decision))] => {
+            assert_eq!(decision.rule.as_ref().map(|because| because.origin().text.as_str()), Some(rule), "{text}")
+        }
+        other => panic!("{text}: {other:?}, {:?}", lines(&proposal)),
+    }
+}
+
+const DATA: Host = Host {
+    there: &[
+        "/home/me/d/a",
+        "/home/me/d/b",
+        "/home/me/d/c",
+        "/home/me/d/e",
+        "/home/me/d/s/x",
+        "/home/me/notes",
+        "/opt/t/x",
+        "/mnt/s|",
+        "/home/me/d/a*b",
+        "/home/me/d/$HOME",
+        "/home/me/d/a\nb",
+        "/home/me/d/{a}",
+        "/home/me/d/\u{202e}x",
+    ],
+    projects: &[],
+    links: &[],
+};
+
+#[test]
+fn single_files_are_opened_one_by_one_as_a_person_would_write_them() {
+    check(&DATA, &["read ~/notes", "read /opt/t/x", "read ~/d/a"], &["read ~/d/a", "read ~/notes", "read /opt/t/x"]);
+    check(&DATA, &["read ~/notes", "read ~/notes"], &["read ~/notes"]);
+    check(&DATA, &["write ~/notes", "read ~/notes"], &["write ~/notes"]);
+    check(&DATA, &[], &[]);
+}
+
+#[test]
+fn several_files_of_a_directory_are_the_directory() {
+    check(&DATA, &["read ~/d/a", "read ~/d/b", "read ~/d/c"], &["read ~/d/a", "read ~/d/b", "read ~/d/c"]);
+    check(&DATA, &["read ~/d/a", "read ~/d/b", "read ~/d/c", "read ~/d/e"], &["read ~/d (4)"]);
+    check(&DATA, &["read ~/d/a", "read ~/d/b", "read ~/d/c", "read ~/d/e", "read ~/d/s/x"], &["read ~/d (5)"]);
+    check(&DATA, &["read ~/d", "read ~/d/a", "read ~/d/b"], &["read ~/d"]);
+    // Reading several does not open the directory for writing.
+    check(
+        &DATA,
+        &["read ~/d/a", "read ~/d/b", "read ~/d/c", "read ~/d/e", "write ~/d/a"],
+        &["write ~/d/a", "read ~/d/b", "read ~/d/c", "read ~/d/e"],
+    );
+    check(&DATA, &["read ~/d", "write ~/d/a"], &["read ~/d", "write ~/d/a"]);
+}
+
+#[test]
+fn directories_fold_into_what_is_above_them() {
+    let host = Host {
+        there: &[
+            "/home/me/m/a/1",
+            "/home/me/m/b/1",
+            "/home/me/m/c/1",
+            "/home/me/m/d/1",
+            "/home/me/m/d/2",
+            "/home/me/m/d/3",
+            "/home/me/m/d/4",
+        ],
+        ..Host::default()
+    };
+    let wishes = ["read ~/m/a", "read ~/m/b", "read ~/m/c", "read ~/m/d/1", "read ~/m/d/2", "read ~/m/d/3", "read ~/m/d/4"];
+    check(&host, &wishes, &["read ~/m (7)"]);
+}
+
+#[test]
+fn what_is_to_be_made_needs_its_directory() {
+    check(&DATA, &["make ~/d/new"], &["write ~/d"]);
+    check(&DATA, &["make ~/d/new", "read ~/d/a"], &["write ~/d"]);
+    check_left(&DATA, "", "make ~/new", &Why::TooBroad(path("/home/me")));
+    // Opened alone, a file can be changed and not replaced.
+    let alone = proposed(&DATA, "[filesystem]\nwrite = [\"~/d/a\"]", &["make ~/d/a"]);
+    assert_eq!(lines(&alone), ["write ~/d"]);
+}
+
+#[test]
+fn what_may_be_read_is_opened_for_writing_if_it_is_the_persons() {
+    let read = proposed(&DATA, "[filesystem]\nread = [\"~/d\"]", &["write ~/d/a", "make ~/d/s/new"]);
+    assert_eq!(lines(&read), ["write ~/d/a", "write ~/d/s"]);
+    check_left(&DATA, "", "write /usr/bin/sh", &Why::System);
+    check_left(&DATA, "", "make /usr/new", &Why::System);
+    check_left(&DATA, "", "read /sys/fs/cgroup/cpu.max", &Why::Kernel);
+    check_left(&DATA, "mode = \"read-only\"", "make ~/p/new", &Why::ReadOnly);
+    check_left(&DATA, "[tools]\ndisallowed = [\"Write\"]", "write ~/p/x", &Why::ReadOnly);
+}
+
+#[test]
+fn what_is_denied_on_purpose_is_never_proposed() {
+    let host = Host {
+        there: &[
+            "/home/me/.ssh/id",
+            "/home/me/d/.env",
+            "/home/me/d/my.key",
+            "/home/me/my-secret/x",
+            "/home/me/.bashrc",
+            "/home/me/plain",
+            "/home/me/o/.git/config",
+        ],
+        projects: &[],
+        links: &[("/home/me/plain", "/home/me/.ssh/id"), ("/home/me/d/link", "/home/me/x/.env")],
+    };
+    check_on_purpose(&host, "read ~/.ssh/id", "~/.ssh");
+    check_on_purpose(&host, "read ~/.ssh", "~/.ssh");
+    check_on_purpose(&host, "read ~/p/.env", "**/.env");
+    // Nothing opens the directory, and naming the file would open it in spite of the pattern.
+    check_on_purpose(&host, "read ~/d/.env", "**/.env");
+    check_on_purpose(&host, "write ~/d/.env", "**/.env");
+    check_on_purpose(&host, "make ~/d/.env", "**/.env");
+    check_on_purpose(&host, "read ~/d/my.key", "**/*.key");
+    check_on_purpose(&host, "read ~/my-secret/x", "**/*secret*");
+    check_on_purpose(&host, "write ~/.bashrc", ".bashrc");
+    check_on_purpose(&host, "write ~/p/.mcp.json", ".mcp.json");
+    check_on_purpose(&host, "write ~/o/.git/config", "**/.git/config");
+    // By another name.
+    check_on_purpose(&host, "read ~/plain", "~/.ssh");
+    check_on_purpose(&host, "read ~/d/link", "**/.env");
+    // Reading what starts a shell is harmless.
+    check(&host, &["read ~/.bashrc"], &["read ~/.bashrc"]);
+    let own = proposed(&host, "[filesystem]\ndeny = [\"~/d\"]", &["read ~/d/x"]);
+    assert!(matches!(own.left.as_slice(), [(0, Why::OnPurpose(_))]), "{own:?}");
+}
+
+#[test]
+fn a_denied_file_stays_shut_in_a_directory_that_is_opened_around_it() {
+    let host = Host { there: &["/home/me/d/.env", "/home/me/d/a", "/home/me/d/b", "/home/me/d/c", "/home/me/d/e"], ..Host::default() };
+    let proposal = proposed(&host, "", &["read ~/d/a", "read ~/d/b", "read ~/d/.env", "read ~/d/c", "read ~/d/e"]);
+    assert_eq!((lines(&proposal), proposal.left.len()), (vec!["read ~/d (4)".to_owned()], 1));
+}
+
+#[test]
+fn nothing_is_opened_that_holds_more_than_was_meant() {
+    let host = Host {
+        there: &[
+            "/home/me/.config/a",
+            "/home/me/.config/b",
+            "/home/me/.config/c",
+            "/home/me/.config/d",
+            "/home/me/1",
+            "/home/me/2",
+            "/home/me/3",
+            "/home/me/4",
+            "/etc/1",
+            "/etc/2",
+            "/etc/3",
+            "/etc/4",
+            "/srv/",
+        ],
+        ..Host::default()
+    };
+    check_left(&host, "", "read /", &Why::TooBroad(path("/")));
+    check_left(&host, "", "read ~", &Why::TooBroad(path("/home/me")));
+    check_left(&host, "", "read /home", &Why::TooBroad(path("/home")));
+    check_left(&host, "", "read /srv", &Why::TooBroad(path("/srv")));
+    let proposal = proposed(&host, "", &["read ~/.config"]);
+    assert!(matches!(&proposal.left[..], [(0, Why::AroundDenied(denied))] if denied.is_within(&path("/home/me/.config"))), "{proposal:?}");
+    check(&host, &["read ~/1", "read ~/2", "read ~/3", "read ~/4"], &["read ~/1", "read ~/2", "read ~/3", "read ~/4"]);
+    check(
+        &host,
+        &["read /etc/1", "read /etc/2", "read /etc/3", "read /etc/4"],
+        &["read /etc/1", "read /etc/2", "read /etc/3", "read /etc/4"],
+    );
+    let config = ["read ~/.config/a", "read ~/.config/b", "read ~/.config/c", "read ~/.config/d"];
+    check(&host, &config, &config);
+}
+
+#[test]
+fn other_projects_are_not_opened_and_files_in_them_are_said_to_be() {
+    let host = Host {
+        there: &["/home/me/code/o/a", "/home/me/code/o/b", "/home/me/code/o/c", "/home/me/code/o/d", "/home/me/code/x"],
+        projects: &["/home/me/code/o"],
+        links: &[],
+    };
+    check_left(&host, "", "read ~/code", &Why::Project(path("/home/me/code/o")));
+    check_left(&host, "", "read ~/code/o", &Why::Project(path("/home/me/code/o")));
+    check_left(&host, "", "make ~/code/o/new", &Why::Project(path("/home/me/code/o")));
+    check(&host, &["read ~/code/o/a"], &["read ~/code/o/a in /home/me/code/o"]);
+    let all = ["read ~/code/o/a", "read ~/code/o/b", "read ~/code/o/c", "read ~/code/o/d"];
+    assert_eq!(lines(&proposed(&host, "", &all)).len(), 4);
+}
+
+#[test]
+fn what_no_policy_can_say_is_handed_back() {
+    check_left(&DATA, "", "read /mnt/s", &Why::NoFile);
+    check_left(&Host { there: &["/run/u/bus|"], ..Host::default() }, "", "read /run/u/bus", &Why::NoFile);
+    for name in ["read ~/d/a*b", "read ~/d/$HOME", "read ~/d/a\nb", "read ~/d/{a}", "read ~/d/\u{202e}x"] {
+        check_left(&DATA, "", name, &Why::Unwritable);
+    }
+    check_left(&DATA, "[filesystem]\nread = [\"~/d\"]", "read ~/d/a", &Why::Allowed);
+    check_left(&DATA, "", "read ~/d/gone", &Why::Gone);
+    check_left(&DATA, "", "make ~/gone/new", &Why::Gone);
+}
