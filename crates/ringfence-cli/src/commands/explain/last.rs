@@ -117,7 +117,7 @@ fn verdict(run: &Run) -> String {
         _ if ended.contains_key("error") => format!("ringfence failed: {}", text(ended, "reason")),
         0 if run.begun.get("confined") == Some(&false.into()) => format!("nothing was confined, so nothing was refused; {own}"),
         // What was opened in vain is not told of without the device.
-        0 if !apply::support().fuse => {
+        0 if apply::support().fuse != ringfence_enforce::Fuse::Opens => {
             format!("ringfence knows of nothing that was refused, but without /dev/fuse it is not told of reads; {own}")
         }
         0 => format!("ringfence refused nothing; {own}"),
