@@ -200,6 +200,9 @@ impl Usher<'_> {
             Some(reply) => reply,
             None => judged(&caller, &mut self.masks, self.judge.as_mut(), self.control),
         };
+        if matches!(reply, Reply::Value(_) | Reply::Descriptor(..)) {
+            self.undelivered.let_go(&caller);
+        }
         (reply, caller.read)
     }
 }

@@ -16,7 +16,7 @@ use super::caller::{Caller, Memory};
 #[derive(Default)]
 pub(super) struct Undelivered {
     kept: VecDeque<Kept>,
-    /// Whether signals take callers away here; found out when the first went.
+    /// Whether signals take callers away here.
     interruptible: Option<bool>,
 }
 
@@ -34,14 +34,27 @@ impl Undelivered {
     pub(super) fn keep(&mut self, asked: &Notification, read: Memory, reply: Reply, error: &io::Error) {
         let is_gone = matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH));
         // Where only death takes callers away, none comes back.
-        let mut comes_back = || *self.interruptible.get_or_insert_with(|| !seccomp::waits_killable());
-        if !matches!(reply, Reply::Value(_) | Reply::Descriptor(..)) || !is_gone || !comes_back() {
+        if !matches!(reply, Reply::Value(_) | Reply::Descriptor(..)) || !is_gone || !self.is_interruptible() {
             return;
         }
         if self.kept.len() == Self::MANY {
             self.kept.pop_front();
         }
         self.kept.push_back(Kept { asked: *asked, read, reply });
+    }
+
+    fn is_interruptible(&mut self) -> bool {
+        *self.interruptible.get_or_insert_with(|| !seccomp::waits_killable())
+    }
+
+    /// Until the caller has gone to handle a signal that waits for it. One that is about to
+    /// go can still be answered, and does not hear it. Not for long: another thread may be
+    /// the one to handle it, and others wait for us.
+    pub(super) fn let_go(&mut self, caller: &Caller<'_>) {
+        const TIMES: usize = 1000;
+        if self.is_interruptible() {
+            (0..TIMES).take_while(|_| caller.has_signal() && caller.still_waits().is_ok()).for_each(|_| std::thread::yield_now());
+        }
     }
 
     /// What was done for this caller, if it asks for the same once more. Asked for anything
