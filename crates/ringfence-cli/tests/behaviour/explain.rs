@@ -1,6 +1,6 @@
 //! `ringfence explain --last`: why the last command failed.
 
-use ringfence_testkit::{Project, Ran, each_user, fuse_for_all};
+use ringfence_testkit::{Project, Ran, each_user, fuse_for_all, needs};
 use serde_json::Value;
 
 use crate::project;
@@ -149,5 +149,20 @@ fn hostile_names_steer_no_terminal() {
         project.run(["--", "cat", &project.home().join("\u{1b}[2Jx\nread /: refused").to_string_lossy()]).ends(1);
         let text = last(&project, &[]).ends(1).text();
         assert!(!text.contains('\u{1b}') && !text.lines().any(|line| line.starts_with("read /:")), "{user}: {text}");
+    });
+}
+
+#[test]
+fn a_run_of_which_not_all_is_known_is_told_so() {
+    if !needs(&["unshare"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = project(user);
+        let mounts = "mount --bind README /dev/fuse; mount -o remount,bind,ro /dev/fuse";
+        project.sh_bare(&format!("unshare -Urm sh -ec '{mounts}; exec {} run -- false'", project.binary().display())).ends(1);
+        let text = last(&project, &[]).ends(0).text();
+        let expected = "ringfence knows of nothing that was refused, but without /dev/fuse it is not told of reads; exit status 1 is the program's own";
+        assert_eq!(text.lines().last(), Some(expected), "{user}");
     });
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringfence_api::{Denial, Outcome, is_hidden};
+use ringfence_api::{Denial, Loss, Outcome, is_hidden};
 use ringfence_policy::propose::Why;
 use ringfence_policy::{AbsPath, Decision, Verdict};
 
@@ -40,6 +40,9 @@ pub(super) fn head(asked: &Asked, outcome: &Outcome, opened: &[Lesson], left: &[
         (_, _, left) => format!("{refused} things were refused; what is below opens them but for {left}, which stand at the end."),
     };
     text.push_str(&format!("# It ended with status {}; {counted}\n", outcome.exit_code()));
+    for gap in outcome.gaps.iter().filter(|gap| gap.loss == Loss::Telling) {
+        text.push_str(&format!("# More may be refused than is known: {}\n", clean(&gap.why)));
+    }
     if let Some(observed) = outcome.observed.as_ref().filter(|observed| observed.dropped > 0) {
         text.push_str(&format!("# {} further accesses that were allowed are not counted in what follows.\n", observed.dropped));
     }

@@ -4,7 +4,6 @@ use std::process::ExitCode;
 
 use ringfence_api::Denial;
 use ringfence_audit::{Fields, Run, Which, last_run};
-use ringfence_enforce::apply;
 use ringfence_engine::policy_digest;
 use ringfence_policy::{AbsPath, Grants, Verdict};
 use serde_json::{Value, json};
@@ -99,6 +98,13 @@ fn change(record: &Fields, path: &AbsPath, wish: Wish, grants: &Grants) -> Chang
     if (rule.as_str(), origin.as_str()) == (text(record, "policy"), text(record, "origin")) { Change::None } else { Change::OtherRule }
 }
 
+/// The gap of a run of which not all refusals were told.
+const UNTOLD: &str = "denials";
+
+fn has_gap(begun: &Fields, what: &str) -> bool {
+    begun.get("gaps").and_then(Value::as_array).is_some_and(|gaps| gaps.iter().any(|gap| gap == what))
+}
+
 /// What came of the whole run, in a sentence.
 fn verdict(run: &Run) -> String {
     let Some(ended) = &run.ended else {
@@ -117,7 +123,7 @@ fn verdict(run: &Run) -> String {
         _ if ended.contains_key("error") => format!("ringfence failed: {}", text(ended, "reason")),
         0 if run.begun.get("confined") == Some(&false.into()) => format!("nothing was confined, so nothing was refused; {own}"),
         // What was opened in vain is not told of without the device.
-        0 if apply::support().fuse != ringfence_enforce::Fuse::Opens => {
+        0 if has_gap(&run.begun, UNTOLD) => {
             format!("ringfence knows of nothing that was refused, but without /dev/fuse it is not told of reads; {own}")
         }
         0 => format!("ringfence refused nothing; {own}"),
