@@ -10,12 +10,13 @@ mod init;
 mod intent;
 mod launch;
 mod lookout;
+mod pause;
 mod probe;
 mod usher;
 
 pub use intent::{Intent, intent};
 pub use launch::{Ahead, Event, LaunchError, Made, Reins, Running};
-pub use lookout::{FOREIGN, Inside, Lookout, OWN, Sighting};
+pub use lookout::{FOREIGN, Inside, Lookout, OWN, Question, Sighting};
 pub use probe::{Obstacle, probe, support};
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -140,6 +141,8 @@ enum Report {
     Inside,
     /// Everything that was made before the order has been told.
     Settled,
+    /// Nobody goes on.
+    Paused,
     /// The command made a name of git's in the directory whose descriptor comes along.
     Made(AbsPath, Planted, Option<Birth>),
 }

@@ -87,6 +87,11 @@ pub fn survey(grants: &Grants) -> Survey {
     Surveyor::new(grants, links, survey).survey()
 }
 
+/// Where a path leads, whether or not something is there.
+pub(crate) fn end_of(path: &AbsPath) -> Option<AbsPath> {
+    Links::default().trail(path).map(|trail| trail.end)
+}
+
 /// What git obeys in one repository.
 pub(crate) fn repository(grants: &Grants, directory: &AbsPath) -> Survey {
     Surveyor::new(grants, Links::default(), Survey::default()).repository(directory)

@@ -290,7 +290,11 @@ impl<'a> Attendance<'a> {
             // Whoever started us sees a job that stopped, as if it were the command. With a
             // time limit we stay awake: a command must not stop the clock.
             Event::Stopped(_) if self.request.stdio == Stdio::Inherit && self.deadline.is_none() => {
+                // Nobody would look out or tell meanwhile: all of it stops with us.
+                let reins = self.subject.reins();
+                reins.iter().for_each(Reins::pause);
                 let _ = signal::raise(libc::SIGSTOP);
+                reins.iter().for_each(Reins::resume);
                 self.subject.signal(libc::SIGCONT);
             }
             Event::Stopped(_) => {}
@@ -304,6 +308,7 @@ impl<'a> Attendance<'a> {
                 self.seen.note(made);
             }
             Event::Settled => self.seen.live.settled(),
+            Event::Paused => self.seen.live.paused(),
             Event::Inside(inside) => self.look_out(inside)?,
             Event::Wired(device, init) => {
                 self.seen.is_wired = true;

@@ -20,8 +20,11 @@ use crate::watch::Own;
 /// Most commands end sooner: they need nobody who looks out.
 const A_MOMENT: Duration = Duration::from_millis(10);
 
-/// So long a stopped sandbox is waited for.
-const LONG: Duration = Duration::from_secs(1);
+/// So long everybody has to stop.
+const PAUSE: Duration = Duration::from_millis(400);
+
+/// So long the usher is waited for.
+const PATIENCE: Duration = Duration::from_millis(15);
 
 fn lock(told: &Mutex<Told>) -> MutexGuard<'_, Told> {
     told.lock().unwrap_or_else(PoisonError::into_inner)
@@ -43,6 +46,10 @@ struct Told {
     unwatched: usize,
     /// Names of git's that the command made.
     made: HashSet<Birth>,
+    /// Whether nobody goes on.
+    is_paused: bool,
+    /// How often it was asked for that all be told.
+    asked: u64,
     /// How often all was told.
     settled: u64,
     failed: Option<std::io::Error>,
@@ -91,6 +98,14 @@ impl LookingOut {
     pub(crate) fn settled(&self) {
         if let LookingOut::Begun(live) = self {
             lock(&live.told).settled += 1;
+            live.changed.notify_all();
+        }
+    }
+
+    /// Nobody goes on.
+    pub(crate) fn paused(&self) {
+        if let LookingOut::Begun(live) = self {
+            lock(&live.told).is_paused = true;
             live.changed.notify_all();
         }
     }
@@ -182,17 +197,19 @@ impl Post {
                 Next::Listen => {}
             }
             match lookout.next() {
-                Some(Sighting::Wanted(count, kind)) => {
+                Some(Sighting::Wanted(question, count, kind)) => {
                     let kind = if kind == Kind::Directory { PropKind::DeniedDirectory } else { PropKind::DeniedFile };
-                    lookout.answer(self.scene()?.spare_covers(count, &kind));
+                    lookout.answer(question, self.scene()?.spare_covers(count, &kind));
                 }
                 Some(Sighting::Appeared(number, path)) => self.scene()?.name_cover(number, path),
-                Some(Sighting::Repository(birth)) => lookout.answer(if self.is_own(birth) { OWN } else { FOREIGN }),
-                Some(Sighting::Overrun) => {
-                    self.reins.pause();
+                Some(Sighting::Repository(question, birth)) => lookout.answer(question, if self.is_own(birth) { OWN } else { FOREIGN }),
+                Some(Sighting::Overrun(question)) => {
+                    self.pause();
                     is_paused = true;
+                    lookout.answer(question, OWN);
                 }
                 Some(Sighting::Caught) if is_paused => {
+                    lock(&self.told).is_paused = false;
                     self.reins.resume();
                     is_paused = false;
                 }
@@ -206,15 +223,26 @@ impl Post {
     }
 
     /// Whether the command made a name of git's. The usher may be about to say so: it is
-    /// waited for.
+    /// waited for, but only once as long as it does not answer. The command can keep it busy,
+    /// and what is not known to be the command's own is protected.
     fn is_own(&self, birth: Birth) -> bool {
-        let told = lock(&self.told);
-        let before = told.settled;
+        let mut told = lock(&self.told);
+        if told.made.contains(&birth) || told.settled < told.asked {
+            return told.made.contains(&birth);
+        }
+        told.asked += 1;
         self.reins.settle();
-        let is_waiting = |told: &mut Told| told.settled == before && !told.made.contains(&birth);
-        let waited = self.changed.wait_timeout_while(told, LONG, is_waiting);
+        let is_waiting = |told: &mut Told| told.settled < told.asked && !told.made.contains(&birth);
+        let waited = self.changed.wait_timeout_while(told, PATIENCE, is_waiting);
         let (told, _) = waited.unwrap_or_else(PoisonError::into_inner);
         told.made.contains(&birth)
+    }
+
+    /// Lets nobody go on, and waits until nobody does.
+    fn pause(&self) {
+        let told = lock(&self.told);
+        self.reins.pause();
+        let _ = self.changed.wait_timeout_while(told, PAUSE, |told| !told.is_paused);
     }
 
     fn scene(&self) -> std::io::Result<RwLockWriteGuard<'_, Scene>> {

@@ -14,7 +14,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::thread::CpuSet;
 
 use super::helper::{hand_over, handed_over, is_gone, map_ids, spread, tell};
-use super::{During, Fault, Launch, Order, Report, build};
+use super::{During, Fault, Launch, Order, Report, build, pause};
 use crate::plan::{GuardKind, Network, Step};
 use crate::seccomp::{GroupSignals, Guarded, Owner, Shape, filter};
 
@@ -117,6 +117,7 @@ fn lock(launch: &Launch, warden: &OwnedFd) -> Result<Inside, Fault> {
     let identity = launch.plan.identity().ok_or_else(|| Fault { what: "find an identity in the plan".into(), errno: libc::EINVAL })?;
     namespace::unshare(namespace::USER | namespace::MOUNT).during(|| "unshare(CLONE_NEWUSER|CLONE_NEWNS)".into())?;
     map_ids(identity.uid, identity.gid)?;
+    limit_watches();
     build::quiet_processes(&launch.plan.steps)?;
     // Opened while this process can still be looked into.
     let open = |kind: &str| rustix::fs::open(format!("/proc/self/ns/{kind}"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
@@ -143,6 +144,16 @@ fn lock(launch: &Launch, warden: &OwnedFd) -> Result<Inside, Fault> {
         process::exit_now(125);
     }
     Ok(inside)
+}
+
+/// Watches are counted for the person, who needs some as well, and so do other sandboxes: a
+/// command gets a part of them.
+fn limit_watches() {
+    const INSTANCES: &str = "32";
+    let allowed = || std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches").ok()?.trim().parse::<u64>().ok();
+    // Kernels without the limits count nobody's watches against anybody else's.
+    let _ = std::fs::write("/proc/sys/user/max_inotify_instances", INSTANCES);
+    let _ = allowed().map(|allowed| std::fs::write("/proc/sys/user/max_inotify_watches", (allowed / 4).to_string()));
 }
 
 /// The namespaces the command lives in.
@@ -270,8 +281,10 @@ fn attend(command: i32, control: &OwnedFd, ended: &OwnedFd) -> Result<(), Fault>
                 tell(control, &Report::Killed(libc::SIGKILL, Usage::default()));
                 return Ok(());
             }
-            // Nobody is left to be told if there is no process.
-            Some(Order::Pause) => is_paused = signal::kill(-1, libc::SIGSTOP).is_ok(),
+            Some(Order::Pause) => {
+                is_paused = pause::stop_all();
+                tell(control, &Report::Paused);
+            }
             Some(Order::Resume) => {
                 let _ = signal::kill(-1, libc::SIGCONT);
                 is_paused = false;

@@ -95,6 +95,8 @@ pub enum Event {
     Inside(Inside),
     /// Everything that was made before it was asked for has been told.
     Settled,
+    /// Nobody goes on, as was asked for.
+    Paused,
     /// Nothing more will come: the sandbox is gone.
     Closed,
 }
@@ -258,6 +260,7 @@ impl Running {
             Report::Unlisted(more) => Event::Unlisted(more),
             Report::Wired(init) => descriptors.pop().map_or(Event::Closed, |device| Event::Wired(device, init)),
             Report::Settled => Event::Settled,
+            Report::Paused => Event::Paused,
             Report::Inside => Inside::of(descriptors).map_or(Event::Closed, Event::Inside),
             Report::Made(path, what, birth) => Event::Made(Made { directory: descriptors.pop(), path, what, birth }),
         })

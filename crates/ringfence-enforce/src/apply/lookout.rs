@@ -66,6 +66,9 @@ impl Inside {
     }
 }
 
+/// The number of a question.
+pub type Question = u64;
+
 /// What the lookout tells its caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Sighting {
@@ -73,12 +76,12 @@ pub enum Sighting {
     Appeared(usize, AbsPath),
     /// A `.git` or a `HEAD` has appeared: [`Lookout::answer`] is waited for, by [`OWN`] if
     /// the command made it.
-    Repository(Birth),
+    Repository(Question, Birth),
     /// So many nodes are wanted to cover things with: [`Lookout::answer`] is waited for.
-    Wanted(usize, Kind),
-    /// More has happened than the kernel keeps: everything is looked through anew, and
-    /// until that is done nobody should go on.
-    Overrun,
+    Wanted(Question, usize, Kind),
+    /// More has happened than can be followed: everything is looked through anew, and until
+    /// that is done nobody should go on. [`Lookout::answer`] is waited for.
+    Overrun(Question),
     /// All was looked through.
     Caught,
     /// So many directories cannot be watched: they are looked through again and again.
@@ -132,8 +135,8 @@ impl Lookout {
 
     /// The number of the first of the nodes that were wanted, and the rest follow it; or
     /// whose a repository is.
-    pub fn answer(&self, first: usize) {
-        send(&self.socket, &first);
+    pub fn answer(&self, question: Question, answer: usize) {
+        send(&self.socket, &(question, answer));
     }
 }
 
@@ -150,8 +153,8 @@ impl Drop for Lookout {
 
 fn send(socket: &OwnedFd, value: &impl Serialize) {
     if let Ok(bytes) = postcard::to_stdvec(value) {
-        // Whoever is gone needs none.
-        let _ = rustix::net::send(socket, &bytes, SendFlags::NOSIGNAL);
+        // Whoever is gone needs none, and whoever is stopped is not waited for.
+        let _ = rustix::net::send(socket, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     }
 }
 
@@ -188,9 +191,14 @@ fn stand(control: &OwnedFd) -> io::Result<()> {
     let trees = launch.plan.steps.iter().find_map(|step| if let Step::Lookout { trees } = step { Some(trees.clone()) } else { None });
     // Seen from the host, where nothing is covered.
     let denied = post::denied(&launch.plan);
+    let repositories = Repositories::new(&grants, &launch.plan, plan);
+    // By these a watch is put on a directory that was found, and not on whatever its path
+    // leads to by then; the sandbox has no processes of the host's.
+    let numbers = rustix::fs::open("/proc/self/fd", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     namespace::enter(user.as_fd(), namespace::USER)?;
     namespace::enter(mount.as_fd(), namespace::MOUNT)?;
-    drop((user, mount));
+    rustix::process::fchdir(&numbers)?;
+    drop((user, mount, numbers));
     privilege::not_dumpable()?;
     // Asked for again: every change of credentials clears it.
     privilege::die_with_parent(libc::SIGKILL)?;
@@ -202,6 +210,5 @@ fn stand(control: &OwnedFd) -> io::Result<()> {
     let _ = process::set_turn(TURN_NS, niceness);
     let covers = Covers::new(control, wire, &launch.plan)?;
     let index = NameIndex::new(&grants);
-    let repositories = Repositories::new(&grants, &launch.plan, plan);
     Post::new(&grants, &index, trees.unwrap_or_default(), &launch.plan, denied, covers, repositories)?.stand()
 }

@@ -190,7 +190,9 @@ impl<'a> Walk<'a> {
         found: &mut Found,
         below: &mut Vec<AbsPath>,
     ) -> Taken {
-        if name.eq_ignore_ascii_case(".git") {
+        // Git's own, in whatever case, are looked at before the command; while it runs, the
+        // usher tells of those that git would take for its own.
+        if name == ".git" || (self.eyes == Eyes::Person && name.eq_ignore_ascii_case(".git")) {
             let path = directory.join(name);
             if file_type.is_dir() {
                 found.unseen.push(path.clone());
@@ -227,6 +229,12 @@ impl<'a> Walk<'a> {
         (writable && self.grants.verdict(path, Access::Write) == Verdict::ReadOnly).then_some(Cover::ReadOnly)
     }
 
+    /// Whether a link with a denied name may shut this: whoever made the link must not shut
+    /// the system, a tool or the project itself.
+    pub(crate) fn is_work(&self, path: &AbsPath) -> bool {
+        self.grants.opener(path).is_some_and(Rule::patterns_hold) && !self.grants.workspace.is_within(path)
+    }
+
     fn catch(&self, path: &AbsPath, file_type: fs::FileType, cover: Cover, found: &mut Found) {
         // Nothing can be mounted on a link itself: what it leads to is what must be covered.
         let path = if file_type.is_symlink() {
@@ -236,9 +244,7 @@ impl<'a> Walk<'a> {
             }
             found.denied_links.push(path.clone());
             let Some(real) = fs::canonicalize(path.as_path()).ok().and_then(AbsPath::new) else { return };
-            // Whoever made the link must not shut the system, a tool or the project itself.
-            let is_work = self.grants.opener(&real).is_some_and(Rule::patterns_hold);
-            if !is_work || self.grants.workspace.is_within(&real) {
+            if !self.is_work(&real) {
                 return;
             }
             real

@@ -4,18 +4,21 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use ringfence_policy::AbsPath;
 use ringfence_sys::mount::{NO_DEV, NO_SUID, READ_ONLY, Reach};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
-use serde::Deserialize;
+use rustix::time::Timespec;
 
-use super::{OWN, Sighting, receive, send};
+use super::{OWN, Question, Sighting, receive, send};
 use crate::apply::Birth;
 use crate::apply::build::{masks, put, restrict};
 use crate::plan::{Cover, Kind, Plan, Step};
@@ -24,8 +27,8 @@ use crate::scene::{COVERS, MASKS, tells};
 /// Where covers are taken from.
 pub(super) struct Covers<'a> {
     control: &'a OwnedFd,
-    /// The same, for questions: one at a time.
-    talk: Arc<Mutex<OwnedFd>>,
+    /// The same, for questions.
+    talk: Arc<Talk>,
     stock: Stock,
     /// The file system that covers are of: what is on it is covered.
     device: u64,
@@ -46,6 +49,8 @@ struct Wired {
     known: BTreeMap<(AbsPath, Kind), usize>,
     files: Receiver<Spare>,
     directories: Receiver<Spare>,
+    /// For want of nodes.
+    masks: Option<OwnedFd>,
 }
 
 /// A node that is at hand, so that nobody need be waited for when it is needed.
@@ -59,18 +64,14 @@ const SPARE: usize = 16;
 
 impl<'a> Covers<'a> {
     pub(super) fn new(control: &'a OwnedFd, wire: Option<OwnedFd>, plan: &Plan) -> io::Result<Self> {
-        let talk = Arc::new(Mutex::new(control.try_clone()?));
+        let talk = Arc::new(Talk { socket: Mutex::new(control.try_clone()?), asked: AtomicU64::new(0) });
         let stock = match wire {
             Some(wire) => {
                 let nodes = Arc::new(nodes(&wire, plan)?);
                 let [files, directories] = [Kind::File, Kind::Directory].map(|kind| stock(kind, nodes.clone(), talk.clone()));
-                Stock::Wired(Box::new(Wired { nodes, known: BTreeMap::new(), files: files?, directories: directories? }))
+                Stock::Wired(Box::new(Wired { nodes, known: BTreeMap::new(), files: files?, directories: directories?, masks: None }))
             }
-            None => {
-                let masks = masks()?;
-                attach(&masks, MASKS)?;
-                Stock::Masks(masks)
-            }
+            None => Stock::Masks(attached_masks()?),
         };
         let base = match &stock {
             Stock::Wired(wired) => &wired.nodes,
@@ -104,7 +105,7 @@ impl<'a> Covers<'a> {
     fn deny(&mut self, path: &AbsPath, target: &OwnedFd) -> rustix::io::Result<()> {
         let status = rustix::fs::fstat(target)?;
         let kind = match FileType::from_raw_mode(status.st_mode) {
-            _ if status.st_dev == self.device => return Ok(()),
+            _ if self.is_cover(status.st_dev) => return Ok(()),
             // Nothing can be mounted on a link; what it leads to is covered for itself.
             FileType::Symlink => return Ok(()),
             FileType::Directory => Kind::Directory,
@@ -113,10 +114,15 @@ impl<'a> Covers<'a> {
         put(&self.node(path, kind)?, target)
     }
 
+    fn is_cover(&self, device: u64) -> bool {
+        let masks = if let Stock::Wired(wired) = &self.stock { wired.masks.as_ref() } else { None };
+        device == self.device || masks.and_then(|masks| rustix::fs::fstat(masks).ok()).is_some_and(|status| status.st_dev == device)
+    }
+
     /// A mount of the cover for `path`.
     fn node(&mut self, path: &AbsPath, kind: Kind) -> rustix::io::Result<OwnedFd> {
         let wired = match &mut self.stock {
-            Stock::Masks(masks) => return open_tree(masks, if kind == Kind::Directory { "directory" } else { "file" }, CLONE),
+            Stock::Masks(masks) => return mask(masks, kind),
             Stock::Wired(wired) => wired,
         };
         let key = (path.clone(), kind);
@@ -124,8 +130,13 @@ impl<'a> Covers<'a> {
             return open_tree(&*wired.nodes, number.to_string(), CLONE);
         }
         let spares = if kind == Kind::Directory { &wired.directories } else { &wired.files };
-        // Who should have given one is gone, and the sandbox with it.
-        let Spare { number, mount } = spares.recv().map_err(|_| Errno::PIPE)?;
+        let Ok(Spare { number, mount }) = spares.recv_timeout(PATIENCE) else {
+            // Nobody gives one: what is shut by a mask is shut as well, and not told of.
+            if wired.masks.is_none() {
+                wired.masks = Some(attached_masks()?);
+            }
+            return mask(wired.masks.as_ref().expect("made just above"), kind);
+        };
         wired.known.insert(key, number);
         // Told after it is covered: whoever trips it meanwhile says what it wants itself.
         self.used.push((number, path.clone()));
@@ -146,11 +157,15 @@ impl<'a> Covers<'a> {
         matches!((now, then), (Ok(now), Ok(then)) if (now.st_dev, now.st_ino) == (then.st_dev, then.st_ino))
     }
 
-    /// Whether the command made a name of git's.
-    pub(super) fn is_own(&self, birth: Birth) -> io::Result<bool> {
-        // Who should answer is gone, and the sandbox with it.
-        let answer = ask::<usize>(&self.talk, &Sighting::Repository(birth)).ok_or(io::ErrorKind::BrokenPipe)?;
-        Ok(answer == OWN)
+    /// Whether the command made a name of git's. Where nobody says so in time, it did not.
+    pub(super) fn is_own(&self, birth: Birth) -> bool {
+        self.talk.ask(PATIENCE, |question| Sighting::Repository(question, birth)) == Some(OWN)
+    }
+
+    /// Lets nobody in the sandbox go on, until [`Sighting::Caught`] is told.
+    pub(super) fn halt(&self) {
+        // Where nobody answers, the caller is stopped, and what can be done is done.
+        self.talk.ask(HALT, Sighting::Overrun);
     }
 
     pub(super) fn tell(&self, sighting: &Sighting) {
@@ -164,23 +179,63 @@ impl<'a> Covers<'a> {
 
 const CLONE: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE.union(OpenTreeFlags::OPEN_TREE_CLOEXEC);
 
-/// Says something and waits for the answer.
-fn ask<T: for<'a> Deserialize<'a>>(talk: &Mutex<OwnedFd>, sighting: &Sighting) -> Option<T> {
-    let talk = talk.lock().unwrap_or_else(PoisonError::into_inner);
-    send(&talk, sighting);
-    receive(&talk)
+/// Questions to the caller, one at a time.
+struct Talk {
+    socket: Mutex<OwnedFd>,
+    asked: AtomicU64,
+}
+
+/// So long an answer is waited for: the caller may be stopped, and who looks out must not be.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// The same for everybody to stop.
+const HALT: Duration = Duration::from_millis(500);
+
+impl Talk {
+    fn ask(&self, patience: Duration, question: impl FnOnce(Question) -> Sighting) -> Option<usize> {
+        let until = Instant::now() + patience;
+        let socket = loop {
+            match self.socket.try_lock() {
+                Ok(socket) => break socket,
+                Err(_) if Instant::now() > until => return None,
+                Err(_) => thread::sleep(PATIENCE / 20),
+            }
+        };
+        let number = self.asked.fetch_add(1, Ordering::Relaxed);
+        send(&socket, &question(number));
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let left = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
+            let mut ends = [PollFd::new(&*socket, PollFlags::IN)];
+            match poll(&mut ends, Some(&left)) {
+                Ok(0) => return None,
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
+                Err(_) => return None,
+            }
+            // The answer to a question that was given up may come first.
+            let (answered, answer): (Question, usize) = receive(&socket)?;
+            if answered == number {
+                return Some(answer);
+            }
+        }
+    }
 }
 
 /// Keeps nodes of a kind at hand, on a thread of its own: to get them, others must be
 /// waited for, and those have more to do.
-fn stock(kind: Kind, nodes: Arc<OwnedFd>, talk: Arc<Mutex<OwnedFd>>) -> io::Result<Receiver<Spare>> {
+fn stock(kind: Kind, nodes: Arc<OwnedFd>, talk: Arc<Talk>) -> io::Result<Receiver<Spare>> {
     let (sender, receiver) = sync_channel(SPARE);
-    let get = move || -> Option<Vec<Spare>> {
-        let first: usize = ask(&talk, &Sighting::Wanted(SPARE, kind))?;
-        (first..first + SPARE).map(|number| Some(Spare { number, mount: open_tree(&*nodes, number.to_string(), CLONE).ok()? })).collect()
+    let get = move |first: usize| -> rustix::io::Result<Vec<Spare>> {
+        (first..first + SPARE).map(|number| Ok(Spare { number, mount: open_tree(&*nodes, number.to_string(), CLONE)? })).collect()
     };
     let fill = move || {
-        while let Some(spares) = get() {
+        loop {
+            let Some(first) = talk.ask(PATIENCE, |question| Sighting::Wanted(question, SPARE, kind)) else {
+                thread::sleep(PATIENCE);
+                continue;
+            };
+            let Ok(spares) = get(first) else { return };
             for spare in spares {
                 if sender.send(spare).is_err() {
                     return;
@@ -213,6 +268,17 @@ fn nodes(wire: &OwnedFd, plan: &Plan) -> io::Result<OwnedFd> {
         }
     }
     Ok(rustix::fs::open(COVERS, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Masks that are mounted, so that they can be copied.
+fn attached_masks() -> rustix::io::Result<OwnedFd> {
+    let masks = masks()?;
+    attach(&masks, MASKS)?;
+    Ok(masks)
+}
+
+fn mask(masks: &OwnedFd, kind: Kind) -> rustix::io::Result<OwnedFd> {
+    open_tree(masks, if kind == Kind::Directory { "directory" } else { "file" }, CLONE)
 }
 
 fn attach(mount: &OwnedFd, at: &str) -> rustix::io::Result<()> {

@@ -5,10 +5,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
-use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 
 use ringfence_policy::{AbsPath, Grants};
 use rustix::fs::CWD;
@@ -24,8 +22,10 @@ pub(super) struct Repositories<'a> {
     grants: &'a Grants,
     /// Where the usher finds what it is to guard.
     plan: OwnedFd,
-    /// Those that need not be looked at: guarded from the start, or the command's own.
-    known: HashSet<Identity>,
+    /// Those that need not be looked at: guarded from the start, or the command's own. Known
+    /// by when they were made: the command could make one and take it away again, and the
+    /// host's would come to lie in its place, with the same inode.
+    known: HashSet<Birth>,
     /// What the usher was told of.
     guarded: HashSet<Identity>,
     ruled: HashSet<AbsPath>,
@@ -36,7 +36,7 @@ pub(super) struct Repositories<'a> {
 impl<'a> Repositories<'a> {
     pub(super) fn new(grants: &'a Grants, steps: &Plan, plan: OwnedFd) -> Self {
         let guards = steps.guards().iter().filter(|guard| guard.kind == GuardKind::Git);
-        let known = guards.map(|guard| (guard.device, guard.inode)).collect();
+        let known = guards.filter_map(|guard| Birth::of(CWD, guard.path.as_path())).collect();
         Self { grants, plan, known, guarded: HashSet::new(), ruled: HashSet::new(), places: HashMap::new() }
     }
 
@@ -49,19 +49,13 @@ impl<'a> Repositories<'a> {
     /// Looks at a repository that was found: a `.git`, or a directory that is one. Answers
     /// what of it is to be covered, and where to watch for more.
     pub(super) fn found(&mut self, repository: &AbsPath, covers: &Covers<'_>) -> io::Result<Coming> {
-        let Ok(metadata) = fs::symlink_metadata(repository.as_path()) else { return Ok(Coming::default()) };
-        let identity = (metadata.dev(), metadata.ino());
-        if self.known.contains(&identity) {
+        let Some(itself) = Birth::of(CWD, repository.as_path()).filter(|birth| !self.known.contains(birth)) else {
             return Ok(Coming::default());
-        }
-        // Known by when it was made: the command could make one and take it away again, and
-        // the host's would come to lie in the same directory, with the same inode.
+        };
         let is_dot_git = repository.name().is_some_and(|name| name.eq_ignore_ascii_case(".git"));
-        let made = if is_dot_git { repository.clone() } else { repository.join("HEAD") };
-        if let Some(birth) = Birth::of(CWD, made.as_path())
-            && covers.is_own(birth)?
-        {
-            self.known.insert(identity);
+        let made = if is_dot_git { Some(itself) } else { Birth::of(CWD, repository.join("HEAD").as_path()) };
+        if made.is_some_and(|made| covers.is_own(made)) {
+            self.known.insert(itself);
             return Ok(Coming::default());
         }
         self.protect(repository)

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use ringfence_policy::{AbsPath, Access, Grants, NameIndex, Verdict};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::Sighting;
@@ -20,7 +21,7 @@ use super::covers::Covers;
 use super::git::{Coming, Repositories};
 use crate::plan::{Cover, Kind, Plan, Step};
 use crate::survey::walk::{Eyes, Found, Walk, aliases_in};
-use crate::survey::{Folding, Linked};
+use crate::survey::{self, Folding, Linked};
 
 type Identity = (u64, u64);
 
@@ -39,7 +40,11 @@ const STRETCH: usize = 64;
 pub(super) struct Post<'a> {
     inotify: OwnedFd,
     /// The watched directories, by the kernel's number for each.
-    places: HashMap<i32, AbsPath>,
+    places: HashMap<i32, Watched>,
+    /// What appeared in directories that were not where they should be.
+    lost: Vec<(i32, OsString)>,
+    /// Since when there are such.
+    lost_since: Option<Instant>,
     walk: Walk<'a>,
     trees: Vec<AbsPath>,
     /// What was covered from the start.
@@ -56,6 +61,12 @@ pub(super) struct Post<'a> {
     hunt: Hunt,
 }
 
+/// A directory that is watched.
+struct Watched {
+    path: AbsPath,
+    identity: Identity,
+}
+
 /// Looking through everything.
 struct Round {
     begun: Instant,
@@ -63,6 +74,8 @@ struct Round {
     took: Option<Duration>,
     /// How many directories could not be watched.
     unwatched: usize,
+    /// Whether nobody goes on meanwhile.
+    is_halted: bool,
 }
 
 /// A search for other names of denied files.
@@ -75,7 +88,7 @@ struct Hunt {
 /// What a batch of events tells.
 #[derive(Default)]
 struct Seen {
-    appeared: Vec<(AbsPath, OsString)>,
+    appeared: Vec<(i32, OsString)>,
     is_overrun: bool,
 }
 
@@ -99,6 +112,8 @@ impl<'a> Post<'a> {
         Ok(Self {
             inotify: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
             places: HashMap::new(),
+            lost: Vec::new(),
+            lost_since: None,
             walk: Walk::new(grants, index, Folding::default(), Eyes::Lookout),
             kept: kept.collect(),
             trees,
@@ -107,7 +122,7 @@ impl<'a> Post<'a> {
             repositories,
             waiting: Vec::new(),
             arrived: Vec::new(),
-            round: Round { begun: Instant::now(), took: None, unwatched: 0 },
+            round: Round { begun: Instant::now(), took: None, unwatched: 0, is_halted: false },
             hunt: Hunt::default(),
         })
     }
@@ -116,16 +131,17 @@ impl<'a> Post<'a> {
     pub(super) fn stand(mut self) -> io::Result<()> {
         self.begin_round()?;
         while self.wait()? {
+            let lost = std::mem::take(&mut self.lost);
             let seen = self.read()?;
             if seen.is_overrun {
-                self.covers.tell(&Sighting::Overrun);
-                self.begin_round()?;
+                self.halt()?;
             }
-            for (directory, name) in seen.appeared {
-                self.appeared(&directory, &name)?;
+            for (number, name) in seen.appeared.into_iter().chain(lost) {
+                self.appeared(number, name)?;
             }
             self.covers.report();
             self.go_on()?;
+            self.find_lost()?;
             if !self.is_busy() {
                 std::thread::sleep(PAUSE);
             }
@@ -135,7 +151,7 @@ impl<'a> Post<'a> {
 
     /// Everything is to be looked through.
     fn begin_round(&mut self) -> io::Result<()> {
-        self.round = Round { begun: Instant::now(), took: None, unwatched: 0 };
+        self.round = Round { begun: Instant::now(), took: None, unwatched: 0, is_halted: false };
         self.waiting = self.trees.clone();
         for tree in self.trees.clone() {
             self.keep_below(&tree)?;
@@ -144,7 +160,40 @@ impl<'a> Post<'a> {
     }
 
     fn is_busy(&self) -> bool {
-        !self.waiting.is_empty() || !self.hunt.waiting.is_empty()
+        !self.waiting.is_empty() || !self.hunt.waiting.is_empty() || !self.lost.is_empty()
+    }
+
+    /// More has happened than can be followed: nobody may go on until all was looked through.
+    fn halt(&mut self) -> io::Result<()> {
+        self.covers.halt();
+        self.begin_round()?;
+        self.round.is_halted = true;
+        Ok(())
+    }
+
+    /// Somebody may move directories about faster than they can be followed.
+    fn find_lost(&mut self) -> io::Result<()> {
+        const LONG: Duration = Duration::from_millis(5);
+        self.lost.retain(|(number, _)| self.places.contains_key(number));
+        if self.lost.is_empty() {
+            self.lost_since = None;
+            return Ok(());
+        }
+        let since = *self.lost_since.get_or_insert_with(Instant::now);
+        if self.round.is_halted && self.round.took.is_none() || since.elapsed() < LONG { Ok(()) } else { self.halt() }
+    }
+
+    /// While nobody goes on and all was looked through, what was lost is where it is said to
+    /// be, or no longer in our trees.
+    fn look_at_lost(&mut self) -> io::Result<()> {
+        for (number, name) in std::mem::take(&mut self.lost) {
+            self.appeared(number, name)?;
+        }
+        for (number, _) in std::mem::take(&mut self.lost) {
+            let _ = inotify::remove_watch(&self.inotify, number);
+            self.places.remove(&number);
+        }
+        Ok(())
     }
 
     /// A stretch of what there is to look through.
@@ -161,6 +210,9 @@ impl<'a> Post<'a> {
                 self.hunt.linked.clear();
                 break;
             }
+        }
+        if self.waiting.is_empty() && self.round.took.is_none() && self.round.is_halted {
+            self.look_at_lost()?;
         }
         if self.waiting.is_empty() && self.round.took.is_none() {
             self.round.took = Some(self.round.begun.elapsed());
@@ -209,14 +261,21 @@ impl<'a> Post<'a> {
                 seen.is_overrun = true;
             } else if event.events().contains(ReadFlags::IGNORED) {
                 self.places.remove(&event.wd());
-            } else if let (Some(directory), Some(name)) = (self.places.get(&event.wd()), event.file_name()) {
-                seen.appeared.push((directory.clone(), OsStr::from_bytes(name.to_bytes()).to_owned()));
+            } else if let Some(name) = event.file_name() {
+                seen.appeared.push((event.wd(), OsStr::from_bytes(name.to_bytes()).to_owned()));
             }
         }
     }
 
     /// Looks at a name that has appeared in a directory.
-    fn appeared(&mut self, directory: &AbsPath, name: &OsStr) -> io::Result<()> {
+    fn appeared(&mut self, number: i32, name: OsString) -> io::Result<()> {
+        let Some(Watched { path: directory, identity }) = self.places.get(&number) else { return Ok(()) };
+        if opened(directory).and_then(|opened| identity_of(&opened)) != Ok(*identity) {
+            self.lost.push((number, name));
+            return Ok(());
+        }
+        let directory = directory.clone();
+        let (directory, name) = (&directory, name.as_os_str());
         let path = directory.join(name);
         let Ok(metadata) = fs::symlink_metadata(path.as_path()) else { return Ok(()) };
         self.keep_below(&path)?;
@@ -261,6 +320,9 @@ impl<'a> Post<'a> {
     }
 
     fn cover(&mut self, found: Found) -> io::Result<()> {
+        for link in found.denied_links {
+            self.follow(&link)?;
+        }
         for repository in found.repositories {
             let coming = self.repositories.found(&repository, &self.covers)?;
             self.come(coming)?;
@@ -285,6 +347,16 @@ impl<'a> Post<'a> {
         }
     }
 
+    /// What a link with a denied name leads to is denied, also when it is another or comes
+    /// later.
+    fn follow(&mut self, link: &AbsPath) -> io::Result<()> {
+        let Some(end) = survey::end_of(link).filter(|end| self.walk.is_work(end)) else { return Ok(()) };
+        if self.kept.insert(end.clone(), Cover::Deny(Kind::File)).is_none() {
+            self.keep_below(&end)?;
+        }
+        Ok(())
+    }
+
     /// Covers again what was covered from the start, at `path` and below: what the host
     /// puts in its place is another file.
     fn keep_below(&mut self, path: &AbsPath) -> io::Result<()> {
@@ -299,16 +371,31 @@ impl<'a> Post<'a> {
     }
 
     fn watch(&mut self, directory: &AbsPath) {
-        let wanted = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW;
-        match inotify::add_watch(&self.inotify, directory.as_path(), wanted) {
-            Ok(number) => {
-                self.places.insert(number, directory.clone());
+        let wanted = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR;
+        let watched = opened(directory).and_then(|opened| {
+            // Our working directory has all that we have opened, by number.
+            let number = inotify::add_watch(&self.inotify, opened.as_raw_fd().to_string(), wanted)?;
+            Ok((number, identity_of(&opened)?))
+        });
+        match watched {
+            Ok((number, identity)) => {
+                self.places.insert(number, Watched { path: directory.clone(), identity });
             }
             // Gone, or not for anybody here to look into.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP) => {}
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP | Errno::NAMETOOLONG) => {}
             Err(_) => self.round.unwatched += 1,
         }
     }
+}
+
+/// A directory, never by way of a link.
+fn opened(directory: &AbsPath) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat2(CWD, directory.as_path(), flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+}
+
+fn identity_of(opened: &OwnedFd) -> rustix::io::Result<Identity> {
+    rustix::fs::fstat(opened).map(|status| (status.st_dev, status.st_ino))
 }
 
 /// Which files the plan denies by name, so that they are known by any other.
