@@ -149,7 +149,7 @@ impl Judge {
         };
         match (refused, decision.verdict) {
             (false, _) => return Ok(()),
-            (true, Verdict::Allowed) => self.refuse_since(caller, operation, &path, "git would obey it"),
+            (true, Verdict::Allowed) => self.refuse_since(caller, operation, &path, Denial::GIT_WOULD_OBEY),
             (true, _) => self.refuse(caller, operation, &decision),
         }
         Err(Errno::ACCESS)
@@ -179,9 +179,9 @@ impl Judge {
         let Ok(status) = rustix::fs::statat(&place.directory, place.name.as_os_str(), AtFlags::SYMLINK_NOFOLLOW) else { return Ok(()) };
         if let Some((path, kind)) = self.guards.get(&(status.st_dev, status.st_ino)) {
             let why = match kind {
-                GuardKind::Git => "a directory that git obeys keeps its name",
-                GuardKind::Above => "what holds something denied or protected keeps its name",
-                GuardKind::Link => "a link with a denied name keeps it",
+                GuardKind::Git => Denial::KEEPS_ITS_NAME,
+                GuardKind::Above => Denial::HOLDS_DENIED,
+                GuardKind::Link => Denial::LINK_STAYS,
             };
             self.refuse_since(caller, Operation::Rename, &path.clone(), why);
             return Err(Errno::ACCESS);
@@ -291,7 +291,7 @@ impl Judge {
     }
 
     fn keep_out(&mut self, caller: &Caller<'_>, path: AbsPath) -> Result<(), Errno> {
-        self.refuse_since(caller, Operation::Rename, &path, "it would lie above what is denied or protected, or where git obeys it");
+        self.refuse_since(caller, Operation::Rename, &path, Denial::IN_THE_WAY);
         Err(Errno::ACCESS)
     }
 

@@ -85,8 +85,8 @@ impl Judge {
             Verdict::Allowed => {
                 let is_opened = self.own.contains(&path) || self.grants.rules.iter().any(|rule| rule.root == path && rule.opens());
                 let why = match operation {
-                    Operation::Connect => "no rule opens this socket of the host",
-                    _ if is_opened => "what is opened by itself keeps its name",
+                    Operation::Connect => Denial::HOST_SOCKET,
+                    _ if is_opened => Denial::OPENED_BY_ITSELF,
                     _ => Denial::ANOTHER_NAME,
                 };
                 self.refuse_since(caller, operation, &path, why);
