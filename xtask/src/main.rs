@@ -1,4 +1,4 @@
-//! Chores of this workspace: `cargo xtask tidy`, `gen`, `ci`, `bench` and `kernels`.
+//! Chores of this workspace: `cargo xtask tidy`, `gen`, `ci`, `precision`, `bench` and `kernels`.
 //!
 //! One file per chore. Nothing here ships, and nothing that ships depends on it.
 
@@ -6,6 +6,7 @@ mod bench;
 mod ci;
 mod generate;
 mod kernels;
+mod precision;
 mod probe;
 mod tidy;
 mod workspace;
@@ -22,6 +23,7 @@ usage: cargo xtask CHORE
   tidy                                        check the rules that no compiler knows
   gen [--check]                               write the generated documents, or fail where they differ
   ci                                          everything a change must pass
+  precision                                   how exactly refusals are told, beside what stderr would tell
   bench [--quick] [--only ROW] [--enforce]    measure against bare and bwrap
   kernels --image FILE [--modules DIRECTORY] [--busybox FILE] [--target TRIPLE]
                                               try the release binary on another kernel, in qemu";
@@ -43,6 +45,7 @@ fn chore(words: &[&str]) -> Done {
         ["gen"] => generate::run(generate::Purpose::Write),
         ["gen", "--check"] => generate::run(generate::Purpose::Check),
         ["ci"] => ci::run(),
+        ["precision"] => precision::run(),
         ["bench", flags @ ..] => bench::run(&bench::Asked::parse(flags)?),
         ["kernels", flags @ ..] => kernels::run(&kernels::Asked::parse(flags)?),
         // Started by the bench, inside the sandboxes it measures.

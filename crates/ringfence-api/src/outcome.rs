@@ -12,8 +12,10 @@ pub struct Outcome {
     pub stderr: Output,
     /// How it ended.
     pub status: Status,
-    /// What was refused.
+    /// What was refused, as much of it as anybody will read.
     pub denials: Vec<Denial>,
+    /// How often something else was refused that is not among them.
+    pub denials_dropped: u64,
     /// What went through, where the policy wants to know.
     pub observed: Option<Observed>,
     /// Whether the time limit ended it.
@@ -57,7 +59,15 @@ impl Outcome {
     /// Whether the sandbox stood in the way: the command failed and something was refused,
     /// or an explicit rule was hit.
     pub fn blocked(&self) -> bool {
-        self.denials.iter().any(|denial| denial.explicit) || (self.exit_code() != 0 && !self.denials.is_empty())
+        self.blocked_by().is_some()
+    }
+
+    /// What stood in the way: the first explicit rule that was hit, or else the first thing
+    /// refused to a command that failed, but for what programs do without.
+    pub fn blocked_by(&self) -> Option<&Denial> {
+        let explicit = self.denials.iter().find(|denial| denial.explicit);
+        let any = || self.denials.iter().find(|denial| self.exit_code() != 0 && !denial.is_done_without());
+        explicit.or_else(any)
     }
 }
 
@@ -131,10 +141,49 @@ pub struct Denial {
 impl Denial {
     /// The rule where there is none.
     pub const NOTHING_OPENS_IT: &str = "nothing opens it";
-    /// The rule where a directory or link must stay where it is, whatever the policy says of it.
+    /// The rule where a directory must stay where it is, whatever the policy says of it.
     pub const KEEPS_ITS_NAME: &str = "a directory that git obeys keeps its name";
+    /// The same of one with a denied or protected file in it.
+    pub const HOLDS_DENIED: &str = "what holds something denied or protected keeps its name";
+    /// The same of a link.
+    pub const LINK_STAYS: &str = "a link with a denied name keeps it";
+    /// The rule where something was to come to lie above a denied or protected name.
+    pub const IN_THE_WAY: &str = "it would lie above what is denied or protected, or where git obeys it";
+    /// The rule where git would take the name for one of its own.
+    pub const GIT_WOULD_OBEY: &str = "git would obey it";
+    /// The rule where a mount of the sandbox stands on the name.
+    pub const OPENED_BY_ITSELF: &str = "what is opened by itself keeps its name";
+    /// The rule where a socket of the host is covered.
+    pub const HOST_SOCKET: &str = "no rule opens this socket of the host";
     /// The rule where a path is open and what it leads to is not.
     pub const ANOTHER_NAME: &str = "another name of something denied";
+    /// Those of them that follow from how a sandbox is made: no rule about the path says so.
+    pub const OF_THE_SANDBOX: &[&str] = &[
+        Self::KEEPS_ITS_NAME,
+        Self::HOLDS_DENIED,
+        Self::LINK_STAYS,
+        Self::IN_THE_WAY,
+        Self::GIT_WOULD_OBEY,
+        Self::OPENED_BY_ITSELF,
+        Self::HOST_SOCKET,
+        Self::ANOTHER_NAME,
+    ];
+
+    /// Whether programs try this and do without: that it was refused says nothing about why
+    /// a command failed.
+    pub fn is_done_without(&self) -> bool {
+        use Operation::{Create, Read, Write};
+        let has_part = |part: &str| self.target.split('/').any(|name| name == part);
+        match self.operation {
+            // Runtimes ask the kernel there how large the machine is.
+            Read => self.rule == Self::NOTHING_OPENS_IT && self.target.starts_with("/sys/"),
+            // Python's compiled modules, and cargo's locks of caches that nobody else uses.
+            Create | Write if !self.explicit => {
+                ["__pycache__", ".package-cache", ".package-cache-mutate", ".global-cache"].into_iter().any(has_part)
+            }
+            _ => false,
+        }
+    }
 }
 
 /// What went through.

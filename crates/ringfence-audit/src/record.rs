@@ -173,8 +173,11 @@ pub struct Ended {
     pub duration_ms: u64,
     /// Whether the time limit ended it.
     pub timed_out: bool,
-    /// How many different things were refused.
+    /// How many different things were refused, of those that are on record.
     pub denials: usize,
+    /// How often something else was refused that is not on record.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub denials_dropped: u64,
     /// How many different things went through, where each is recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed: Option<usize>,
@@ -184,6 +187,10 @@ pub struct Ended {
     /// The error of ringfence's own that ended it, as a stable word.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Something that was refused.

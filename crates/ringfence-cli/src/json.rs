@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 /// The outcome of the run called `session` as one object, in the words of the interface.
 pub(crate) fn outcome(outcome: &Outcome, session: &str) -> Value {
-    let first = outcome.denials.first();
+    let blocked_by = outcome.blocked_by();
     let mut object = Map::new();
     stream(&mut object, "stdout", &outcome.stdout);
     stream(&mut object, "stderr", &outcome.stderr);
@@ -13,9 +13,10 @@ pub(crate) fn outcome(outcome: &Outcome, session: &str) -> Value {
         "session": session,
         "exitCode": outcome.exit_code(),
         "blocked": outcome.blocked(),
-        "blockedReason": first.filter(|_| outcome.blocked()).map(|denial| format!("{} ({})", denial.rule, denial.origin)),
-        "blockedResource": first.filter(|_| outcome.blocked()).map(|denial| &denial.target),
+        "blockedReason": blocked_by.map(|denial| format!("{} ({})", denial.rule, denial.origin)),
+        "blockedResource": blocked_by.map(|denial| &denial.target),
         "denials": outcome.denials,
+        "denialsDropped": outcome.denials_dropped,
         "timedOut": outcome.timed_out,
         "truncated": outcome.stdout.dropped > 0 || outcome.stderr.dropped > 0,
         "durationMs": outcome.duration_ms,

@@ -6,7 +6,7 @@ mod table;
 
 pub use bpf::{Action, Instruction};
 pub use table::{Entry, When, entries};
-pub(crate) use table::{is_only_observed, refusal};
+pub(crate) use table::{is_only_observed, is_only_told, is_writing, refusal};
 
 use ringfence_policy::Observe;
 
@@ -16,8 +16,6 @@ use calls::Arch;
 /// What the filter depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// Whether calls that make names are asked about.
-    pub guard: Guarded,
     /// Whether `kill(0, …)` would reach processes outside.
     pub group_signals: GroupSignals,
     /// Whose files the command makes.
@@ -33,17 +31,6 @@ pub enum Owner {
     Root,
     /// Anybody else's.
     Person,
-}
-
-/// Whether calls that make names are asked about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Guarded {
-    /// There is a writable tree of the host.
-    Yes,
-    /// There is one, and in it a name that must not be taken away.
-    WithRemoval,
-    /// There is none.
-    No,
 }
 
 /// Who keeps signals to the own process group inside.

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use ringfence_api::{Gap, Outcome};
+use ringfence_api::{Denial, Gap, Outcome};
 use ringfence_audit::{Act, AuditError, Begun, Details, Ended, Log, Options, Record, Subject, Verdict, digest, now_ms};
 use ringfence_policy::{AbsPath, Grants, Mode, Observe, OnError};
 
@@ -17,6 +17,8 @@ pub(crate) struct Book<'a> {
     /// The command in one line.
     line: String,
     has_begun: bool,
+    /// What was refused before the run ended in an error.
+    pub(crate) refused_before: (Vec<Denial>, u64),
     tell: &'a mut dyn FnMut(&AuditError),
 }
 
@@ -25,7 +27,16 @@ impl<'a> Book<'a> {
         let rules = &resolved.grants.audit;
         let options = Options { fsync: rules.fsync, rotate_bytes: rules.rotate_bytes };
         let subject = Subject { agent: asked.agent.clone(), session: asked.session.clone() };
-        let mut book = Book { log: None, asked, resolved, subject, line: line(&asked.command), has_begun: false, tell };
+        let mut book = Book {
+            log: None,
+            asked,
+            resolved,
+            subject,
+            line: line(&asked.command),
+            has_begun: false,
+            refused_before: (Vec::new(), 0),
+            tell,
+        };
         match Log::open(rules.directory.as_path(), options) {
             Ok(log) => book.log = Some(log),
             Err(error) => book.decide(error)?,
@@ -48,7 +59,7 @@ impl<'a> Book<'a> {
         let records = match result {
             Err(EngineError::Audit { .. }) => return,
             Err(error) if !self.has_begun => vec![self.refused(error)],
-            Err(error) => vec![self.failed(error)],
+            Err(error) => self.failed(error),
             Ok(outcome) => self.ended(outcome),
         };
         let written = self.append(&records).and_then(|()| self.log.as_mut().map_or(Ok(()), Log::finish));
@@ -114,17 +125,21 @@ impl<'a> Book<'a> {
         self.record(Act::Begin, verdict, Some(whole(error)), self.begun(gaps))
     }
 
-    fn failed(&self, error: &EngineError) -> Record {
+    fn failed(&self, error: &EngineError) -> Vec<Record> {
+        let (denials, denials_dropped) = &self.refused_before;
         let ended = Ended {
             exit_code: error.status(),
             duration_ms: 0,
             timed_out: false,
-            denials: 0,
+            denials: denials.len(),
+            denials_dropped: *denials_dropped,
             error: Some(error.code().into()),
             allowed: None,
             allowed_dropped: None,
         };
-        self.record(Act::End, Verdict::Failed, Some(whole(error)), Details::Ended(ended))
+        let mut records: Vec<Record> = denials.iter().map(|denial| Record::denied(&self.subject, denial)).collect();
+        records.push(self.record(Act::End, Verdict::Failed, Some(whole(error)), Details::Ended(ended)));
+        records
     }
 
     fn ended(&self, outcome: &Outcome) -> Vec<Record> {
@@ -132,13 +147,14 @@ impl<'a> Book<'a> {
         let mut records: Vec<Record> = allowed.map(|allowance| Record::allowed(&self.subject, allowance)).collect();
         records.extend(outcome.denials.iter().map(|denial| Record::denied(&self.subject, denial)));
         records.extend(outcome.quarantined.iter().map(|moved| Record::quarantined(&self.subject, now_ms(), moved)));
-        let reason = outcome.denials.first().filter(|_| outcome.blocked()).map(|denial| format!("{} ({})", denial.rule, denial.origin));
+        let reason = outcome.blocked_by().map(|denial| format!("{} ({})", denial.rule, denial.origin));
         let verdict = if outcome.blocked() { Verdict::Blocked } else { Verdict::Allowed };
         let ended = Ended {
             exit_code: outcome.exit_code(),
             duration_ms: outcome.duration_ms,
             timed_out: outcome.timed_out,
             denials: outcome.denials.len(),
+            denials_dropped: outcome.denials_dropped,
             allowed: outcome.observed.as_ref().map(|observed| observed.allowed.len()),
             allowed_dropped: outcome.observed.as_ref().map(|observed| observed.dropped).filter(|dropped| *dropped > 0),
             error: None,

@@ -120,9 +120,16 @@ fn attempt(provider: &dyn Provider, asked: &Asked, resolved: &Resolved, book: &m
     // Written before the command starts: a crash leaves a record of what was about to
     // happen, never a command without a record.
     book.begin(&gaps)?;
-    let mut outcome = session.run(&request)?;
-    outcome.gaps.extend(of_output);
-    Ok(outcome)
+    match session.run(&request) {
+        Ok(mut outcome) => {
+            outcome.gaps.extend(of_output);
+            Ok(outcome)
+        }
+        Err(error) => {
+            book.refused_before = session.refused();
+            Err(error.into())
+        }
+    }
 }
 
 /// Refuses what the policy does not accept. What is only not told of stops nobody.

@@ -1,6 +1,6 @@
 //! Standing by a command: passing signals on, keeping time, keeping output.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::allowances::Allowances;
 use crate::capture::Capture;
+use crate::denials::Denials;
 use crate::live::{Live, LookingOut};
 use crate::sweep::{Identity, identity};
 use crate::watch::Watch;
@@ -91,6 +92,8 @@ pub(crate) struct Seen {
     pub(crate) is_wired: bool,
     /// What went through, where that is told.
     pub(crate) observed: Allowances,
+    /// What was refused to it, but for what the watch knows.
+    pub(crate) denials: Denials,
 }
 
 impl Seen {
@@ -99,6 +102,12 @@ impl Seen {
         if self.is_started && !self.is_wired {
             plan.unwire();
         }
+    }
+
+    /// All that was refused so far; what follows is counted anew.
+    pub(crate) fn refused(&mut self) -> (Vec<Denial>, u64) {
+        let own = std::mem::take(&mut self.denials);
+        self.watch.as_ref().map(Watch::take).into_iter().fold(own, Denials::with).into_parts()
     }
 
     fn note(&mut self, made: Made) {
@@ -148,7 +157,6 @@ struct Attendance<'a> {
     begun: Instant,
     deadline: Option<Instant>,
     timed_out: bool,
-    denials: Denials,
     seen: &'a mut Seen,
     ended: Option<(Status, Usage)>,
 }
@@ -180,7 +188,6 @@ impl<'a> Attendance<'a> {
             begun,
             deadline: request.deadline.map(|limit| begun + limit),
             timed_out: false,
-            denials: Denials::default(),
             seen,
             ended: None,
         })
@@ -223,6 +230,7 @@ impl<'a> Attendance<'a> {
     }
 
     fn finish(self, status: Status, usage: Usage, duration: Duration) -> Outcome {
+        let (denials, denials_dropped) = self.seen.refused();
         let mut output = self.pipes.into_iter().map(|(_, capture)| capture.finish());
         let (stdout, stderr): (Output, Output) = (output.next().unwrap_or_default(), output.next().unwrap_or_default());
         Outcome {
@@ -230,7 +238,8 @@ impl<'a> Attendance<'a> {
             stderr,
             status,
             observed: None,
-            denials: self.denials.with(self.seen.watch.iter().flat_map(Watch::take)).kept,
+            denials,
+            denials_dropped,
             timed_out: self.timed_out,
             duration_ms: duration.as_millis() as u64,
             usage,
@@ -300,7 +309,7 @@ impl<'a> Attendance<'a> {
             Event::Stopped(_) => {}
             Event::Ended(status, usage) => self.ended = Some((status, usage)),
             Event::Denied(denial) if is_nowhere(&denial) => {}
-            Event::Denied(denial) => self.denials.note(denial),
+            Event::Denied(denial) => self.seen.denials.note(denial),
             Event::Passed(allowance) => self.seen.observed.note(allowance),
             Event::Unlisted(more) => self.seen.observed.unlisted(more),
             Event::Made(made) => {
@@ -368,80 +377,5 @@ fn is_nowhere(denial: &Denial) -> bool {
         Operation::Create | Operation::Rename => denial.rule == Denial::NOTHING_OPENS_IT && target.parent().is_some_and(is_absent),
         Operation::Read | Operation::Write | Operation::Execute => is_absent(target),
         Operation::Connect | Operation::Call => false,
-    }
-}
-
-/// Denials as they come: repeats become one with a count, and of different ones as many
-/// are kept as anybody will read. A command can be denied a million things.
-///
-/// What a written rule refuses has room of its own: nobody hides it behind a flood of looks
-/// for what is merely outside.
-#[derive(Debug, Default)]
-pub(crate) struct Denials {
-    kept: Vec<Denial>,
-    /// How many of them a written rule refused.
-    explicit: usize,
-    known: HashMap<(String, String, &'static str), usize>,
-}
-
-impl Denials {
-    pub(crate) fn note(&mut self, denial: Denial) {
-        const READABLE: usize = 1000;
-        let key = (denial.target.clone(), denial.program.clone(), denial.operation.word());
-        let alike = if denial.explicit { self.explicit } else { self.kept.len() - self.explicit };
-        match self.known.get(&key) {
-            Some(at) => self.kept[*at].count += denial.count,
-            None if alike < READABLE => {
-                self.known.insert(key, self.kept.len());
-                self.explicit += usize::from(denial.explicit);
-                self.kept.push(denial);
-            }
-            None => {}
-        }
-    }
-
-    /// Both together.
-    fn with(mut self, others: impl IntoIterator<Item = Denial>) -> Self {
-        others.into_iter().for_each(|denial| self.note(denial));
-        self
-    }
-
-    /// What was kept so far; what follows is counted anew.
-    pub(crate) fn take(&mut self) -> Vec<Denial> {
-        std::mem::take(self).kept
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use ringfence_api::{Denial, Evidence, Operation};
-
-    #[test]
-    fn denials_are_counted_as_they_come_and_bounded() {
-        let denial = |target: String, explicit: bool| Denial {
-            operation: Operation::Create,
-            target,
-            rule: String::new(),
-            origin: String::new(),
-            explicit,
-            pid: 1,
-            program: "sh".into(),
-            time_ms: 0,
-            evidence: Evidence::Kernel,
-            count: 1,
-        };
-        let mut denials = super::Denials::default();
-        for number in 0..5000 {
-            denials.note(denial(format!("/{number}"), false));
-            denials.note(denial("/same".into(), false));
-        }
-        assert_eq!((denials.kept.len(), denials.known.len()), (1000, 1000));
-        assert_eq!(denials.kept[1].count, 5000);
-        // Behind the flood there is room for what a written rule refuses, and that is bounded too.
-        for number in 0..5000 {
-            denials.note(denial(format!("/secret/{number}"), true));
-        }
-        assert_eq!((denials.kept.len(), denials.known.len()), (2000, 2000));
-        assert_eq!(denials.kept[1000].target, "/secret/0");
     }
 }

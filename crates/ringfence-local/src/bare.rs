@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use ringfence_api::{Outcome, Request, Status, Usage};
+use ringfence_api::{Denial, Outcome, Request, Status, Usage};
 use ringfence_enforce::Plan;
 use ringfence_enforce::apply::{Event, LaunchError};
 use ringfence_provider::{ProviderError, Session};
@@ -36,6 +36,10 @@ impl Session for Bare {
         let command = request.command[0].to_string_lossy().into_owned();
         let program = find(request).ok_or(ProviderError::NotExecuted { command, source: io::Error::from_raw_os_error(libc::ENOENT) })?;
         attend::run(request, attend::Farewell::Wait, &mut attend::Seen::default(), |streams, mask| start(request, &program, streams, mask))
+    }
+
+    fn refused(&mut self) -> (Vec<Denial>, u64) {
+        (Vec::new(), 0)
     }
 }
 

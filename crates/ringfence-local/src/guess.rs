@@ -17,7 +17,7 @@ use ringfence_api::{Denial, Evidence, Operation, Output};
 use ringfence_enforce::{Plan, Step};
 use ringfence_policy::{AbsPath, Access, Because, Decision, Grants, Verdict};
 
-use crate::attend::Denials;
+use crate::denials::Denials;
 use crate::watch::because;
 
 /// How much of the first and of the last of standard error is read.
@@ -64,7 +64,7 @@ impl<'a> Guess<'a> {
         for (line, error) in lines(stderr).filter_map(|line| Some((line, error_in(line)?))) {
             for path in paths(line).into_iter().map(|path| self.cwd.join(OsStr::from_bytes(path))) {
                 if asked.len() >= ASKED {
-                    return guessed.take();
+                    return guessed.into_parts().0;
                 }
                 if !asked.insert((path.clone(), error)) {
                     continue;
@@ -75,7 +75,7 @@ impl<'a> Guess<'a> {
                 }
             }
         }
-        guessed.take()
+        guessed.into_parts().0
     }
 
     /// The policy's answer, if it is why this error was met at `path`.

@@ -6,6 +6,7 @@ mod allowances;
 mod attend;
 mod bare;
 mod capture;
+mod denials;
 mod guess;
 mod live;
 mod runs;
@@ -18,7 +19,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Gap, Outcome, Request};
+use ringfence_api::{Denial, Gap, Outcome, Request};
 use ringfence_enforce::apply::{self, Ahead, Launch};
 use ringfence_enforce::{Network, Person, Plan, Step, plan, survey};
 use ringfence_policy::Grants;
@@ -73,6 +74,7 @@ impl Provider for Local {
             person: person.clone(),
             farewell: self.farewell,
             ahead: self.ahead.take(),
+            refused: (Vec::new(), 0),
         }))
     }
 }
@@ -117,6 +119,8 @@ struct Confined {
     person: Person,
     farewell: Farewell,
     ahead: Option<Ahead>,
+    /// What was refused to a command that ended in an error.
+    refused: (Vec<Denial>, u64),
 }
 
 /// For so long the host is taken to be as it was when it was looked at.
@@ -158,6 +162,9 @@ impl Session for Confined {
         self.plan = launch.plan;
         let unseen = std::mem::take(&mut seen.live).end(self.farewell);
         seen.own_up(&mut self.plan);
+        if attended.is_err() {
+            self.refused = seen.refused();
+        }
         // Also after an error: by then the command may have made what it wanted.
         let is_all_known = attended.is_ok() && !seen.has_unknown;
         // Also what other commands made, now or before: unless the survey found it, this one
@@ -190,6 +197,10 @@ impl Session for Confined {
         let _ = mask.map(|mask| signal::set_mask(&mask));
         let observed = self.plan.steps.contains(&Step::Observe).then(|| seen.observed.finish());
         Ok(Outcome { quarantined, observed, ..self.told(request, attended?, unseen?) })
+    }
+
+    fn refused(&mut self) -> (Vec<Denial>, u64) {
+        std::mem::take(&mut self.refused)
     }
 }
 

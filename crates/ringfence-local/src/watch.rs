@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
-use crate::attend::Denials;
+use crate::denials::Denials;
 use crate::live::Props;
 use ringfence_api::{Denial, Evidence, Operation};
 use ringfence_enforce::{Plan, apply, scene};
@@ -47,8 +47,8 @@ impl Watch {
     }
 
     /// What was refused so far.
-    pub(crate) fn take(&self) -> Vec<Denial> {
-        self.log.denials.lock().unwrap_or_else(PoisonError::into_inner).take()
+    pub(crate) fn take(&self) -> Denials {
+        std::mem::take(&mut self.log.denials.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -110,9 +110,10 @@ impl Watcher for Log {
 /// The rule that refused, and where it was written.
 pub(crate) fn because(decision: &Decision) -> (String, String) {
     match &decision.rule {
+        // Hard links are covered by what they are, whatever the policy says of the name.
+        _ if decision.verdict == Verdict::Allowed => (Denial::ANOTHER_NAME.to_owned(), "built in".to_owned()),
         Some(because) => (because.origin().text.clone(), because.origin().to_string()),
-        None if decision.verdict == Verdict::Absent => (Denial::NOTHING_OPENS_IT.to_owned(), "built in".to_owned()),
-        None => (Denial::ANOTHER_NAME.to_owned(), "built in".to_owned()),
+        None => (Denial::NOTHING_OPENS_IT.to_owned(), "built in".to_owned()),
     }
 }
 

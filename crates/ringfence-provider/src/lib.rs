@@ -10,7 +10,7 @@ pub mod conformance;
 
 use std::io;
 
-use ringfence_api::{Outcome, Request};
+use ringfence_api::{Denial, Outcome, Request};
 use ringfence_enforce::{Person, Plan};
 use ringfence_policy::Grants;
 
@@ -30,6 +30,10 @@ pub trait Session {
 
     /// Runs one command to its end.
     fn run(&mut self, request: &Request) -> Result<Outcome, ProviderError>;
+
+    /// What was refused to a command that ended in an error, and so has no outcome: for the
+    /// record. The second number is that of [`Outcome::denials_dropped`].
+    fn refused(&mut self) -> (Vec<Denial>, u64);
 }
 
 /// Why a place could not run a command.

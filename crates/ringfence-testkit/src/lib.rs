@@ -9,17 +9,20 @@
 mod alone;
 mod bystander;
 mod census;
+mod corpus;
 mod gate;
 mod probe;
 mod program;
 mod project;
 mod ran;
 mod terminal;
+mod toolchain;
 mod user;
 
 pub use alone::{Alone, Body};
 pub use bystander::Bystander;
 pub use census::{Census, processes_with};
+pub use corpus::{Came, Entry, Guess, Refused, Score, corpus};
 pub use gate::{fuse_for_all, needs, skip};
 pub use probe::{PRELUDE, Tried};
 pub use program::{compiled, python};

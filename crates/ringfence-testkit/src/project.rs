@@ -15,6 +15,9 @@ use crate::user::As;
 /// Stands in every file that nobody inside may read.
 pub const SECRET: &str = "xyzzy-never-to-be-seen";
 
+/// Where programs are looked for.
+pub(crate) const SEARCHED: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
+
 /// What stands in a tree: path and a word for what is there.
 pub type Entries = BTreeMap<PathBuf, String>;
 
@@ -138,7 +141,7 @@ impl Project {
         command
             .current_dir(self.root())
             .env_clear()
-            .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
+            .env("PATH", SEARCHED)
             .env("HOME", self.home())
             .env("USER", "person")
             .env("LANG", "C.UTF-8");

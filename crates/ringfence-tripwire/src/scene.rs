@@ -138,7 +138,8 @@ impl PropKind {
             PropKind::Passage => DIRECTORY | 0o111,
             PropKind::File => FILE | 0o644,
             PropKind::Link(_) => LINK | 0o777,
-            PropKind::DeniedFile => FILE,
+            // Without any such bit the kernel would refuse to start it by itself, untold.
+            PropKind::DeniedFile => FILE | 0o001,
             PropKind::DeniedDirectory => DIRECTORY,
         }
     }

@@ -66,6 +66,25 @@ fn the_record_is_there_while_the_command_runs_and_stays_if_ringfence_is_killed()
 }
 
 #[test]
+fn what_was_refused_before_an_error_of_our_own_is_recorded() {
+    each_user(|user| {
+        let project = project(user);
+        let mut command = project.ringfence();
+        command.args(["run", "-c", "echo x > .mcp.json; touch ready; sleep 60"]);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("ringfence starts");
+        assert!(soon(Duration::from_secs(20), || project.has("ready")));
+        let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).expect("it has children");
+        let warden = children.split_whitespace().next().and_then(|pid| pid.parse().ok()).expect("the warden is one of them");
+        signal(warden, 9);
+        finish(child).ends(125);
+        let lines = short(&project);
+        assert_eq!((lines.len(), lines[1].as_str()), (3, "create .mcp.json blocked"), "{lines:?}");
+        let ended = &records(&project)[2];
+        assert_eq!((&ended["result"], &ended["denials"], &ended["exitCode"]), (&"failed".into(), &1.into(), &125.into()), "{ended}");
+    });
+}
+
+#[test]
 fn what_was_refused_and_what_was_moved_away_is_recorded() {
     each_user(|user| {
         let project = project(user);

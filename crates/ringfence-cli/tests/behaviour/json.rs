@@ -1,6 +1,6 @@
 //! `--json`: one object that says what became of the command.
 
-use ringfence_testkit::{Project, each_user};
+use ringfence_testkit::{Project, Ran, each_user};
 use serde_json::Value;
 
 use crate::project;
@@ -24,6 +24,7 @@ fn it_has_the_fields_of_the_interface() {
             ("timedOut", Value::Bool(false)),
             ("truncated", Value::Bool(false)),
             ("denials", Value::Array(vec![])),
+            ("denialsDropped", 0.into()),
         ] {
             assert_eq!(object[name], value, "{name}");
         }
@@ -71,6 +72,18 @@ fn a_denial_is_told_exactly() {
         assert_eq!(object["blockedResource"], denial["target"]);
         assert!(denial["rule"].as_str().is_some_and(|rule| rule.contains(".mcp.json")), "{denial}");
         assert!(denial["program"].as_str().is_some_and(|program| program.ends_with("sh")), "{denial}");
+    });
+}
+
+#[test]
+fn of_very_many_denials_those_that_are_not_kept_are_counted() {
+    each_user(|user| {
+        let project = project(user);
+        let object = outcome(&project, &["-c", "i=0; while [ $i -lt 1100 ]; do echo > k$i.pem; i=$((i+1)); done; true"]);
+        assert_eq!((object["denials"].as_array().map(Vec::len), &object["denialsDropped"]), (Some(1000), &100.into()));
+        let log: Value = serde_json::from_str(&Ran::of(project.ringfence().args(["log", "--json", "--operation", "exit"]), b"").ok())
+            .expect("one record in JSON");
+        assert_eq!((&log["denials"], &log["denialsDropped"]), (&1000.into(), &100.into()), "{log}");
     });
 }
 

@@ -4,6 +4,7 @@
 mod absent_host;
 mod audit;
 mod caches;
+mod corpus;
 mod environment;
 mod explain;
 mod flood;

@@ -1,9 +1,7 @@
 //! Everyday tools work inside and leave nothing behind that they would not leave bare.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use ringfence_testkit::{As, Project, Ran, each_user, needs};
@@ -61,7 +59,7 @@ fn cargo_builds() {
         project.write("src/main.rs", "fn main() { println!(\"hello from rust\"); }\n");
         let before = top(&project);
         let mut command = project.ringfence();
-        let bin = if user == As::User && As::runner_is_root() { everybodys_toolchain(&project) } else { own_toolchain(&mut command) };
+        let bin = if user == As::User && As::runner_is_root() { project.toolchain() } else { own_toolchain(&mut command) };
         command.env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", bin.display()));
         let ran = Ran::of(command.args(["run", "-c", "cargo build --offline -q && ./target/debug/hello && cargo run --offline -q"]), b"");
         assert_eq!(ran.ok(), "hello from rust\nhello from rust");
@@ -78,35 +76,6 @@ fn own_toolchain(command: &mut Command) -> PathBuf {
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).find(|directory| directory.join("cargo").is_file()).expect("it was found before")
-}
-
-/// The toolchain where everybody can reach it. It may stand in a home that nobody else can
-/// enter; then it gets other names, in the project's home.
-fn everybodys_toolchain(project: &Project) -> PathBuf {
-    let said = Command::new("rustc").args(["--print", "sysroot"]).output().expect("rustc starts");
-    let root = PathBuf::from(String::from_utf8_lossy(&said.stdout).trim());
-    let is_shut = |path: &Path| path.metadata().is_ok_and(|metadata| metadata.mode() & 0o001 == 0);
-    if !root.ancestors().any(is_shut) {
-        return root.join("bin");
-    }
-    let named = project.home().join("toolchain");
-    for part in ["bin", "lib"] {
-        link_tree(&root.join(part), &named.join(part));
-    }
-    named.join("bin")
-}
-
-fn link_tree(from: &Path, to: &Path) {
-    fs::create_dir_all(to).expect("the home is writable");
-    for entry in fs::read_dir(from).expect("a toolchain can be listed").flatten() {
-        let (from, to) = (entry.path(), to.join(entry.file_name()));
-        if from.is_dir() {
-            link_tree(&from, &to);
-        } else {
-            // Between two filesystems there are no links.
-            fs::hard_link(&from, &to).or_else(|_| fs::copy(&from, &to).map(drop)).expect("a toolchain can be read");
-        }
-    }
 }
 
 #[test]

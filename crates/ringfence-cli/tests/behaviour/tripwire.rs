@@ -59,7 +59,7 @@ fn what_is_denied_is_told_of_by_its_rule() {
     check("cat .env", &["read PROJECT/.env true cat"]);
     check("cat ~/.ssh/id_rsa", &["read ~/.ssh/id_rsa true cat"]);
     check("ls ~/.ssh", &["read ~/.ssh true ls"]);
-    check("echo x >> .env", &["create PROJECT/.env true sh"]);
+    check("echo x >> .env", &["write PROJECT/.env true sh"]);
     check("chmod 777 .env", &["write PROJECT/.env true chmod"]);
 }
 

@@ -15,8 +15,8 @@ use rustix::thread::CpuSet;
 
 use super::helper::{hand_over, handed_over, is_gone, map_ids, spread, tell};
 use super::{During, Fault, Launch, Order, Report, build, pause};
-use crate::plan::{GuardKind, Network, Step};
-use crate::seccomp::{GroupSignals, Guarded, Owner, Shape, filter};
+use crate::plan::{Network, Step};
+use crate::seccomp::{GroupSignals, Owner, Shape, filter};
 
 /// What ties the first process to those outside.
 pub(super) struct Ties<'a> {
@@ -174,17 +174,12 @@ fn restrict() -> Result<(), Fault> {
 /// usher its end.
 fn refuse_calls(launch: &Launch, warden: &OwnedFd, inside: Option<&Inside>, plan: &OwnedFd) -> Result<(), Fault> {
     let steps = &launch.plan.steps;
-    let guard = match steps.iter().find_map(|step| if let Step::Guards(guards) = step { Some(guards) } else { None }) {
-        None => Guarded::No,
-        Some(guards) if guards.iter().any(|guard| guard.kind == GuardKind::Link) => Guarded::WithRemoval,
-        Some(_) => Guarded::Yes,
-    };
     let scoped = steps.contains(&Step::Landlock);
     let group_signals = if scoped { GroupSignals::Scoped } else { GroupSignals::Refused };
     let owner = if launch.plan.identity().is_some_and(|identity| identity.uid == 0) { Owner::Root } else { Owner::Person };
     let observe = if steps.contains(&Step::Observe) { Observe::All } else { Observe::Denials };
     let listener =
-        seccomp::install(&filter(Shape { guard, group_signals, owner, observe })).during(|| "seccomp(SECCOMP_SET_MODE_FILTER)".into())?;
+        seccomp::install(&filter(Shape { group_signals, owner, observe })).during(|| "seccomp(SECCOMP_SET_MODE_FILTER)".into())?;
     let inside = inside.ok_or_else(|| Fault { what: "find the lock in the plan".into(), errno: libc::EINVAL })?;
     hand_over(warden, [listener.as_fd(), inside.user.as_fd(), inside.mount.as_fd(), plan.as_fd()])
         .during(|| "hand the listener over".into())

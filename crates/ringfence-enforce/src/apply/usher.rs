@@ -7,12 +7,16 @@
 //!
 //! It does so from inside the sandbox's own mounts, as the same user, without any
 //! capability: what the caller could not do, the usher cannot do for it.
+//!
+//! Calls that change or take away what is there come by to be told of, and go through.
 
 mod act;
 mod caller;
+mod foresee;
 mod judge;
 mod observe;
 mod place;
+mod tell;
 mod undelivered;
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,8 +29,9 @@ use rustix::fs::{Mode, OFlags};
 use super::helper::{handed_over, tell_with};
 use super::{Launch, Report};
 use crate::seccomp::calls::{Arch, Call};
-use crate::seccomp::refusal;
+use crate::seccomp::{is_only_told, is_writing, refusal};
 use caller::{Caller, Memory};
+use foresee::{Mounts, foresee};
 use judge::Judge;
 use observe::{Look, Observer};
 use undelivered::Undelivered;
@@ -39,7 +44,8 @@ enum Reply {
     Error(i32),
     /// A new descriptor, and its flags.
     Descriptor(OwnedFd, u32),
-    /// The kernel carries the call out: for calls whose arguments are all in registers.
+    /// The kernel carries the call out: for calls whose arguments are all in registers, or
+    /// of which nothing is decided here.
     Through,
     /// Somebody else will answer.
     Later,
@@ -61,6 +67,7 @@ pub(super) fn serve(socket: &OwnedFd, host_proc: OwnedFd, control: &OwnedFd, wir
         added: 0,
         judge: None,
         masks: caller::Masks::default(),
+        mounts: Mounts::default(),
         undelivered: Undelivered::default(),
         observer: Observer::default(),
         host_proc,
@@ -101,6 +108,7 @@ struct Usher<'a> {
     /// Made at the first call, since many commands make none.
     judge: Option<Judge>,
     masks: caller::Masks,
+    mounts: Mounts,
     undelivered: Undelivered,
     observer: Observer,
     host_proc: OwnedFd,
@@ -198,7 +206,7 @@ impl Usher<'_> {
         let caller = Caller { notification, host_proc: self.host_proc.as_fd(), listener: self.listener.as_fd(), read: Memory::default() };
         let reply = match self.undelivered.take(&caller) {
             Some(reply) => reply,
-            None => judged(&caller, &mut self.masks, self.judge.as_mut(), self.control),
+            None => judged(&caller, &mut self.masks, &mut self.mounts, self.judge.as_mut(), self.control),
         };
         if matches!(reply, Reply::Value(_) | Reply::Descriptor(..)) {
             self.undelivered.let_go(&caller);
@@ -207,7 +215,7 @@ impl Usher<'_> {
     }
 }
 
-fn judged(caller: &Caller<'_>, masks: &mut caller::Masks, judge: Option<&mut Judge>, control: &OwnedFd) -> Reply {
+fn judged(caller: &Caller<'_>, masks: &mut caller::Masks, mounts: &mut Mounts, judge: Option<&mut Judge>, control: &OwnedFd) -> Reply {
     let notification = caller.notification;
     let Some(arch) = Arch::from_audit(notification.arch) else { return Reply::Error(libc::ENOSYS) };
     let Some(call) = Call::from_number(arch, notification.call as u32) else { return Reply::Error(libc::ENOSYS) };
@@ -215,13 +223,20 @@ fn judged(caller: &Caller<'_>, masks: &mut caller::Masks, judge: Option<&mut Jud
         masks.changed(notification.pid, notification.arguments[0]);
         return Reply::Through;
     }
+    let refused = refusal(call, &notification.arguments);
+    let is_only_told = refused.is_none() && is_only_told(call, &notification.arguments);
+    let foreseen = if is_only_told { foresee(call, caller, mounts) } else { None };
     let Some(judge) = judge else { return Reply::Error(libc::EPERM) };
-    if let Some((number, why)) = refusal(call, &notification.arguments) {
+    if let Some((number, why)) = refused {
         judge.refuse_call(caller, call, why);
         judge.report(control);
         return Reply::Error(number);
     }
-    let acted = act::act(call, caller, masks, judge);
+    if let Some(foreseen) = foreseen {
+        judge.foreseen(caller, &foreseen);
+    }
+    let is_let_through = is_only_told && !judge.decides(call) && !is_writing(call, &notification.arguments);
+    let reply = if is_let_through { Reply::Through } else { act::act(call, caller, masks, judge).unwrap_or_else(Reply::from) };
     judge.report(control);
-    acted.unwrap_or_else(Reply::from)
+    reply
 }

@@ -199,6 +199,15 @@ calls! {
     Lchown            94  198    _
     Fchownat         260  298   54
     Utimensat        280  320   88
+    Utimensat64        _  412    _
+    Utime            132   30    _
+    Utimes           235  271    _
+    Futimesat        261  299    _
+    Truncate64         _  193    _
+    Setxattr         188  226    5
+    Lsetxattr        189  227    6
+    Removexattr      197  235   14
+    Lremovexattr     198  236   15
 }
 
 #[cfg(test)]
@@ -257,6 +266,13 @@ mod tests {
         check(Call::Kill, libc::SYS_kill);
         check(Call::Quotactl, libc::SYS_quotactl);
         check(Call::Reboot, libc::SYS_reboot);
+        check(Call::Truncate, libc::SYS_truncate);
+        check(Call::Fchownat, libc::SYS_fchownat);
+        check(Call::Utimensat, libc::SYS_utimensat);
+        check(Call::Setxattr, libc::SYS_setxattr);
+        check(Call::Lsetxattr, libc::SYS_lsetxattr);
+        check(Call::Removexattr, libc::SYS_removexattr);
+        check(Call::Lremovexattr, libc::SYS_lremovexattr);
     }
 
     #[test]

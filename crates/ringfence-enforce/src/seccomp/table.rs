@@ -5,7 +5,7 @@ use ringfence_policy::Observe;
 
 use super::bpf::Action;
 use super::calls::{Arch, Call};
-use super::{GroupSignals, Guarded, Owner, Shape};
+use super::{GroupSignals, Owner, Shape};
 
 /// One line: under this condition, this call is treated so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +41,8 @@ const PERM: Action = Action::Told(libc::EPERM as u16);
 const NONE: Action = Action::Errno(libc::ENOSYS as u16);
 const NO_FAMILY: Action = Action::Told(libc::EAFNOSUPPORT as u16);
 const CREATE: u32 = libc::O_CREAT as u32;
+/// Opens that could do more than read. Those that only read never wait for anybody.
+const MORE_THAN_READ: u32 = CREATE | (libc::O_WRONLY | libc::O_RDWR | libc::O_TRUNC) as u32;
 
 /// Bits of `clone` and `unshare` that make namespaces.
 const NEW_NAMESPACES: u32 = 0x7e02_0000;
@@ -143,11 +145,11 @@ const REFUSED: &[Line] = &[
     (Call::Socketcall, When::Equals(0, 1), Action::Notify, "the family stands in memory: the usher reads it and makes the socket"),
 ];
 
-/// Calls that make names: asked about while a tree of the host is writable.
+/// Calls that make names: the usher carries them out.
 const ASKED: &[Line] = &[
-    (Call::Open, When::AnyBit(1, CREATE), Action::Notify, "makes a name"),
+    (Call::Open, When::AnyBit(1, MORE_THAN_READ), Action::Notify, "makes a name, or is told of as below"),
     (Call::Creat, When::Always, Action::Notify, "makes a name"),
-    (Call::Openat, When::AnyBit(2, CREATE), Action::Notify, "makes a name"),
+    (Call::Openat, When::AnyBit(2, MORE_THAN_READ), Action::Notify, "makes a name, or is told of as below"),
     (Call::Mkdir, When::Always, Action::Notify, "makes a name"),
     (Call::Mkdirat, When::Always, Action::Notify, "makes a name"),
     (Call::Mknod, When::Always, Action::Notify, "makes a name"),
@@ -189,10 +191,38 @@ const fn set_ids(bits: u32) -> [Line; 4] {
 const OF_A_PERSON: &[Line] = &set_ids(libc::S_ISUID);
 const OF_ROOT: &[Line] = &set_ids(libc::S_ISUID | libc::S_ISGID);
 
-/// Calls that take names away: asked about where there is a name that must stay.
-const REMOVAL: &[Line] = &[
+/// Calls that change what is there or take it away: the usher tells of those that are going
+/// to fail and lets them through. Not those by a descriptor (`fchmod`, `fchown`, `futimens`):
+/// an archiver makes two of them for every file, and what was opened for writing cannot be
+/// read-only.
+const TOLD: &[Line] = &[
+    (Call::Truncate, When::Always, Action::Notify, "writes a file"),
+    (Call::Truncate64, When::Always, Action::Notify, "writes a file"),
     (Call::Unlink, When::Always, Action::Notify, "takes a name away"),
     (Call::Unlinkat, When::Always, Action::Notify, "takes a name away"),
+    (Call::Rmdir, When::Always, Action::Notify, "takes a name away"),
+    (Call::Chmod, When::Always, Action::Notify, "changes a mode"),
+    (Call::Fchmodat, When::Always, Action::Notify, "changes a mode"),
+    (Call::Fchmodat2, When::Always, Action::Notify, "changes a mode"),
+    (Call::Chown, When::Always, Action::Notify, "changes an owner"),
+    (Call::Lchown, When::Always, Action::Notify, "changes an owner"),
+    (Call::Fchownat, When::Always, Action::Notify, "changes an owner"),
+    (Call::Utime, When::Always, Action::Notify, "changes times"),
+    (Call::Utimes, When::Always, Action::Notify, "changes times"),
+    (Call::Futimesat, When::Always, Action::Notify, "changes times"),
+    (Call::Utimensat, When::NoneOf(1, &[0]), Action::Notify, "changes times; without a path, those of a descriptor"),
+    (Call::Utimensat64, When::NoneOf(1, &[0]), Action::Notify, "the same of 32-bit programs"),
+    (Call::Setxattr, When::Always, Action::Notify, "changes attributes"),
+    (Call::Lsetxattr, When::Always, Action::Notify, "changes attributes"),
+    (Call::Removexattr, When::Always, Action::Notify, "changes attributes"),
+    (Call::Lremovexattr, When::Always, Action::Notify, "changes attributes"),
+    (
+        Call::Connect,
+        When::NoneOf(2, &[16, 28]),
+        Action::Notify,
+        "by their length, the addresses that can be a file's and not the internet's",
+    ),
+    (Call::Ioctl, When::Equals(1, 0x4008_6602), Action::Notify, "FS_IOC_SETFLAGS changes attributes"),
 ];
 
 /// Without Landlock's scope, the own process group reaches out of the sandbox.
@@ -226,24 +256,42 @@ pub(crate) fn refusal(call: Call, arguments: &[u64; 6]) -> Option<(i32, &'static
 /// Whether a call, seen by an usher that is told of everything, comes by for that alone: no
 /// other line speaks of it.
 pub(crate) fn is_only_observed(call: Call, arguments: &[u64; 6]) -> bool {
-    let mut others = REFUSED.iter().chain(OF_ROOT).chain(GROUP_SIGNALS).chain(ASKED).chain(REMOVAL);
+    let mut others = REFUSED.iter().chain(OF_ROOT).chain(GROUP_SIGNALS).chain(ASKED).chain(TOLD);
     !others.any(|line| line.0 == call && line.1.holds(arguments))
+}
+
+/// Whether a call that makes nothing is carried out all the same: a protected file that the
+/// host replaces has no cover for a moment, and what is opened for writing then stays so. A
+/// file without a name is nobody's.
+pub(crate) fn is_writing(call: Call, arguments: &[u64; 6]) -> bool {
+    const NAMELESS: u32 = libc::O_TMPFILE as u32;
+    let flags = match call {
+        Call::Open => arguments[1] as u32,
+        Call::Openat => arguments[2] as u32,
+        _ => return false,
+    };
+    flags & NAMELESS != NAMELESS
+}
+
+/// Whether the usher only tells of a call that comes by.
+pub(crate) fn is_only_told(call: Call, arguments: &[u64; 6]) -> bool {
+    match call {
+        Call::Open => arguments[1] as u32 & CREATE == 0,
+        Call::Openat => arguments[2] as u32 & CREATE == 0,
+        _ => TOLD.iter().any(|line| line.0 == call && line.1.holds(arguments)),
+    }
 }
 
 /// The table for one architecture.
 pub fn entries(arch: Arch, shape: Shape) -> Vec<Entry> {
-    // Whoever looks at opens looks at those that make names, too, and needs the mask for them.
-    let is_asked = shape.guard != Guarded::No || shape.observe == Observe::All;
-    let guard = if is_asked { ASKED } else { &[] };
     let observed = if shape.observe == Observe::All { OBSERVED } else { &[] };
-    let removal = if shape.guard == Guarded::WithRemoval { REMOVAL } else { &[] };
     let signals = if shape.group_signals == GroupSignals::Refused { GROUP_SIGNALS } else { &[] };
     let owner = if shape.owner == Owner::Root { OF_ROOT } else { OF_A_PERSON };
     REFUSED
         .iter()
         .chain(owner)
-        .chain(guard)
-        .chain(removal)
+        .chain(ASKED)
+        .chain(TOLD)
         .chain(signals)
         .chain(observed)
         .filter_map(|(call, when, action, reason)| {

@@ -65,6 +65,10 @@ impl Session for Bare {
         &self.plan
     }
 
+    fn refused(&mut self) -> (Vec<ringfence_api::Denial>, u64) {
+        (Vec::new(), 0)
+    }
+
     fn run(&mut self, request: &Request) -> Result<Outcome, ProviderError> {
         match (self.fault, self.before.borrow().as_ref()) {
             (Fault::Idle, _) => return Ok(nothing()),
@@ -89,6 +93,7 @@ fn nothing() -> Outcome {
         status: Status::Exited(0),
         denials: Vec::new(),
         observed: None,
+        denials_dropped: 0,
         timed_out: false,
         duration_ms: 0,
         usage: Usage::default(),

@@ -72,14 +72,17 @@ impl<'a> Refusal<'a> {
             "connect" => Wish::Connect,
             _ => return Ok(Self { record, now: None, change: Change::None }),
         };
+        // Not for the policy to change.
+        let is_ours = Denial::OF_THE_SANDBOX.contains(&text(record, "policy"));
+        if is_ours || (wish == Wish::Connect && target.starts_with('/')) {
+            return Ok(Self { record, now: None, change: Change::None });
+        }
         if wish == Wish::Connect {
             let now = connect::explain(target, meant, &Origins::of(meant)?)?;
             let change = if now.fate == Fate::Allowed { Change::Allowed } else { Change::None };
             return Ok(Self { record, now: Some(now), change });
         }
-        // Not for the policy to change.
-        let is_ours = [Denial::KEEPS_ITS_NAME, Denial::ANOTHER_NAME].contains(&text(record, "policy"));
-        let Some(path) = AbsPath::new(target).filter(|_| !is_ours) else { return Ok(Self { record, now: None, change: Change::None }) };
+        let Some(path) = AbsPath::new(target) else { return Ok(Self { record, now: None, change: Change::None }) };
         let answers = path::by_rules(wish, &path, grants);
         let now = answers.iter().find(|answer| answer.fate == Fate::Refused).or(answers.first()).cloned();
         let change = if is_same { Change::None } else { change(record, &path, wish, grants) };

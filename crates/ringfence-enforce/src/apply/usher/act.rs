@@ -11,8 +11,10 @@ use rustix::io::Errno;
 
 use super::Reply;
 use super::caller::{Caller, Masks};
+use super::foresee::held;
 use super::judge::Judge;
 use super::place::{self, End, Last, Lead, Place};
+use super::tell::Making;
 use crate::seccomp::calls::Call;
 
 const HERE: i32 = libc::AT_FDCWD;
@@ -23,25 +25,63 @@ const PLAIN: u32 = 0o1777;
 /// Carries out `call` for `caller`, if it may.
 pub(super) fn act(call: Call, caller: &Caller<'_>, masks: &mut Masks, judge: &mut Judge) -> Result<Reply, Errno> {
     let acted = carry_out(call, caller, masks, judge);
-    if let (Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOENT), Some((directory, path, operation))) = (&acted, form(call)) {
+    for (directory, path) in held_by(call, acted.as_ref().err()) {
+        if let Ok(Some(held)) = held(caller, (directory.map_or(HERE, |number| caller.int(number)), *path)) {
+            judge.foreseen(caller, &held);
+        }
+    }
+    if let Err(error @ (Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOENT | Errno::XDEV)) = &acted {
         // Only to be told: whatever it was, it has failed.
-        let directory = directory.map_or(HERE, |number| caller.int(number));
-        let _ = caller.text(path).and_then(|path| judge.failed(caller, directory, &path, operation));
+        let _ = tell_failed(call, caller, judge, *error);
     }
     acted
 }
 
-/// Where a call says what it makes: the directory, the path, and what that is called.
-fn form(call: Call) -> Option<(Option<usize>, usize, Operation)> {
-    use Operation::{Create, Rename};
+fn tell_failed(call: Call, caller: &Caller<'_>, judge: &mut Judge, error: Errno) -> Result<(), Errno> {
+    let from = |directory: Option<usize>| directory.map_or(HERE, |number| caller.int(number));
+    if let Some((directory, path)) = source(call)
+        && !judge.finds(caller, from(directory), &caller.text(path)?)?
+    {
+        return Ok(());
+    }
+    let Some((directory, path, making)) = form(call).filter(|_| error != Errno::XDEV) else { return Ok(()) };
+    judge.failed(caller, error, (from(directory), &caller.text(path)?), making)
+}
+
+/// Where a call says to what it gives a name.
+fn source(call: Call) -> Option<(Option<usize>, usize)> {
+    match call {
+        Call::Rename | Call::Link => Some((None, 0)),
+        Call::Renameat | Call::Renameat2 | Call::Linkat => Some((Some(0), 1)),
+        _ => None,
+    }
+}
+
+/// Which names of a call may have let it fail because a mount stands on them.
+fn held_by(call: Call, error: Option<&Errno>) -> &'static [(Option<usize>, usize)] {
+    match (call, error) {
+        (Call::Rename, Some(&Errno::BUSY)) => &[(None, 0), (None, 1)],
+        (Call::Renameat | Call::Renameat2, Some(&Errno::BUSY)) => &[(Some(0), 1), (Some(2), 3)],
+        // Another name would be in another mount.
+        (Call::Link, Some(&Errno::XDEV)) => &[(None, 0)],
+        (Call::Linkat, Some(&Errno::XDEV)) => &[(Some(0), 1)],
+        _ => &[],
+    }
+}
+
+/// Where a call says what it makes: the directory, the path, and what making that is.
+fn form(call: Call) -> Option<(Option<usize>, usize, Making)> {
+    use Making::{File, Name, Renamed};
     Some(match call {
-        Call::Open | Call::Creat | Call::Mkdir | Call::Mknod => (None, 0, Create),
-        Call::Openat | Call::Mkdirat | Call::Mknodat => (Some(0), 1, Create),
-        Call::Symlink | Call::Link => (None, 1, Create),
-        Call::Symlinkat => (Some(1), 2, Create),
-        Call::Linkat => (Some(2), 3, Create),
-        Call::Rename => (None, 1, Rename),
-        Call::Renameat | Call::Renameat2 => (Some(2), 3, Rename),
+        Call::Open | Call::Creat => (None, 0, File),
+        Call::Openat => (Some(0), 1, File),
+        Call::Mkdir | Call::Mknod => (None, 0, Name),
+        Call::Mkdirat | Call::Mknodat => (Some(0), 1, Name),
+        Call::Symlink | Call::Link => (None, 1, Name),
+        Call::Symlinkat => (Some(1), 2, Name),
+        Call::Linkat => (Some(2), 3, Name),
+        Call::Rename => (None, 1, Renamed),
+        Call::Renameat | Call::Renameat2 => (Some(2), 3, Renamed),
         _ => return None,
     })
 }
@@ -106,6 +146,9 @@ impl Acts<'_, '_> {
         };
         match place::walk(self.caller, start, &path, follow)? {
             Lead::Open(through) => {
+                if wish.writes() {
+                    self.judge.write_open(self.caller, &through)?;
+                }
                 let through = format!("self/fd/{}", through.as_raw_fd());
                 // Without waiting: a pipe without another end is refused, not waited for.
                 let flags = (wish.flags - (OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW)) | OFlags::NONBLOCK;
@@ -114,12 +157,16 @@ impl Acts<'_, '_> {
             }
             Lead::Place(place) => {
                 let exists = place.kind().is_some();
-                // What exists is opened, not made: its covers decide about it. Should it
-                // vanish meanwhile, the call fails rather than making it anew unjudged.
-                if !exists {
+                // What exists is opened, not made: should it vanish meanwhile, the call fails
+                // rather than making it anew unjudged. Its covers decide who may read it.
+                if !exists && !wish.flags.contains(OFlags::CREATE) {
+                    return Err(Errno::NOENT);
+                } else if !exists {
                     self.judge.make(self.caller, &place, Operation::Create)?;
-                } else if wish.flags.contains(OFlags::EXCL) {
+                } else if wish.flags.contains(OFlags::CREATE | OFlags::EXCL) {
                     return Err(Errno::EXIST);
+                } else if wish.writes() {
+                    self.judge.write(self.caller, &place)?;
                 }
                 let name = CString::new(place.name.as_encoded_bytes()).map_err(|_| Errno::INVAL)?;
                 let wish = if exists { wish.without_making() } else { wish };
@@ -367,7 +414,9 @@ impl Acts<'_, '_> {
         if is_plain && place::last_name(&path).is_some_and(|name| !self.judge.is_interesting(name)) {
             rustix::process::fchdir(self.caller.directory(HERE)?)?;
             self.caller.still_waits()?;
-            return bind(&address).map(|()| Reply::Value(0));
+            return bind(&address).map(|()| Reply::Value(0)).inspect_err(|error| {
+                let _ = self.judge.failed(self.caller, *error, (HERE, &path), Making::Name);
+            });
         }
         let place = place::keep(self.caller, HERE, &path)?;
         self.judge.make(self.caller, &place, Operation::Create)?;
@@ -454,6 +503,10 @@ impl Wish {
         let known = OFlags::from_bits_retain((flags & KNOWN) as u32) | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::LARGEFILE;
         let mode = if known.contains(OFlags::CREATE) { Mode::from_raw_mode(mode & PLAIN) } else { Mode::empty() };
         Self { flags: known, mode, close_on_execute: flags & libc::O_CLOEXEC != 0 }
+    }
+
+    fn writes(&self) -> bool {
+        self.flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC)
     }
 
     fn without_making(self) -> Self {

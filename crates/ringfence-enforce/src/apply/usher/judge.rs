@@ -1,42 +1,43 @@
 //! May this name be made here?
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::ffi::{CStr, OsStr, OsString};
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::time::SystemTime;
 
-use ringfence_api::{Denial, Evidence, Operation};
+use ringfence_api::{Denial, Operation};
 use ringfence_policy::{AbsPath, Access, Because, Decision, Effect, Grants, NameIndex, NetworkMode, Observe, Pattern, Source, Verdict};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::caller::Caller;
-use super::place::{self, Place};
-use crate::apply::helper::{tell, tell_with};
-use crate::apply::{Addendum, Birth, Launch, Planted, Report};
+use super::place::{End, Place};
+use super::tell::denial;
+use crate::apply::{Addendum, Birth, Launch, Planted};
 use crate::plan::{Guard, GuardKind, Step};
 use crate::seccomp::calls::Call;
 use crate::survey::walk::vendored;
 
 /// What the usher knows of the policy, and what it has seen made.
 pub(super) struct Judge {
-    grants: Grants,
+    pub(super) grants: Grants,
     index: NameIndex,
-    guards: HashMap<(u64, u64), AbsPath>,
+    guards: HashMap<(u64, u64), (AbsPath, GuardKind)>,
     /// Those of them that are git directories or lie in one.
     git_guards: HashSet<(u64, u64)>,
-    denials: Vec<Denial>,
+    /// Whether there are links that must stay.
+    keeps_links: bool,
+    pub(super) denials: Vec<Denial>,
     /// Names of directories in which no pattern holds.
     vendored: BTreeSet<OsString>,
     /// Places of the sandbox's own, of which no rule speaks.
-    own: Vec<AbsPath>,
+    pub(super) own: Vec<AbsPath>,
     /// Whether the tripwire tells of what is looked for in vain.
     is_wired: bool,
     /// Directories in which the command made git directories, and which the caller of the
     /// sandbox has yet to be told of: open, so that they are found wherever they move.
-    made: Vec<(Option<OwnedFd>, AbsPath, Planted, Option<Birth>)>,
+    pub(super) made: Vec<(Option<OwnedFd>, AbsPath, Planted, Option<Birth>)>,
     known: HashSet<(u64, u64, Planted, Option<Birth>)>,
 }
 
@@ -46,8 +47,9 @@ impl Judge {
         let grants: Grants = postcard::from_bytes(&launch.grants).ok()?;
         let index = NameIndex::new(&grants);
         let identity = |guard: &Guard| (guard.device, guard.inode);
-        let guards = launch.plan.guards().iter().map(|guard| (identity(guard), guard.path.clone())).collect();
+        let guards = launch.plan.guards().iter().map(|guard| (identity(guard), (guard.path.clone(), guard.kind))).collect();
         let git_guards = launch.plan.guards().iter().filter(|guard| guard.kind == GuardKind::Git).map(identity).collect();
+        let keeps_links = launch.plan.guards().iter().any(|guard| guard.kind == GuardKind::Link);
         let own = own(&launch.plan.steps);
         let vendored = vendored(&grants);
         let is_wired = launch.plan.steps.contains(&Step::Tripwire);
@@ -57,6 +59,7 @@ impl Judge {
             index,
             guards,
             git_guards,
+            keeps_links,
             own,
             is_wired,
             denials: Vec::new(),
@@ -74,7 +77,8 @@ impl Judge {
                 if guard.kind == GuardKind::Git {
                     self.git_guards.insert(identity);
                 }
-                self.guards.insert(identity, guard.path);
+                self.keeps_links |= guard.kind == GuardKind::Link;
+                self.guards.insert(identity, (guard.path, guard.kind));
             }
             self.grants.rules.extend(rules);
             self.index = NameIndex::new(&self.grants);
@@ -115,6 +119,12 @@ impl Judge {
         self.denials.push(denial(caller, Operation::Connect, target, because, false));
     }
 
+    /// Whether a call that changes what is there is decided about, rather than only told of:
+    /// links with a denied name must stay, and nothing can cover a link.
+    pub(super) fn decides(&self, call: Call) -> bool {
+        self.keeps_links && matches!(call, Call::Unlink | Call::Unlinkat)
+    }
+
     /// Whether the name alone could matter: most do not, and cost nothing more.
     pub(super) fn is_interesting(&self, name: &OsStr) -> bool {
         self.index.interesting(name) || name == ".git" || name == "HEAD"
@@ -137,11 +147,12 @@ impl Judge {
             // What is outside fails by itself: the mounts are read-only there.
             Verdict::Absent => false,
         };
-        if refused {
-            self.refuse(caller, operation, &decision);
-            return Err(Errno::ACCESS);
+        match (refused, decision.verdict) {
+            (false, _) => return Ok(()),
+            (true, Verdict::Allowed) => self.refuse_since(caller, operation, &path, Denial::GIT_WOULD_OBEY),
+            (true, _) => self.refuse(caller, operation, &decision),
         }
-        Ok(())
+        Err(Errno::ACCESS)
     }
 
     /// Whether git would obey the name in a directory that was one of its own before.
@@ -149,6 +160,36 @@ impl Judge {
         let status = rustix::fs::fstat(&place.directory)?;
         let is_git = self.git_guards.contains(&(status.st_dev, status.st_ino));
         Ok(is_git && matches!(place.name.as_bytes(), b"hooks" | b"config" | b"config.worktree" | b"commondir" | b"attributes"))
+    }
+
+    /// Judges writing to what stands at `place`. Covers hold what is protected, but one falls
+    /// off when the host replaces the file, and it takes a moment to put another there.
+    pub(super) fn write(&mut self, caller: &Caller<'_>, place: &Place) -> Result<(), Errno> {
+        if !self.is_interesting(&place.name) {
+            return Ok(());
+        }
+        let decision = self.grants.decide(&path_of(caller, place)?, Access::Write);
+        let error = match decision.verdict {
+            Verdict::Denied => Errno::ACCESS,
+            Verdict::ReadOnly if self.is_protected(&decision, place)? => Errno::ROFS,
+            _ => return Ok(()),
+        };
+        if self.denials.is_empty() {
+            self.refuse(caller, Operation::Write, &decision);
+        }
+        Err(error)
+    }
+
+    /// Judges writing to what somebody has open.
+    pub(super) fn write_open(&mut self, caller: &Caller<'_>, opened: &OwnedFd) -> Result<(), Errno> {
+        // What has no path is in no tree.
+        let Ok(path) = path_of_directory(caller.host_proc, opened.as_fd()) else { return Ok(()) };
+        let (Some(directory), Some(name)) = (path.parent(), path.name()) else { return Ok(()) };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match rustix::fs::open(directory.as_path(), flags, Mode::empty()) {
+            Ok(directory) => self.write(caller, &Place { directory, name: name.to_owned(), end: End::Plain }),
+            Err(_) => Ok(()),
+        }
     }
 
     /// Notes that `place`'s name was made just now.
@@ -166,9 +207,13 @@ impl Judge {
     /// Judges taking away the name of what stands at `place`.
     pub(super) fn leave(&mut self, caller: &Caller<'_>, place: &Place) -> Result<(), Errno> {
         let Ok(status) = rustix::fs::statat(&place.directory, place.name.as_os_str(), AtFlags::SYMLINK_NOFOLLOW) else { return Ok(()) };
-        if let Some(guard) = self.guards.get(&(status.st_dev, status.st_ino)) {
-            let decision = Decision { path: guard.clone(), access: Access::Write, verdict: Verdict::ReadOnly, rule: None };
-            self.refuse(caller, Operation::Rename, &decision);
+        if let Some((path, kind)) = self.guards.get(&(status.st_dev, status.st_ino)) {
+            let why = match kind {
+                GuardKind::Git => Denial::KEEPS_ITS_NAME,
+                GuardKind::Above => Denial::HOLDS_DENIED,
+                GuardKind::Link => Denial::LINK_STAYS,
+            };
+            self.refuse_since(caller, Operation::Rename, &path.clone(), why);
             return Err(Errno::ACCESS);
         }
         if !self.is_interesting(&place.name) {
@@ -183,26 +228,6 @@ impl Judge {
         if refused {
             self.refuse(caller, Operation::Rename, &decision);
             return Err(Errno::ACCESS);
-        }
-        Ok(())
-    }
-
-    /// Tells of a call that failed, if the policy is why. Not every failure is a refusal: a
-    /// file may be shut by its own mode, and much is looked for that is nowhere.
-    pub(super) fn failed(&mut self, caller: &Caller<'_>, directory: i32, path: &CStr, operation: Operation) -> Result<(), Errno> {
-        if !self.denials.is_empty() {
-            return Ok(());
-        }
-        let start = place::start(caller, directory, path)?;
-        let path = path_of_directory(caller.host_proc, start.as_fd())?.join(OsStr::from_bytes(path.to_bytes()));
-        let decision = self.grants.decide(&path, Access::Write);
-        let is_refused = match decision.verdict {
-            Verdict::Allowed => false,
-            Verdict::Absent => !self.own.iter().any(|own| path.is_within(own)),
-            Verdict::Denied | Verdict::ReadOnly => true,
-        };
-        if is_refused {
-            self.refuse(caller, operation, &decision);
         }
         Ok(())
     }
@@ -296,8 +321,7 @@ impl Judge {
     }
 
     fn keep_out(&mut self, caller: &Caller<'_>, path: AbsPath) -> Result<(), Errno> {
-        let decision = Decision { path, access: Access::Write, verdict: Verdict::ReadOnly, rule: None };
-        self.refuse(caller, Operation::Rename, &decision);
+        self.refuse_since(caller, Operation::Rename, &path, Denial::IN_THE_WAY);
         Err(Errno::ACCESS)
     }
 
@@ -344,45 +368,6 @@ impl Judge {
             self.made.push((rustix::io::fcntl_dupfd_cloexec(&place.directory, 3).ok(), directory, what, birth));
         }
     }
-
-    fn refuse(&mut self, caller: &Caller<'_>, operation: Operation, decision: &Decision) {
-        let (rule, origin) = match &decision.rule {
-            Some(because) => (because.origin().text.clone(), because.origin().to_string()),
-            None if decision.verdict == Verdict::Absent => (Denial::NOTHING_OPENS_IT.to_owned(), "built in".to_owned()),
-            None => (Denial::KEEPS_ITS_NAME.to_owned(), "built in".to_owned()),
-        };
-        let is_opener = |because: &Because| matches!(because, Because::Rule(rule) if rule.opens());
-        let explicit = decision.verdict != Verdict::Absent && !decision.rule.as_ref().is_some_and(is_opener);
-        let target = decision.path.to_string_lossy().into_owned();
-        self.denials.push(denial(caller, operation, target, (rule, origin), explicit));
-    }
-
-    /// Notes that the filter refuses a call, whatever it is about.
-    pub(super) fn refuse_call(&mut self, caller: &Caller<'_>, call: Call, why: &str) {
-        let because = (why.to_owned(), "built in".to_owned());
-        self.denials.push(denial(caller, Operation::Call, call.name(), because, false));
-    }
-
-    /// Tells the caller of the sandbox what there is to tell.
-    pub(super) fn report(&mut self, control: impl AsFd) {
-        for denial in self.denials.drain(..) {
-            tell(&control, &Report::Denied(Box::new(denial)));
-        }
-        for (directory, path, what, birth) in self.made.drain(..) {
-            let is_told =
-                directory.is_some_and(|directory| tell_with(&control, &Report::Made(path.clone(), what, birth), &[directory.as_fd()]));
-            if !is_told {
-                // Without the descriptor it is still known that there is something to look for.
-                tell(&control, &Report::Made(path, what, birth));
-            }
-        }
-    }
-}
-
-fn denial(caller: &Caller<'_>, operation: Operation, target: String, (rule, origin): (String, String), explicit: bool) -> Denial {
-    let time_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    let (pid, program) = (caller.notification.pid, caller.program());
-    Denial { operation, target, rule, origin, explicit, pid, program, time_ms, evidence: Evidence::Kernel, count: 1 }
 }
 
 /// Places that are writable or the kernel's own.

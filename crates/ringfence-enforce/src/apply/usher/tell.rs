@@ -1,0 +1,166 @@
+//! What the caller of the sandbox is told.
+
+use std::ffi::{CStr, OsStr};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::time::SystemTime;
+
+use ringfence_api::{Denial, Evidence, Operation};
+use ringfence_policy::{AbsPath, Access, Because, Decision, Verdict};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::caller::Caller;
+use super::foresee::Foreseen;
+use super::judge::{Judge, path_of, path_of_directory};
+use super::place::{self, Last, Lead};
+use crate::apply::Report;
+use crate::apply::helper::{tell, tell_with};
+use crate::seccomp::calls::Call;
+
+/// What a call would make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Making {
+    /// A file to write, unless it is there already.
+    File,
+    /// Any other name.
+    Name,
+    /// Another name for something.
+    Renamed,
+}
+
+impl Judge {
+    /// Tells of a call that failed, if the policy is why. Not every failure is a refusal: a
+    /// file may be shut by its own mode, and much is looked for that is nowhere.
+    pub(super) fn failed(
+        &mut self,
+        caller: &Caller<'_>,
+        error: Errno,
+        (directory, path): (i32, &CStr),
+        making: Making,
+    ) -> Result<(), Errno> {
+        if !self.denials.is_empty() {
+            return Ok(());
+        }
+        let (path, operation) = meant(caller, directory, path, making)?;
+        let decision = self.grants.decide(&path, Access::Write);
+        let is_refused = match decision.verdict {
+            Verdict::Allowed => false,
+            Verdict::Absent => !self.is_own(&path),
+            // In an opened tree it is as on the host that a directory is not there.
+            Verdict::Denied | Verdict::ReadOnly => error != Errno::NOENT,
+        };
+        if is_refused {
+            self.refuse(caller, operation, &decision);
+        }
+        Ok(())
+    }
+
+    /// Whether what is to get a name is there. If the policy is why it is not, tells so.
+    pub(super) fn finds(&mut self, caller: &Caller<'_>, directory: i32, path: &CStr) -> Result<bool, Errno> {
+        let start = place::start(caller, directory, path)?;
+        if rustix::fs::statat(&start, path, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+            return Ok(true);
+        }
+        let (path, _) = meant(caller, directory, path, Making::Name)?;
+        let decision = self.grants.decide(&path, Access::Read);
+        if decision.verdict == Verdict::Denied || (decision.verdict == Verdict::Absent && !self.is_own(&path)) {
+            self.refuse(caller, Operation::Read, &decision);
+        }
+        Ok(false)
+    }
+
+    fn is_own(&self, path: &AbsPath) -> bool {
+        self.own.iter().any(|own| path.is_within(own))
+    }
+
+    /// Tells of a call that a read-only mount refuses, or that a mount is in the way of.
+    pub(super) fn foreseen(&mut self, caller: &Caller<'_>, foreseen: &Foreseen) {
+        let Ok(path) = path_of_directory(caller.host_proc, foreseen.there.as_fd()) else { return };
+        let decision = self.grants.decide(&path, Access::Write);
+        let operation = foreseen.operation;
+        match decision.verdict {
+            // The kernel's own files refuse by themselves.
+            Verdict::Absent if path.as_path().starts_with("/proc") => {}
+            Verdict::Allowed => {
+                let is_opened = self.own.contains(&path) || self.grants.rules.iter().any(|rule| rule.root == path && rule.opens());
+                let why = match operation {
+                    Operation::Connect => Denial::HOST_SOCKET,
+                    _ if is_opened => Denial::OPENED_BY_ITSELF,
+                    _ => Denial::ANOTHER_NAME,
+                };
+                self.refuse_since(caller, operation, &path, why);
+            }
+            _ => self.refuse(caller, operation, &decision),
+        }
+    }
+
+    pub(super) fn refuse(&mut self, caller: &Caller<'_>, operation: Operation, decision: &Decision) {
+        let (rule, origin) = match &decision.rule {
+            Some(because) => (because.origin().text.clone(), because.origin().to_string()),
+            None if decision.verdict == Verdict::Absent => (Denial::NOTHING_OPENS_IT.to_owned(), "built in".to_owned()),
+            None => (Denial::ANOTHER_NAME.to_owned(), "built in".to_owned()),
+        };
+        let is_opener = |because: &Because| matches!(because, Because::Rule(rule) if rule.opens());
+        let explicit = decision.verdict != Verdict::Absent && !decision.rule.as_ref().is_some_and(is_opener);
+        let target = decision.path.to_string_lossy().into_owned();
+        self.denials.push(denial(caller, operation, target, (rule, origin), explicit));
+    }
+
+    /// Notes a refusal that follows from what is built in, not from a rule about `path`.
+    pub(super) fn refuse_since(&mut self, caller: &Caller<'_>, operation: Operation, path: &AbsPath, why: &str) {
+        let because = (why.to_owned(), "built in".to_owned());
+        self.denials.push(denial(caller, operation, path.to_string_lossy().into_owned(), because, true));
+    }
+
+    /// Notes that the filter refuses a call, whatever it is about.
+    pub(super) fn refuse_call(&mut self, caller: &Caller<'_>, call: Call, why: &str) {
+        let because = (why.to_owned(), "built in".to_owned());
+        self.denials.push(denial(caller, Operation::Call, call.name(), because, false));
+    }
+
+    /// Tells the caller of the sandbox what there is to tell.
+    pub(super) fn report(&mut self, control: impl AsFd) {
+        for denial in self.denials.drain(..) {
+            tell(&control, &Report::Denied(Box::new(denial)));
+        }
+        for (directory, path, what, birth) in self.made.drain(..) {
+            let is_told =
+                directory.is_some_and(|directory| tell_with(&control, &Report::Made(path.clone(), what, birth), &[directory.as_fd()]));
+            if !is_told {
+                // Without the descriptor it is still known that there is something to look for.
+                tell(&control, &Report::Made(path, what, birth));
+            }
+        }
+    }
+}
+
+/// What was to be made of it, and how that is called.
+fn meant(caller: &Caller<'_>, directory: i32, path: &CStr, making: Making) -> Result<(AbsPath, Operation), Errno> {
+    let start = place::start(caller, directory, path)?;
+    if making == Making::File
+        && let Ok(there) = rustix::fs::openat(&start, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+    {
+        return Ok((path_of_directory(caller.host_proc, there.as_fd())?, Operation::Write));
+    }
+    let written = path_of_directory(caller.host_proc, start.as_fd())?.join(OsStr::from_bytes(path.to_bytes()));
+    let last = if making == Making::File { Last::Follow } else { Last::Keep };
+    let path = match place::walk(caller, start, path, last) {
+        Ok(Lead::Place(place)) => path_of(caller, &place)?,
+        // It leads to where nothing is: only what was written is known.
+        _ => written,
+    };
+    Ok((path, if making == Making::Renamed { Operation::Rename } else { Operation::Create }))
+}
+
+pub(super) fn denial(
+    caller: &Caller<'_>,
+    operation: Operation,
+    target: String,
+    (rule, origin): (String, String),
+    explicit: bool,
+) -> Denial {
+    let time_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    let (pid, program) = (caller.notification.pid, caller.program());
+    Denial { operation, target, rule, origin, explicit, pid, program, time_ms, evidence: Evidence::Kernel, count: 1 }
+}
