@@ -113,7 +113,8 @@ fn a_repository_that_another_command_made_meanwhile() {
             project.sh_bare("touch go").ok();
             assert!(soon(Duration::from_secs(20), || !matches!(child.try_wait(), Ok(None))), "it does not end");
             project.sh_bare(&then);
-            assert!(project.has(format!("{place}/.git/HEAD")), "nothing was made");
+            // To a command that ran already it came from outside, and is protected there.
+            assert!([place, &made].iter().any(|place| project.has(format!("{place}/.git/HEAD"))), "nothing was made");
             assert!(!project.home().join("RAN").exists(), "{evil}: what was planted ran on the host");
         });
     }

@@ -14,6 +14,9 @@ const PROTECTED: [&str; 5] = ["hooks", "config", "config.worktree", "commondir",
 /// Names in a git directory with which comes what git obeys.
 pub(crate) const OBEYED: [&str; 8] = ["hooks", "config", "config.worktree", "commondir", "info", "attributes", "modules", "worktrees"];
 
+/// So many settings of a kind are looked at.
+const MANY: usize = 24;
+
 /// Covers what exists of them and pins the directories around.
 pub(super) fn survey(directory: &AbsPath, surveyor: &mut Surveyor<'_>) {
     let Ok(metadata) = fs::symlink_metadata(directory.as_path()) else { return };
@@ -71,8 +74,10 @@ fn around(dot_git: &AbsPath, directory: &AbsPath, surveyor: &mut Surveyor<'_>) {
     let said = settings::of(&files, &surveyor.grants.home);
     // A bare repository has no working tree, and git runs its hooks in itself.
     let tree = if dot_git.name().is_some_and(|name| name == ".git") { dot_git.parent() } else { Some(dot_git.clone()) };
-    let trees: Vec<AbsPath> = tree.into_iter().chain(said.worktrees.iter().map(|tree| directory.join(tree))).collect();
-    let hooks = said.hooks.iter().chain(surveyor.hooks_everywhere());
+    // Git obeys the last of each, and somebody could write thousands.
+    let worktrees = said.worktrees.iter().rev().take(MANY).map(|tree| directory.join(tree));
+    let trees: Vec<AbsPath> = tree.into_iter().chain(worktrees).collect();
+    let hooks = said.hooks.iter().rev().take(MANY).chain(surveyor.hooks_everywhere());
     let places: Vec<AbsPath> =
         hooks.flat_map(|hooks| trees.iter().map(|tree| settings::expanded(hooks, tree, &surveyor.grants.home))).collect();
     let own = directory.join("hooks");
