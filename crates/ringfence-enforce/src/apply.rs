@@ -103,7 +103,7 @@ impl Addendum {
     /// Those that stand behind `from`, and where the last of them ends. One that is only
     /// half there is read the next time.
     fn read(file: &OwnedFd, from: u64) -> Option<(Vec<Self>, u64)> {
-        let length = (rustix::fs::fstat(file).ok()?.st_size as u64).checked_sub(from)?;
+        let length = (rustix::fs::fstat(file).ok()?.st_size as u64).checked_sub(from).filter(|length| *length > 0)?;
         let mut bytes = vec![0; length as usize];
         let filled = rustix::io::pread(file, bytes.as_mut_slice(), from).ok()?;
         let (mut rest, mut found) = (&bytes[..filled], Vec::new());

@@ -34,6 +34,10 @@ pub(crate) trait Subject {
     fn next(&mut self) -> Result<Event, LaunchError>;
     fn signal(&self, signal: i32);
     fn end(&self);
+    /// Ends it from outside.
+    fn kill(&self) {
+        self.end();
+    }
     fn wait(&mut self);
     fn leave(&mut self);
     /// The process that does things for it, and the processor it is built on.
@@ -58,6 +62,9 @@ impl Subject for Running {
     }
     fn end(&self) {
         Running::end(self);
+    }
+    fn kill(&self) {
+        Running::kill(self);
     }
     fn wait(&mut self) {
         Running::wait(self);
@@ -157,6 +164,7 @@ struct Attendance<'a> {
     begun: Instant,
     deadline: Option<Instant>,
     timed_out: bool,
+    is_ending: bool,
     seen: &'a mut Seen,
     ended: Option<(Status, Usage)>,
 }
@@ -188,6 +196,7 @@ impl<'a> Attendance<'a> {
             begun,
             deadline: request.deadline.map(|limit| begun + limit),
             timed_out: false,
+            is_ending: false,
             seen,
             ended: None,
         })
@@ -347,9 +356,14 @@ impl<'a> Attendance<'a> {
         if self.ended.is_some() || self.deadline.is_none_or(|deadline| Instant::now() < deadline) {
             return;
         }
-        if self.timed_out {
-            self.subject.end();
+        if self.is_ending {
+            // Whoever was to end it is kept busy.
+            self.subject.kill();
             self.deadline = None;
+        } else if self.timed_out {
+            self.subject.end();
+            self.is_ending = true;
+            self.deadline = Some(Instant::now() + GRACE);
         } else {
             self.timed_out = true;
             self.subject.signal(libc::SIGTERM);

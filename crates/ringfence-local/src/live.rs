@@ -18,7 +18,7 @@ use crate::attend::Farewell;
 use crate::watch::Own;
 
 /// Most commands end sooner: they need nobody who looks out.
-const A_MOMENT: Duration = Duration::from_millis(10);
+const A_MOMENT: Duration = Duration::from_millis(25);
 
 /// So long everybody has to stop.
 const PAUSE: Duration = Duration::from_millis(400);
@@ -216,7 +216,7 @@ impl Post {
                 Some(Sighting::Caught) => {}
                 Some(Sighting::Unwatched(count)) => lock(&self.told).unwatched = count,
                 // It ends by itself only when the sandbox is gone, or something went wrong.
-                None if matches!(self.wait(None, Some(A_MOMENT)), Next::Stop) => return Ok(()),
+                None if matches!(self.wait(None, Some(PATIENCE)), Next::Stop) => return Ok(()),
                 None => return Err(std::io::Error::other("the lookout ended")),
             }
         }

@@ -299,6 +299,13 @@ impl Running {
         send(&self.control, order);
     }
 
+    /// Ends the warden, and with it everything in the sandbox.
+    pub fn kill(&self) {
+        if let Some(pid) = self.pid {
+            let _ = ringfence_sys::signal::kill(pid, libc::SIGKILL);
+        }
+    }
+
     /// Lets the sandbox go by itself: everything in it has ended, and taking its mounts
     /// down takes the kernel longer than the command took. For callers about to end.
     pub fn leave(&mut self) {

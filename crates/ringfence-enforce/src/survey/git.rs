@@ -50,6 +50,7 @@ pub(super) fn survey(directory: &AbsPath, surveyor: &mut Surveyor<'_>) {
         return;
     }
     surveyor.pin(&directory.join("info"), GuardKind::Git);
+    surveyor.pin(&directory.join("hooks"), GuardKind::Git);
     for name in PROTECTED {
         surveyor.protect(&directory.join(name));
     }

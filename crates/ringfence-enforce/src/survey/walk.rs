@@ -181,6 +181,11 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Whether anything could be said about an entry of this name that is no directory.
+    pub(crate) fn could_matter(&self, name: &OsStr) -> bool {
+        self.index.interesting(name) || name == ".git" || name == "HEAD"
+    }
+
     /// Looks at one entry of a directory.
     pub(crate) fn entry(
         &self,

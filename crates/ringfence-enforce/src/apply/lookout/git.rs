@@ -35,15 +35,30 @@ pub(super) struct Repositories<'a> {
 
 impl<'a> Repositories<'a> {
     pub(super) fn new(grants: &'a Grants, steps: &Plan, plan: OwnedFd) -> Self {
-        let guards = steps.guards().iter().filter(|guard| guard.kind == GuardKind::Git);
-        let known = guards.filter_map(|guard| Birth::of(CWD, guard.path.as_path())).collect();
-        Self { grants, plan, known, guarded: HashSet::new(), ruled: HashSet::new(), places: HashMap::new() }
+        let guards: Vec<_> = steps.guards().iter().filter(|guard| guard.kind == GuardKind::Git).collect();
+        // What comes to lie in one of them is looked for with the outermost around it.
+        let outermost =
+            |path: &AbsPath| guards.iter().map(|guard| &guard.path).filter(|above| path.is_within(above)).min_by_key(|above| above.depth());
+        let places = guards.iter().filter_map(|guard| Some((guard.path.clone(), outermost(&guard.path)?.clone()))).collect();
+        let known = guards.iter().filter_map(|guard| Birth::of(CWD, guard.path.as_path())).collect();
+        Self { grants, plan, known, guarded: HashSet::new(), ruled: HashSet::new(), places }
     }
 
     /// The repository of which git would obey `name` in this directory.
     pub(super) fn of(&self, directory: &AbsPath, name: &OsStr) -> Option<AbsPath> {
+        let repository = self.places.get(directory)?;
         let is_obeyed = survey::OBEYED_BY_GIT.iter().any(|obeyed| name.eq_ignore_ascii_case(obeyed));
-        self.places.get(directory).filter(|_| is_obeyed).cloned()
+        // In these, every name is that of a git directory.
+        let holds_many = directory.as_path().strip_prefix(repository.as_path()).is_ok_and(|below| {
+            let first = below.iter().next().unwrap_or_default();
+            first == "modules" || first == "worktrees"
+        });
+        (is_obeyed || holds_many).then(|| repository.clone())
+    }
+
+    /// Where to watch from the start.
+    pub(super) fn watched(&self) -> Vec<AbsPath> {
+        self.places.keys().cloned().collect()
     }
 
     /// Looks at a repository that was found: a `.git`, or a directory that is one. Answers
@@ -64,8 +79,9 @@ impl<'a> Repositories<'a> {
     /// What git obeys in a repository that came from outside.
     pub(super) fn protect(&mut self, repository: &AbsPath) -> io::Result<Coming> {
         let found = survey::repository(self.grants, repository);
-        let watched: Vec<AbsPath> =
-            [repository.clone(), repository.join("info")].into_iter().filter(|place| place.as_path().is_dir()).collect();
+        let own = [repository.clone(), repository.join("info")].into_iter().filter(|place| place.as_path().is_dir());
+        let guarded = found.guards.iter().filter(|guard| guard.kind == GuardKind::Git).map(|guard| guard.path.clone());
+        let watched: Vec<AbsPath> = own.chain(guarded.filter(|place| place.is_within(repository))).collect();
         self.places.extend(watched.iter().map(|place| (place.clone(), repository.clone())));
         // Only what is new: the command could have it said again and again.
         let guards: Vec<_> = found.guards.into_iter().filter(|guard| self.guarded.insert((guard.device, guard.inode))).collect();

@@ -26,8 +26,9 @@ use crate::survey::{self, Folding, Linked};
 type Identity = (u64, u64);
 
 /// After looking at what happened, so long is waited for more: a build makes thousands of
-/// files a second, and each alone would wake us.
+/// files a second, and each alone would wake us. Longer, where nothing of it mattered.
 const PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(8);
 
 /// Where too much is to be watched, everything is looked through again after this time, or
 /// after several times as long as it takes.
@@ -49,6 +50,8 @@ pub(super) struct Post<'a> {
     trees: Vec<AbsPath>,
     /// What was covered from the start.
     kept: BTreeMap<AbsPath, Cover>,
+    /// Directories that have such.
+    kept_in: HashSet<AbsPath>,
     /// Files that are denied, by whatever name.
     denied: HashSet<Identity>,
     covers: Covers<'a>,
@@ -109,13 +112,15 @@ impl<'a> Post<'a> {
             Step::Cover { path, cover } if trees.iter().any(|tree| path.is_within(tree)) && !is_found(path) => Some((path.clone(), *cover)),
             _ => None,
         });
-        Ok(Self {
+        let kept: Vec<_> = kept.collect();
+        let mut post = Self {
             inotify: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
             places: HashMap::new(),
             lost: Vec::new(),
             lost_since: None,
             walk: Walk::new(grants, index, Folding::default(), Eyes::Lookout),
-            kept: kept.collect(),
+            kept: BTreeMap::new(),
+            kept_in: HashSet::new(),
             trees,
             denied,
             covers,
@@ -124,26 +129,39 @@ impl<'a> Post<'a> {
             arrived: Vec::new(),
             round: Round { begun: Instant::now(), took: None, unwatched: 0, is_halted: false },
             hunt: Hunt::default(),
-        })
+        };
+        for (path, cover) in kept {
+            post.keep(path, cover);
+        }
+        Ok(post)
+    }
+
+    /// Keeps something covered; answers whether that is new.
+    fn keep(&mut self, path: AbsPath, cover: Cover) -> bool {
+        self.kept_in.extend(path.parent());
+        self.kept.insert(path, cover).is_none()
     }
 
     /// Looks out until the caller is gone.
     pub(super) fn stand(mut self) -> io::Result<()> {
         self.begin_round()?;
+        let mut pause = PAUSE;
         while self.wait()? {
             let lost = std::mem::take(&mut self.lost);
             let seen = self.read()?;
             if seen.is_overrun {
                 self.halt()?;
             }
+            let mattered = seen.is_overrun || !seen.appeared.is_empty() || !lost.is_empty();
             for (number, name) in seen.appeared.into_iter().chain(lost) {
                 self.appeared(number, name)?;
             }
             self.covers.report();
             self.go_on()?;
             self.find_lost()?;
+            pause = if mattered { PAUSE } else { LONGEST_PAUSE.min(pause * 2) };
             if !self.is_busy() {
-                std::thread::sleep(PAUSE);
+                std::thread::sleep(pause);
             }
         }
         Ok(())
@@ -155,6 +173,9 @@ impl<'a> Post<'a> {
         self.waiting = self.trees.clone();
         for tree in self.trees.clone() {
             self.keep_below(&tree)?;
+        }
+        for place in self.repositories.watched() {
+            self.watch(&place);
         }
         Ok(())
     }
@@ -261,10 +282,20 @@ impl<'a> Post<'a> {
                 seen.is_overrun = true;
             } else if event.events().contains(ReadFlags::IGNORED) {
                 self.places.remove(&event.wd());
-            } else if let Some(name) = event.file_name() {
-                seen.appeared.push((event.wd(), OsStr::from_bytes(name.to_bytes()).to_owned()));
+            } else if let Some(name) = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes())) {
+                let is_directory = event.events().contains(ReadFlags::ISDIR);
+                // Of most files nothing need be known but the name.
+                if is_directory || !self.denied.is_empty() || self.walk.could_matter(name) || self.places_kept(event.wd(), name) {
+                    seen.appeared.push((event.wd(), name.to_owned()));
+                }
             }
         }
+    }
+
+    /// Whether something that is kept covered has this name.
+    fn places_kept(&self, number: i32, name: &OsStr) -> bool {
+        let Some(Watched { path, .. }) = self.places.get(&number) else { return false };
+        self.kept_in.contains(path) && self.kept.contains_key(&path.join(name)) || self.repositories.of(path, name).is_some()
     }
 
     /// Looks at a name that has appeared in a directory.
@@ -314,7 +345,7 @@ impl<'a> Post<'a> {
         }
         for (path, cover) in covers {
             self.covers.put(&path, cover)?;
-            self.kept.insert(path, cover);
+            self.keep(path, cover);
         }
         Ok(())
     }
@@ -351,7 +382,7 @@ impl<'a> Post<'a> {
     /// later.
     fn follow(&mut self, link: &AbsPath) -> io::Result<()> {
         let Some(end) = survey::end_of(link).filter(|end| self.walk.is_work(end)) else { return Ok(()) };
-        if self.kept.insert(end.clone(), Cover::Deny(Kind::File)).is_none() {
+        if self.keep(end.clone(), Cover::Deny(Kind::File)) {
             self.keep_below(&end)?;
         }
         Ok(())

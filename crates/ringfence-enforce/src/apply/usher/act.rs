@@ -133,7 +133,7 @@ impl Acts<'_, '_> {
         let wish = Wish::new(flags, mode);
         // No link on the way and a name that matters to nobody: one call, as the caller
         // would have made it. The name made is the one read, whatever happens meanwhile.
-        if place::last_name(&path).is_some_and(|name| !self.judge.is_interesting(name)) {
+        if place::last_name(&path).is_some_and(|name| !self.judge.is_interesting(name)) && !self.judge.is_git(start.as_fd()) {
             match wish.open_at(&start, &path) {
                 Err(Errno::LOOP) => {}
                 other => return self.opened(other, &wish, &start, &path),

@@ -132,7 +132,7 @@ impl Judge {
 
     /// Judges making `place`'s name.
     pub(super) fn make(&mut self, caller: &Caller<'_>, place: &Place, operation: Operation) -> Result<(), Errno> {
-        if !self.is_interesting(&place.name) {
+        if !self.is_interesting(&place.name) && !self.is_git(place.directory.as_fd()) {
             return Ok(());
         }
         let path = path_of(caller, place)?;
@@ -162,10 +162,15 @@ impl Judge {
         Ok(is_git && matches!(place.name.as_bytes(), b"hooks" | b"config" | b"config.worktree" | b"commondir" | b"attributes"))
     }
 
+    /// Whether a directory is one of git's. Somebody may have opened it before it was covered.
+    pub(super) fn is_git(&self, directory: BorrowedFd<'_>) -> bool {
+        rustix::fs::fstat(directory).is_ok_and(|status| self.git_guards.contains(&(status.st_dev, status.st_ino)))
+    }
+
     /// Judges writing to what stands at `place`. Covers hold what is protected, but one falls
     /// off when the host replaces the file, and it takes a moment to put another there.
     pub(super) fn write(&mut self, caller: &Caller<'_>, place: &Place) -> Result<(), Errno> {
-        if !self.is_interesting(&place.name) {
+        if !self.is_interesting(&place.name) && !self.is_git(place.directory.as_fd()) {
             return Ok(());
         }
         let decision = self.grants.decide(&path_of(caller, place)?, Access::Write);
