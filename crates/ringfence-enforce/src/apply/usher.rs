@@ -25,8 +25,6 @@ use ringfence_sys::seccomp::{self, Notification};
 use ringfence_sys::{namespace, privilege, process};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::process::Pid;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
 use super::helper::{handed_over, tell_with};
 use super::{Launch, Report};
@@ -78,6 +76,11 @@ pub(super) fn serve(socket: &OwnedFd, host_proc: OwnedFd, control: &OwnedFd, wir
         inside: Some([user, mount]),
     };
     loop {
+        // Whoever makes no name for a moment may do so later: by then all is ready.
+        if usher.judge.is_none() && usher.is_quiet() {
+            let ready = usher.enter().and_then(|()| usher.learn());
+            usher.or_end(ready);
+        }
         // Before 6.6 a receiver is not woken when the last caller ends; poll is.
         if !in_place && !usher.wait() {
             break;
@@ -133,25 +136,67 @@ impl Usher<'_> {
         }
     }
 
-    fn attend(&mut self, notification: &Notification) {
-        if self.enter().is_err() {
-            // Half inside, a call could be carried out with what we are outside: the
-            // sandbox ends with us.
+    /// Whether a call was about the mask of new files and is let through: nothing is decided
+    /// by it, and every command ends with one.
+    fn is_mask(&mut self, notification: &Notification) -> bool {
+        let call = Arch::from_audit(notification.arch).and_then(|arch| Call::from_number(arch, notification.call as u32));
+        if call != Some(Call::Umask) {
+            return false;
+        }
+        self.masks.changed(notification.pid, notification.arguments[0]);
+        // A caller that died meanwhile needs no answer.
+        let _ = self.send(notification.id, &Reply::Through);
+        true
+    }
+
+    /// Whether a call was about `/dev/null` and is answered: many programs open it first
+    /// thing, and no policy need be known for that.
+    fn is_for_nothing(&self, notification: &Notification) -> bool {
+        let caller = Caller { notification, host_proc: self.host_proc.as_fd(), listener: self.listener.as_fd(), read: Memory::default() };
+        let Some(reply) = act::open_null(&caller) else { return false };
+        // A caller that a signal took away calls again.
+        let _ = self.send(notification.id, &reply);
+        true
+    }
+
+    /// Whether nobody calls for a moment.
+    fn is_quiet(&self) -> bool {
+        let moment = rustix::time::Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+        poll(&mut [PollFd::new(&self.listener, PollFlags::IN)], Some(&moment)) == Ok(0)
+    }
+
+    /// Half inside, or without a policy, a call could be carried out that must not be: the
+    /// sandbox ends with us.
+    fn or_end(&self, done: std::io::Result<()>) {
+        if done.is_err() {
             process::exit_now(125);
         }
+    }
+
+    fn attend(&mut self, notification: &Notification) {
+        if self.judge.is_none() && self.is_mask(notification) {
+            return;
+        }
+        let entered = self.enter();
+        self.or_end(entered);
+        if self.judge.is_none() && self.is_for_nothing(notification) {
+            return;
+        }
+        let learnt = self.learn();
+        self.or_end(learnt);
         let look = self.look(notification);
         let is_all = look.as_ref().is_some_and(Look::is_all);
         let (reply, read) = if is_all { (Reply::Through, Memory::default()) } else { self.answer(notification) };
         if let Some(look) = &look {
             self.observe(notification, look, &reply);
         }
-        if let Err(error) = self.send(notification.id, notification.pid, &reply) {
+        if let Err(error) = self.send(notification.id, &reply) {
             self.undelivered.keep(notification, read, reply, &error);
         }
     }
 
     /// An error means that the caller died meanwhile, or was taken away by a signal.
-    fn send(&self, id: u64, pid: u32, reply: &Reply) -> std::io::Result<()> {
+    fn send(&self, id: u64, reply: &Reply) -> std::io::Result<()> {
         let listener = self.listener.as_fd();
         match reply {
             Reply::Value(value) => seccomp::answer(listener, id, Ok(*value)),
@@ -159,7 +204,6 @@ impl Usher<'_> {
             Reply::Through => seccomp::let_through(listener, id),
             Reply::Later => Ok(()),
             Reply::Descriptor(descriptor, flags) => {
-                let _company = Company::keep(pid);
                 seccomp::answer_with(listener, id, descriptor.as_fd(), *flags).or_else(|error| {
                     // The caller's table is full: that is its error, not ours.
                     seccomp::answer(listener, id, Err(error.raw_os_error().unwrap_or(libc::EMFILE)))
@@ -194,11 +238,17 @@ impl Usher<'_> {
         // Kept for callers that hide their memory, and taken up only to read it.
         privilege::set_capabilities(0, 1 << privilege::CAP_SYS_PTRACE)?;
         privilege::no_new_privileges()?;
-        privilege::not_dumpable()?;
-        let (launch, length) = Launch::read_with_length(&self.plan).ok_or(std::io::ErrorKind::InvalidData)?;
-        self.added = length;
-        self.judge = Judge::new(&launch);
-        if self.judge.is_some() { Ok(()) } else { Err(std::io::ErrorKind::InvalidData.into()) }
+        privilege::not_dumpable()
+    }
+
+    /// Knows the policy: from the first call that needs it, or sooner if there is time.
+    fn learn(&mut self) -> std::io::Result<()> {
+        if self.judge.is_none() {
+            let (launch, length) = Launch::read_with_length(&self.plan).ok_or(std::io::ErrorKind::InvalidData)?;
+            self.added = length;
+            self.judge = Some(Judge::new(&launch).ok_or(std::io::ErrorKind::InvalidData)?);
+        }
+        Ok(())
     }
 
     /// The reply, and what of the caller's memory it rests on.
@@ -242,29 +292,4 @@ fn judged(caller: &Caller<'_>, masks: &mut caller::Masks, mounts: &mut Mounts, j
     let reply = if is_let_through { Reply::Through } else { act::act(call, caller, masks, judge).unwrap_or_else(Reply::from) };
     judge.report(control);
     reply
-}
-
-/// Keeps a caller on our processor until it has taken what it is given. Left alone, the kernel
-/// wakes it on another one that is idle, which takes longer than all the rest.
-struct Company {
-    caller: Option<Pid>,
-    before: CpuSet,
-}
-
-impl Company {
-    fn keep(pid: u32) -> Option<Self> {
-        let caller = Pid::from_raw(pid as i32);
-        let before = sched_getaffinity(caller).ok()?;
-        let mut only = CpuSet::new();
-        only.set(sched_getcpu());
-        // Only a matter of speed.
-        sched_setaffinity(caller, &only).ok()?;
-        Some(Self { caller, before })
-    }
-}
-
-impl Drop for Company {
-    fn drop(&mut self) {
-        let _ = sched_setaffinity(self.caller, &self.before);
-    }
 }
