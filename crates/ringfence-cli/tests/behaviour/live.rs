@@ -426,3 +426,23 @@ fn a_repository_cannot_be_claimed_before_it_comes() {
         assert_eq!(String::from_utf8_lossy(&ended.stdout), "end\n", "{user}");
     });
 }
+
+#[test]
+fn a_submodule_that_the_host_adds_stays_where_it_is() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = project(user);
+        let commit = "git -c user.name=a -c user.email=b commit -q --allow-empty -m x";
+        project.sh_bare(&format!("git init -q; {commit}; git init -q ~/lib; cd ~/lib; {commit}")).ok();
+        let line = "(echo x >> .git/modules/lib/config) 2>/dev/null && echo config; (echo x > .git/modules/lib/hooks/h) 2>/dev/null && echo hook; \
+            mkdir -p .git/modules/own; (echo x > .git/modules/own/config) 2>/dev/null && echo made; echo end";
+        let said = meanwhile(&project, line, || {
+            project.sh_bare("git -c protocol.file.allow=always submodule --quiet add ~/lib lib 2>&1").ok();
+        });
+        assert_eq!(said, "end\n", "{user}");
+        assert!(project.has("lib/.git"), "{user}: it was moved away");
+        project.sh_bare("cd lib && git status").ok();
+    });
+}

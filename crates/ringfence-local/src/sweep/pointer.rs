@@ -11,6 +11,21 @@ use super::held::{self, Held, kind};
 use super::{Spot, Standing, Sweep, is_two_up, looks_like_git};
 
 impl Sweep<'_> {
+    /// Whether a path is that of a submodule's directory in a repository that was there
+    /// before. No command can make what git obeys in there, so it is the person's.
+    fn is_submodule(&self, at: &AbsPath) -> bool {
+        let modules = at.ancestors().skip(1).find(|above| above.name().is_some_and(|name| name == "modules"));
+        let Some(git) = modules.and_then(|modules| modules.parent()) else { return false };
+        let (Some(own), Some(opened)) = (self.roots.open(at), self.roots.open(&git)) else { return false };
+        let ups = at.depth() - git.depth();
+        let mut here = held::around(&own).ok();
+        for _ in 1..ups {
+            here = here.and_then(|here| held::around(&here).ok());
+        }
+        let is_below = here.is_some_and(|here| held::identity(&here) == held::identity(&opened));
+        is_below && self.was_before(&opened) && kind(&own, "config").is_some()
+    }
+
     /// Whether a `.git` file is what `git worktree add` writes: it points at a directory
     /// that points back, and whose settings are those of the repository around it, which
     /// was there before or is looked through as well.
@@ -19,6 +34,9 @@ impl Sweep<'_> {
             return false;
         }
         let Some(at) = target(&spot.directory, &spot.path) else { return false };
+        if self.is_submodule(&at) {
+            return true;
+        }
         let Some(worktrees) = at.parent().filter(|above| above.name().is_some_and(|name| name == "worktrees")) else { return false };
         let Some(common) = worktrees.parent() else { return false };
         let (Some(own), Some(git)) = (self.roots.open(&at), self.roots.open(&common)) else { return false };
