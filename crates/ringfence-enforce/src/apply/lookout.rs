@@ -151,10 +151,14 @@ impl Drop for Lookout {
     }
 }
 
+/// Whoever is gone needs none, and whoever is stopped is not waited for.
 fn send(socket: &OwnedFd, value: &impl Serialize) {
+    send_by(socket, value, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+}
+
+fn send_by(socket: &OwnedFd, value: &impl Serialize, how: SendFlags) {
     if let Ok(bytes) = postcard::to_stdvec(value) {
-        // Whoever is gone needs none, and whoever is stopped is not waited for.
-        let _ = rustix::net::send(socket, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+        let _ = rustix::net::send(socket, &bytes, how);
     }
 }
 

@@ -16,9 +16,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
+use rustix::net::SendFlags;
 use rustix::time::Timespec;
 
-use super::{OWN, Question, Sighting, receive, send};
+use super::{OWN, Question, Sighting, receive, send, send_by};
 use crate::apply::Birth;
 use crate::apply::build::{masks, put, restrict};
 use crate::plan::{Cover, Kind, Plan, Step};
@@ -166,6 +167,11 @@ impl<'a> Covers<'a> {
     pub(super) fn halt(&self) {
         // Where nobody answers, the caller is stopped, and what can be done is done.
         self.talk.ask(HALT, Sighting::Overrun);
+    }
+
+    /// All was looked through. Told for certain: somebody may have been stopped for it.
+    pub(super) fn caught_up(&self) {
+        send_by(self.control, &Sighting::Caught, SendFlags::NOSIGNAL);
     }
 
     pub(super) fn tell(&self, sighting: &Sighting) {

@@ -240,7 +240,7 @@ impl<'a> Post<'a> {
             if self.round.unwatched > 0 {
                 self.covers.tell(&Sighting::Unwatched(self.round.unwatched));
             }
-            self.covers.tell(&Sighting::Caught);
+            self.covers.caught_up();
         }
         if self.rest() == Some(Duration::ZERO) {
             self.begin_round()?;
