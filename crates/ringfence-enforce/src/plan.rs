@@ -44,6 +44,16 @@ impl Plan {
         }
     }
 
+    /// Places of the sandbox's own, of which no rule speaks.
+    pub fn own_places(&self) -> Vec<AbsPath> {
+        let kernels = ["/proc", "/dev"].into_iter().filter_map(AbsPath::new);
+        let made = self.steps.iter().filter_map(|step| match step {
+            Step::Scratch { path } | Step::Private { path, .. } => Some(path.clone()),
+            _ => None,
+        });
+        kernels.chain(made).collect()
+    }
+
     /// Which network the command is in.
     pub fn network(&self) -> Network {
         let is_own = self.steps.contains(&Step::Namespaces { network: Network::Own });

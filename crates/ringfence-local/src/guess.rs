@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::SystemTime;
 
 use ringfence_api::{Denial, Evidence, Operation, Output};
-use ringfence_enforce::{Plan, Step};
+use ringfence_enforce::Plan;
 use ringfence_policy::{AbsPath, Access, Because, Decision, Grants, Verdict};
 
 use crate::denials::Denials;
@@ -48,12 +48,7 @@ pub(crate) struct Guess<'a> {
 
 impl<'a> Guess<'a> {
     pub(crate) fn new(plan: &Plan, grants: &'a Grants, cwd: &'a AbsPath) -> Self {
-        let kernels = ["/proc", "/dev"].into_iter().filter_map(AbsPath::new);
-        let made = plan.steps.iter().filter_map(|step| match step {
-            Step::Scratch { path } | Step::Private { path, .. } => Some(path.clone()),
-            _ => None,
-        });
-        Self { grants, cwd, own: kernels.chain(made).collect() }
+        Self { grants, cwd, own: plan.own_places() }
     }
 
     /// What was refused, as far as `stderr` shows and it is not among the `told`.

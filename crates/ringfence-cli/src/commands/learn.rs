@@ -8,14 +8,12 @@ use std::process::ExitCode;
 
 use clap::Args;
 use ringfence_api::Stdio;
-use ringfence_audit::session_id;
-use ringfence_engine::{Asked, Learned, Lesson, learn, run as run_engine};
+use ringfence_engine::{Learned, Lesson, learn, run as run_engine};
 use ringfence_local::Local;
 use ringfence_policy::Observe;
 use serde_json::{Value, json};
 
-use super::run::agent;
-use super::words::meant_to_run;
+use super::words::{Typed, meant_to_run};
 use crate::args::PolicyArgs;
 use crate::error::CliError;
 use crate::{say, show};
@@ -70,24 +68,13 @@ pub(crate) fn run(arguments: Learn, local: &Local) -> Result<ExitCode, CliError>
         });
     }
     let output = arguments.output.as_deref().map(Output::prepare).transpose()?;
-    let command = match arguments.line {
-        Some(line) => vec!["/bin/sh".into(), "-c".into(), line.into()],
-        None => arguments.command,
-    };
-    let asked = Asked {
-        command,
-        cwd: meant.cwd,
-        flags: meant.flags,
-        files: meant.files,
-        stdio: Stdio::Inherit,
-        agent: arguments.agent.or_else(agent),
-        session: session_id(),
-    };
+    let typed = Typed { line: arguments.line, command: arguments.command, agent: arguments.agent };
+    let (asked, resolved) = meant.asked(typed, Stdio::Inherit);
     let aside = output::Aside::begin()?;
-    let ran = run_engine(local, &asked, &meant.resolved, &mut say::unrecorded);
+    let ran = run_engine(local, &asked, &resolved, &mut say::unrecorded);
     aside.end()?;
     let outcome = ran?;
-    let learned = learn(&asked, &meant.resolved, &outcome)?;
+    let learned = learn(&asked, &resolved, &outcome)?;
     let count = |lessons: &[Lesson]| lessons.len();
     say::note(&format!(
         "the command ended with status {}; {} refused, {} proposed, {} left",

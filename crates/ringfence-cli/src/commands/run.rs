@@ -3,12 +3,11 @@
 use std::process::ExitCode;
 
 use ringfence_api::{Status, Stdio};
-use ringfence_audit::session_id;
-use ringfence_engine::{Asked, run as run_engine};
+use ringfence_engine::run as run_engine;
 use ringfence_local::Local;
 use ringfence_policy::{Mode, Observe};
 
-use super::words::meant_to_run;
+use super::words::{Typed, meant_to_run};
 use crate::args::{ObserveArg, Run};
 use crate::error::CliError;
 use crate::{say, show};
@@ -17,11 +16,6 @@ use crate::{say, show};
 const KEPT: usize = 16 * 1024 * 1024;
 /// `SIGINT`, the same number everywhere.
 const INTERRUPT: i32 = 2;
-
-/// Who acts, by the environment.
-pub(super) fn agent() -> Option<String> {
-    std::env::var_os("RINGFENCE_AGENT").map(|name| name.to_string_lossy().into_owned()).filter(|name| !name.is_empty())
-}
 
 /// An error with the name of the run, by which the log has it too.
 fn refused(error: &CliError, session: &str) -> Result<ExitCode, CliError> {
@@ -40,20 +34,9 @@ pub(crate) fn run(arguments: Run, local: &Local) -> Result<ExitCode, CliError> {
     if grants.mode == Mode::FullAccess || !grants.enabled {
         say::warning("nothing is confined: the command can do whatever you can");
     }
-    let command = match arguments.line {
-        Some(line) => vec!["/bin/sh".into(), "-c".into(), line.into()],
-        None => arguments.command,
-    };
-    let asked = Asked {
-        command,
-        cwd: meant.cwd,
-        flags: meant.flags,
-        files: meant.files,
-        stdio: if arguments.json { Stdio::Capture { limit: KEPT } } else { Stdio::Inherit },
-        agent: arguments.agent.or_else(agent),
-        session: session_id(),
-    };
-    let outcome = match run_engine(local, &asked, &meant.resolved, &mut say::unrecorded) {
+    let stdio = if arguments.json { Stdio::Capture { limit: KEPT } } else { Stdio::Inherit };
+    let (asked, resolved) = meant.asked(Typed { line: arguments.line, command: arguments.command, agent: arguments.agent }, stdio);
+    let outcome = match run_engine(local, &asked, &resolved, &mut say::unrecorded) {
         Ok(outcome) => outcome,
         Err(error) if arguments.json => return refused(&error.into(), &asked.session),
         Err(error) => return Err(error.into()),

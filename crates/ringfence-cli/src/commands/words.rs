@@ -1,11 +1,13 @@
 //! From words as typed to what they mean.
 
 use std::env;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::Path;
 
-use ringfence_engine::{Files, Resolved, resolve_for};
+use ringfence_api::Stdio;
+use ringfence_audit::session_id;
+use ringfence_engine::{Asked, Files, Resolved, resolve_for};
 use ringfence_policy::{AbsPath, Flags, Fsync, Grants, Mode, NetworkMode, Observe, OnError, OnGap};
 
 use crate::args::{EngineArg, ModeArg, NetArg, OnGapArg, PolicyArgs};
@@ -18,6 +20,31 @@ pub(crate) struct Meant {
     pub(crate) flags: Flags,
     pub(crate) files: Files,
     pub(crate) resolved: Resolved,
+}
+
+/// A command as it was typed: a line for the shell, or words.
+pub(crate) struct Typed {
+    pub(crate) line: Option<String>,
+    pub(crate) command: Vec<OsString>,
+    pub(crate) agent: Option<String>,
+}
+
+impl Meant {
+    /// The request for a command under this policy, in a session of its own.
+    pub(crate) fn asked(self, typed: Typed, stdio: Stdio) -> (Asked, Resolved) {
+        let command = match typed.line {
+            Some(line) => vec!["/bin/sh".into(), "-c".into(), line.into()],
+            None => typed.command,
+        };
+        let agent = typed.agent.or_else(agent);
+        let asked = Asked { command, cwd: self.cwd, flags: self.flags, files: self.files, stdio, agent, session: session_id() };
+        (asked, self.resolved)
+    }
+}
+
+/// Who acts, by the environment.
+fn agent() -> Option<String> {
+    std::env::var_os("RINGFENCE_AGENT").map(|name| name.to_string_lossy().into_owned()).filter(|name| !name.is_empty())
 }
 
 /// Resolves the policy that `arguments` ask for.

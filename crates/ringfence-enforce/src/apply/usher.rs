@@ -78,8 +78,7 @@ pub(super) fn serve(socket: &OwnedFd, host_proc: OwnedFd, control: &OwnedFd, wir
     loop {
         // Whoever makes no name for a moment may do so later: by then all is ready.
         if usher.judge.is_none() && usher.is_quiet() {
-            let ready = usher.enter().and_then(|()| usher.learn());
-            usher.or_end(ready);
+            or_end(usher.enter().and_then(|()| usher.learn()));
         }
         // Before 6.6 a receiver is not woken when the last caller ends; poll is.
         if !in_place && !usher.wait() {
@@ -94,6 +93,14 @@ pub(super) fn serve(socket: &OwnedFd, host_proc: OwnedFd, control: &OwnedFd, wir
             }
             Err(_) => break,
         }
+    }
+}
+
+/// Half inside, or without a policy, a call could be carried out that must not be: the sandbox
+/// ends with us.
+fn or_end(done: std::io::Result<()>) {
+    if done.is_err() {
+        process::exit_now(125);
     }
 }
 
@@ -165,25 +172,15 @@ impl Usher<'_> {
         poll(&mut [PollFd::new(&self.listener, PollFlags::IN)], Some(&moment)) == Ok(0)
     }
 
-    /// Half inside, or without a policy, a call could be carried out that must not be: the
-    /// sandbox ends with us.
-    fn or_end(&self, done: std::io::Result<()>) {
-        if done.is_err() {
-            process::exit_now(125);
-        }
-    }
-
     fn attend(&mut self, notification: &Notification) {
         if self.judge.is_none() && self.is_mask(notification) {
             return;
         }
-        let entered = self.enter();
-        self.or_end(entered);
+        or_end(self.enter());
         if self.judge.is_none() && self.is_for_nothing(notification) {
             return;
         }
-        let learnt = self.learn();
-        self.or_end(learnt);
+        or_end(self.learn());
         let look = self.look(notification);
         let is_all = look.as_ref().is_some_and(Look::is_all);
         let (reply, read) = if is_all { (Reply::Through, Memory::default()) } else { self.answer(notification) };

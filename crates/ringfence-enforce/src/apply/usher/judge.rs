@@ -50,7 +50,7 @@ impl Judge {
         let guards = launch.plan.guards().iter().map(|guard| (identity(guard), (guard.path.clone(), guard.kind))).collect();
         let git_guards = launch.plan.guards().iter().filter(|guard| guard.kind == GuardKind::Git).map(identity).collect();
         let keeps_links = launch.plan.guards().iter().any(|guard| guard.kind == GuardKind::Link);
-        let own = own(&launch.plan.steps);
+        let own = launch.plan.own_places();
         let vendored = vendored(&grants);
         let is_wired = launch.plan.steps.contains(&Step::Tripwire);
         Some(Self {
@@ -373,16 +373,6 @@ impl Judge {
             self.made.push((rustix::io::fcntl_dupfd_cloexec(&place.directory, 3).ok(), directory, what, birth));
         }
     }
-}
-
-/// Places that are writable or the kernel's own.
-fn own(steps: &[Step]) -> Vec<AbsPath> {
-    let kernels = ["/proc", "/dev"].into_iter().filter_map(AbsPath::new);
-    let scratch = steps.iter().filter_map(|step| match step {
-        Step::Scratch { path } | Step::Private { path, .. } => Some(path.clone()),
-        _ => None,
-    });
-    kernels.chain(scratch).collect()
 }
 
 pub(super) fn path_of(caller: &Caller<'_>, place: &Place) -> Result<AbsPath, Errno> {
