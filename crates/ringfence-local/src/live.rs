@@ -240,7 +240,9 @@ impl Post {
 
     /// Lets nobody go on, and waits until nobody does.
     fn pause(&self) {
-        let told = lock(&self.told);
+        let mut told = lock(&self.told);
+        // Somebody else may have had it paused, and let go on again.
+        told.is_paused = false;
         self.reins.pause();
         let _ = self.changed.wait_timeout_while(told, PAUSE, |told| !told.is_paused);
     }
