@@ -82,8 +82,8 @@ impl Watcher for Log {
         if self.own.has(trip.pid) {
             return;
         }
-        let program = fs::read_link(format!("/proc/{}/exe", trip.pid)).unwrap_or_default();
         let Some(trip) = self.meant(trip) else { return };
+        let program = fs::read_link(format!("/proc/{}/exe", trip.pid)).unwrap_or_default();
         let wanted = match trip.operation {
             Operation::Write | Operation::Create | Operation::Rename => Access::Write,
             _ => Access::Read,

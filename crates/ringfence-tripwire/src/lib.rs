@@ -7,10 +7,12 @@
 
 #![forbid(unsafe_code)]
 
+mod company;
 mod scene;
 mod serve;
 mod wire;
 
+pub use company::Company;
 pub use scene::{Prop, PropKind, Scene};
 pub use serve::{Tripwire, Watcher};
 

@@ -1,15 +1,17 @@
 //! Answering the kernel.
 
 use std::ffi::OsStr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use ringfence_api::Operation;
 use ringfence_policy::AbsPath;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::thread::CpuSet;
 
+use crate::company::{Company, only};
 use crate::scene::{Prop, PropKind, Scene};
 use crate::wire::{Answer, Ask, Entry, Request};
 use crate::{COVERS, ROOT, Trip};
@@ -59,7 +61,7 @@ impl Tripwire {
     /// Serves until nobody has it mounted any more. The sandbox is built on `processor`.
     pub fn serve(mut self, processor: Option<usize>) {
         let mut buffer = vec![0; LONGEST];
-        let mut company = Company::keep(processor);
+        let mut post = Post::at(processor);
         loop {
             let length = match rustix::io::read(&self.device, &mut buffer[..]) {
                 Ok(length) => length,
@@ -67,11 +69,11 @@ impl Tripwire {
                 Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => continue,
                 Err(_) => return,
             };
-            company.leave_in_time();
+            post.choose();
             let Some(request) = Request::parse(&buffer[..length]) else { return };
             if let Some(answer) = self.answer(&request) {
                 // A caller that died meanwhile needs none.
-                let _ = rustix::io::write(&self.device, &answer);
+                let _ = post.wake(request.pid, || rustix::io::write(&self.device, &answer));
             }
         }
     }
@@ -202,32 +204,52 @@ impl Tripwire {
     }
 }
 
-/// While a sandbox is built, one question follows the other. On the processor of whoever
-/// asks, it is answered by a switch to us and back; elsewhere, each time a processor would
-/// have to be woken, which takes ten times as long.
-struct Company {
-    /// Where else we may be, as long as we are not.
+/// Where we wait for questions. On the processor of whoever asks, one is answered by a switch
+/// to us and back; elsewhere, each time a processor would have to be woken.
+///
+/// While a sandbox is built, one question follows the other, all from one processor. Later
+/// we stay where we are as long as nobody else runs, and bring there who asks.
+struct Post {
+    company: Option<Company>,
+    /// Where else we may be.
     away: Option<CpuSet>,
+    is_kept: bool,
     since: Instant,
 }
 
-impl Company {
-    const LONGEST: Duration = Duration::from_millis(20);
+impl Post {
+    /// So long a sandbox may take to be built.
+    const BUILT: Duration = Duration::from_millis(20);
 
-    fn keep(processor: Option<usize>) -> Self {
-        let away = processor.and_then(|processor| {
-            let all = rustix::thread::sched_getaffinity(None).ok()?;
-            let mut only = CpuSet::new();
-            only.set(processor);
-            rustix::thread::sched_setaffinity(None, &only).ok().map(|()| all)
-        });
-        Self { away, since: Instant::now() }
+    fn at(processor: Option<usize>) -> Self {
+        let proc = rustix::fs::open("/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
+        let company = proc.and_then(|proc| Company::of(proc.as_fd()));
+        let away = rustix::thread::sched_getaffinity(None).ok();
+        let mut post = Self { company, away, is_kept: false, since: Instant::now() };
+        post.is_kept = processor.is_some_and(|processor| post.keep(processor));
+        post
     }
 
-    /// Leaves when the sandbox must be built by now.
-    fn leave_in_time(&mut self) {
-        if self.away.is_some() && self.since.elapsed() > Self::LONGEST {
-            let _ = self.away.take().map(|all| rustix::thread::sched_setaffinity(None, &all));
+    fn keep(&self, processor: usize) -> bool {
+        self.away.is_some() && rustix::thread::sched_setaffinity(None, &only(processor)).is_ok()
+    }
+
+    /// Stays, or goes wherever there is room.
+    fn choose(&mut self) {
+        if self.since.elapsed() < Self::BUILT {
+            return;
+        }
+        match (self.company.as_ref().is_some_and(Company::is_none), self.is_kept) {
+            (true, false) => self.is_kept = self.keep(rustix::thread::sched_getcpu()),
+            (false, true) => self.is_kept = self.away.as_ref().is_none_or(|away| rustix::thread::sched_setaffinity(None, away).is_err()),
+            _ => {}
+        }
+    }
+
+    fn wake<T>(&self, other: u32, wake: impl FnOnce() -> T) -> T {
+        match &self.company {
+            Some(company) if self.is_kept && self.since.elapsed() >= Self::BUILT => company.wake(other as i32, wake),
+            _ => wake(),
         }
     }
 }

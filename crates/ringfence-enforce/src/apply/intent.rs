@@ -5,6 +5,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 
 use ringfence_api::Operation;
@@ -37,7 +38,7 @@ enum Wants {
 
 /// What the process `pid` wants by the call it waits in; `None` if that cannot be told.
 pub fn intent(pid: u32) -> Option<Intent> {
-    let text = fs::read_to_string(format!("/proc/{pid}/syscall")).ok()?;
+    let text = waits_in(pid)?;
     let mut words = text.split_whitespace();
     let call = Call::from_number(*Arch::NATIVE_FIRST.first()?, words.next()?.parse().ok()?)?;
     let arguments: Vec<u64> = words.map_while(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()).collect();
@@ -54,6 +55,16 @@ pub fn intent(pid: u32) -> Option<Intent> {
         Wants::AsFlagged(_) => Operation::Write,
     };
     Some(Intent { path, operation })
+}
+
+/// The call that a process waits in, with its arguments, as the kernel writes it. Read at
+/// once: the process waits for us as well.
+fn waits_in(pid: u32) -> Option<String> {
+    const LONGEST: usize = 256;
+    let mut text = vec![0; LONGEST];
+    let length = fs::File::open(format!("/proc/{pid}/syscall")).ok()?.read(&mut text).ok()?;
+    text.truncate(length);
+    String::from_utf8(text).ok()
 }
 
 fn form(call: Call) -> Option<Form> {
@@ -94,11 +105,15 @@ fn base(pid: u32, directory: Option<u64>) -> Option<AbsPath> {
 /// The text that ends with NUL at an address of the process.
 fn text_at(pid: u32, address: u64) -> Option<std::ffi::OsString> {
     const PAGE: u64 = 4096;
+    // Few names are long, so the first look is a short one.
+    const SHORT: usize = 256;
     let mut text = Vec::new();
     let mut buffer = [0; PAGE as usize];
     while text.len() < PAGE as usize {
         let from = address.checked_add(text.len() as u64)?;
-        let got = memory::read_process(pid as i32, from, &mut buffer[..(PAGE - from % PAGE) as usize]).ok().filter(|got| *got > 0)?;
+        let left = (PAGE - from % PAGE) as usize;
+        let want = if text.is_empty() { left.min(SHORT) } else { left };
+        let got = memory::read_process(pid as i32, from, &mut buffer[..want]).ok().filter(|got| *got > 0)?;
         if let Some(end) = buffer[..got].iter().position(|byte| *byte == 0) {
             text.extend_from_slice(&buffer[..end]);
             return Some(OsStr::from_bytes(&text).to_owned());

@@ -23,6 +23,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use ringfence_sys::seccomp::{self, Notification};
 use ringfence_sys::{namespace, privilege, process};
+use ringfence_tripwire::Company;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 
@@ -70,6 +71,7 @@ pub(super) fn serve(socket: &OwnedFd, host_proc: OwnedFd, control: &OwnedFd, wir
         mounts: Mounts::default(),
         undelivered: Undelivered::default(),
         observer: Observer::default(),
+        company: Company::of(host_proc.as_fd()),
         host_proc,
         listener,
         control,
@@ -123,6 +125,7 @@ struct Usher<'a> {
     mounts: Mounts,
     undelivered: Undelivered,
     observer: Observer,
+    company: Option<Company>,
     host_proc: OwnedFd,
     listener: OwnedFd,
     control: &'a OwnedFd,
@@ -152,17 +155,16 @@ impl Usher<'_> {
         }
         self.masks.changed(notification.pid, notification.arguments[0]);
         // A caller that died meanwhile needs no answer.
-        let _ = self.send(notification.id, &Reply::Through);
+        let _ = self.send(notification, &Reply::Through);
         true
     }
 
     /// Whether a call was about `/dev/null` and is answered: many programs open it first
     /// thing, and no policy need be known for that.
-    fn is_for_nothing(&self, notification: &Notification) -> bool {
-        let caller = Caller { notification, host_proc: self.host_proc.as_fd(), listener: self.listener.as_fd(), read: Memory::default() };
-        let Some(reply) = act::open_null(&caller) else { return false };
+    fn is_for_nothing(&self, notification: &Notification, read: &Memory) -> bool {
+        let Some(reply) = act::open_null(&self.caller(notification, read)) else { return false };
         // A caller that a signal took away calls again.
-        let _ = self.send(notification.id, &reply);
+        let _ = self.send(notification, &reply);
         true
     }
 
@@ -177,31 +179,35 @@ impl Usher<'_> {
             return;
         }
         or_end(self.enter());
-        if self.judge.is_none() && self.is_for_nothing(notification) {
+        let read = Memory::default();
+        if !self.observes() && self.is_for_nothing(notification, &read) {
             return;
         }
         or_end(self.learn());
         let look = self.look(notification);
         let is_all = look.as_ref().is_some_and(Look::is_all);
-        let (reply, read) = if is_all { (Reply::Through, Memory::default()) } else { self.answer(notification) };
+        let reply = if is_all { Reply::Through } else { self.answer(notification, &read) };
         if let Some(look) = &look {
             self.observe(notification, look, &reply);
         }
-        if let Err(error) = self.send(notification.id, &reply) {
+        if let Err(error) = self.send(notification, &reply) {
             self.undelivered.keep(notification, read, reply, &error);
         }
     }
 
     /// An error means that the caller died meanwhile, or was taken away by a signal.
-    fn send(&self, id: u64, reply: &Reply) -> std::io::Result<()> {
-        let listener = self.listener.as_fd();
+    fn send(&self, notification: &Notification, reply: &Reply) -> std::io::Result<()> {
+        let (id, listener) = (notification.id, self.listener.as_fd());
         match reply {
             Reply::Value(value) => seccomp::answer(listener, id, Ok(*value)),
             Reply::Error(number) => seccomp::answer(listener, id, Err(*number)),
             Reply::Through => seccomp::let_through(listener, id),
             Reply::Later => Ok(()),
             Reply::Descriptor(descriptor, flags) => {
-                seccomp::answer_with(listener, id, descriptor.as_fd(), *flags).or_else(|error| {
+                // The kernel wakes the caller where we are, but not with a descriptor.
+                let give = || seccomp::answer_with(listener, id, descriptor.as_fd(), *flags);
+                let given = self.company.as_ref().map_or_else(give, |company| company.wake(notification.pid as i32, give));
+                given.or_else(|error| {
                     // The caller's table is full: that is its error, not ours.
                     seccomp::answer(listener, id, Err(error.raw_os_error().unwrap_or(libc::EMFILE)))
                 })
@@ -209,15 +215,22 @@ impl Usher<'_> {
         }
     }
 
+    fn caller<'b>(&'b self, notification: &'b Notification, read: &'b Memory) -> Caller<'b> {
+        Caller { notification, host_proc: self.host_proc.as_fd(), listener: self.listener.as_fd(), read }
+    }
+
+    fn observes(&self) -> bool {
+        self.judge.as_ref().is_some_and(Judge::observes)
+    }
+
     /// What a call is about, where that is told of.
     fn look(&self, notification: &Notification) -> Option<Look> {
-        self.judge.as_ref().filter(|judge| judge.observes())?;
-        let caller = Caller { notification, host_proc: self.host_proc.as_fd(), listener: self.listener.as_fd(), read: Memory::default() };
-        Look::at(&caller)
+        if self.observes() { Look::at(&self.caller(notification, &Memory::default())) } else { None }
     }
 
     fn observe(&mut self, notification: &Notification, look: &Look, reply: &Reply) {
-        let caller = Caller { notification, host_proc: self.host_proc.as_fd(), listener: self.listener.as_fd(), read: Memory::default() };
+        let read = Memory::default();
+        let caller = Caller { notification, host_proc: self.host_proc.as_fd(), listener: self.listener.as_fd(), read: &read };
         let Some(judge) = &mut self.judge else { return };
         self.observer.note(&caller, look, reply, judge);
         judge.report(self.control);
@@ -248,12 +261,12 @@ impl Usher<'_> {
         Ok(())
     }
 
-    /// The reply, and what of the caller's memory it rests on.
-    fn answer(&mut self, notification: &Notification) -> (Reply, Memory) {
+    /// The reply, which rests on what is `read` of the caller's memory.
+    fn answer(&mut self, notification: &Notification, read: &Memory) -> Reply {
         if let Some(judge) = &mut self.judge {
             self.added = judge.add_from(&self.plan, self.added);
         }
-        let caller = Caller { notification, host_proc: self.host_proc.as_fd(), listener: self.listener.as_fd(), read: Memory::default() };
+        let caller = Caller { notification, host_proc: self.host_proc.as_fd(), listener: self.listener.as_fd(), read };
         let reply = match self.undelivered.take(&caller) {
             Some(reply) => reply,
             None => judged(&caller, &mut self.masks, &mut self.mounts, self.judge.as_mut(), self.control),
@@ -261,7 +274,7 @@ impl Usher<'_> {
         if matches!(reply, Reply::Value(_) | Reply::Descriptor(..)) {
             self.undelivered.let_go(&caller);
         }
-        (reply, caller.read)
+        reply
     }
 }
 

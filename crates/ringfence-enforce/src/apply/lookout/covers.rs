@@ -35,6 +35,7 @@ pub(super) struct Covers<'a> {
     device: u64,
     /// Which nodes cover what, as long as nobody was told.
     used: Vec<(usize, AbsPath)>,
+    count: usize,
 }
 
 enum Stock {
@@ -79,7 +80,7 @@ impl<'a> Covers<'a> {
             Stock::Masks(masks) => masks,
         };
         let device = rustix::fs::fstat(base)?.st_dev;
-        Ok(Self { control, talk, stock, device, used: Vec::new() })
+        Ok(Self { control, talk, stock, device, used: Vec::new(), count: 0 })
     }
 
     /// Covers what stands at `path`, unless it is covered or gone.
@@ -91,6 +92,7 @@ impl<'a> Covers<'a> {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS | Errno::NAMETOOLONG) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
+        self.count += 1;
         let covered = match cover {
             Cover::Deny(_) => self.deny(path, &target),
             Cover::ReadOnly => protect(&target, Reach::Below),
@@ -142,6 +144,11 @@ impl<'a> Covers<'a> {
         // Told after it is covered: whoever trips it meanwhile says what it wants itself.
         self.used.push((number, path.clone()));
         Ok(mount)
+    }
+
+    /// How often something was there to be covered.
+    pub(super) fn count(&self) -> usize {
+        self.count
     }
 
     /// Tells which covers were used: when there is time for it.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use ringfence_policy::{AbsPath, Access, Grants, NameIndex, Verdict};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::Sighting;
@@ -26,7 +26,7 @@ use crate::survey::{self, Folding, Linked};
 type Identity = (u64, u64);
 
 /// After looking at what happened, so long is waited for more: a build makes thousands of
-/// files a second, and each alone would wake us. Longer, where nothing of it mattered.
+/// files a second, and each alone would wake us. Longer, where nothing of it was covered.
 const PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(8);
 
@@ -43,7 +43,7 @@ pub(super) struct Post<'a> {
     /// The watched directories, by the kernel's number for each.
     places: HashMap<i32, Watched>,
     /// What appeared in directories that were not where they should be.
-    lost: Vec<(i32, OsString)>,
+    lost: Vec<Arrival>,
     /// Since when there are such.
     lost_since: Option<Instant>,
     walk: Walk<'a>,
@@ -62,6 +62,26 @@ pub(super) struct Post<'a> {
     arrived: Vec<AbsPath>,
     round: Round,
     hunt: Hunt,
+}
+
+/// Names that have appeared one after the other in one directory, by the kernel's number for it.
+struct Arrival {
+    number: i32,
+    names: Vec<Name>,
+}
+
+/// A name that has appeared, and why it is looked at.
+struct Name {
+    name: OsString,
+    matter: Matter,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Matter {
+    /// For what it is called, or for being a directory.
+    Called,
+    /// Only for what it may be another name of.
+    Linked,
 }
 
 /// A directory that is watched.
@@ -91,8 +111,17 @@ struct Hunt {
 /// What a batch of events tells.
 #[derive(Default)]
 struct Seen {
-    appeared: Vec<(i32, OsString)>,
+    appeared: Vec<Arrival>,
     is_overrun: bool,
+}
+
+impl Seen {
+    fn note(&mut self, number: i32, name: Name) {
+        match self.appeared.last_mut() {
+            Some(last) if last.number == number => last.names.push(name),
+            _ => self.appeared.push(Arrival { number, names: vec![name] }),
+        }
+    }
 }
 
 impl<'a> Post<'a> {
@@ -152,13 +181,14 @@ impl<'a> Post<'a> {
             if seen.is_overrun {
                 self.halt()?;
             }
-            let mattered = seen.is_overrun || !seen.appeared.is_empty() || !lost.is_empty();
-            for (number, name) in seen.appeared.into_iter().chain(lost) {
-                self.appeared(number, name)?;
+            let before = self.covers.count();
+            for arrival in seen.appeared.into_iter().chain(lost) {
+                self.appeared(arrival)?;
             }
             self.covers.report();
             self.go_on()?;
             self.find_lost()?;
+            let mattered = seen.is_overrun || self.covers.count() > before;
             pause = if mattered { PAUSE } else { LONGEST_PAUSE.min(pause * 2) };
             if !self.is_busy() {
                 std::thread::sleep(pause);
@@ -195,7 +225,7 @@ impl<'a> Post<'a> {
     /// Somebody may move directories about faster than they can be followed.
     fn find_lost(&mut self) -> io::Result<()> {
         const LONG: Duration = Duration::from_millis(5);
-        self.lost.retain(|(number, _)| self.places.contains_key(number));
+        self.lost.retain(|arrival| self.places.contains_key(&arrival.number));
         if self.lost.is_empty() {
             self.lost_since = None;
             return Ok(());
@@ -207,10 +237,10 @@ impl<'a> Post<'a> {
     /// While nobody goes on and all was looked through, what was lost is where it is said to
     /// be, or no longer in our trees.
     fn look_at_lost(&mut self) -> io::Result<()> {
-        for (number, name) in std::mem::take(&mut self.lost) {
-            self.appeared(number, name)?;
+        for arrival in std::mem::take(&mut self.lost) {
+            self.appeared(arrival)?;
         }
-        for (number, _) in std::mem::take(&mut self.lost) {
+        for Arrival { number, .. } in std::mem::take(&mut self.lost) {
             let _ = inotify::remove_watch(&self.inotify, number);
             self.places.remove(&number);
         }
@@ -284,10 +314,15 @@ impl<'a> Post<'a> {
                 self.places.remove(&event.wd());
             } else if let Some(name) = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes())) {
                 let is_directory = event.events().contains(ReadFlags::ISDIR);
-                // Of most files nothing need be known but the name.
-                if is_directory || !self.denied.is_empty() || self.walk.could_matter(name) || self.places_kept(event.wd(), name) {
-                    seen.appeared.push((event.wd(), name.to_owned()));
-                }
+                let matter = if is_directory || self.walk.could_matter(name) || self.places_kept(event.wd(), name) {
+                    Matter::Called
+                } else if !self.denied.is_empty() {
+                    Matter::Linked
+                } else {
+                    // Of most files nothing need be known but the name.
+                    continue;
+                };
+                seen.note(event.wd(), Name { name: name.to_owned(), matter });
             }
         }
     }
@@ -298,21 +333,35 @@ impl<'a> Post<'a> {
         self.kept_in.contains(path) && self.kept.contains_key(&path.join(name)) || self.repositories.of(path, name).is_some()
     }
 
-    /// Looks at a name that has appeared in a directory.
-    fn appeared(&mut self, number: i32, name: OsString) -> io::Result<()> {
-        let Some(Watched { path: directory, identity }) = self.places.get(&number) else { return Ok(()) };
-        if opened(directory).and_then(|opened| identity_of(&opened)) != Ok(*identity) {
-            self.lost.push((number, name));
-            return Ok(());
+    /// Looks at names that have appeared in a directory.
+    fn appeared(&mut self, arrival: Arrival) -> io::Result<()> {
+        let Some(Watched { path, identity }) = self.places.get(&arrival.number) else { return Ok(()) };
+        let place = match opened(path) {
+            Ok(place) if identity_of(&place) == Ok(*identity) => place,
+            _ => {
+                self.lost.push(arrival);
+                return Ok(());
+            }
+        };
+        let directory = path.clone();
+        for Name { name, matter } in arrival.names {
+            let Ok(status) = rustix::fs::statat(&place, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            let is_file = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
+            if is_file && status.st_nlink > 1 && self.denied.contains(&(status.st_dev, status.st_ino)) {
+                self.covers.put(&directory.join(&name), Cover::Deny(Kind::File))?;
+            }
+            if matter == Matter::Called {
+                self.called(&directory, &name)?;
+            }
         }
-        let directory = directory.clone();
-        let (directory, name) = (&directory, name.as_os_str());
+        Ok(())
+    }
+
+    /// Looks at what has appeared under a name that could matter.
+    fn called(&mut self, directory: &AbsPath, name: &OsStr) -> io::Result<()> {
         let path = directory.join(name);
         let Ok(metadata) = fs::symlink_metadata(path.as_path()) else { return Ok(()) };
         self.keep_below(&path)?;
-        if metadata.nlink() > 1 && metadata.is_file() && self.denied.contains(&(metadata.dev(), metadata.ino())) {
-            self.covers.put(&path, Cover::Deny(Kind::File))?;
-        }
         if let Some(repository) = self.repositories.of(directory, name) {
             let coming = self.repositories.protect(&repository)?;
             self.come(coming)?;

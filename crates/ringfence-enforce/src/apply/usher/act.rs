@@ -146,8 +146,10 @@ impl Acts<'_, '_> {
         if path.to_bytes().ends_with(b"/") {
             return Err(Errno::ISDIR);
         }
-        self.masks.put_on(self.caller);
         let wish = Wish::new(flags, mode);
+        if wish.flags.contains(OFlags::CREATE) {
+            self.masks.put_on(self.caller);
+        }
         // No link on the way and a name that matters to nobody: one call, as the caller
         // would have made it. The name made is the one read, whatever happens meanwhile.
         if place::last_name(&path).is_some_and(|name| !self.judge.is_interesting(name)) && !self.judge.is_git(start.as_fd()) {

@@ -20,7 +20,7 @@ pub(super) struct Caller<'a> {
     /// The host's `/proc`, in which the caller has the number we know.
     pub(super) host_proc: BorrowedFd<'a>,
     pub(super) listener: BorrowedFd<'a>,
-    pub(super) read: Memory,
+    pub(super) read: &'a Memory,
 }
 
 /// What was read of a caller's memory: where, and what stood there.
@@ -33,7 +33,7 @@ pub(super) struct Memory {
 impl Caller<'_> {
     /// Whether the same stands where `memory` was read; reads all of it again.
     pub(super) fn has(&self, memory: &Memory) -> bool {
-        memory.texts.borrow().iter().all(|(address, text)| self.text_at(*address).as_ref() == Ok(text))
+        memory.texts.borrow().iter().all(|(address, text)| self.text_from(*address).as_ref() == Ok(text))
             && memory.bytes.borrow().iter().all(|(address, bytes)| self.bytes(*address, bytes.len()).as_ref() == Ok(bytes))
     }
 
@@ -60,8 +60,12 @@ impl Caller<'_> {
         self.text_at(self.raw(number))
     }
 
-    /// The text at an address: ends with NUL, at most `PATH_MAX` long.
+    /// The text at an address: ends with NUL, at most `PATH_MAX` long. Read once: whatever
+    /// stands there later, this is what the call is about.
     pub(super) fn text_at(&self, address: u64) -> Result<CString, Errno> {
+        if let Some((_, text)) = self.read.texts.borrow().iter().find(|(known, _)| *known == address) {
+            return Ok(text.clone());
+        }
         let text = self.text_from(address)?;
         self.read.texts.borrow_mut().push((address, text.clone()));
         Ok(text)

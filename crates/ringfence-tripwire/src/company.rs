@@ -1,0 +1,79 @@
+//! Answering somebody who waits, on the processor that it waits on.
+//!
+//! Woken elsewhere, it would have to wait until a sleeping processor is up, which takes ten
+//! times as long as a switch to it and back. Where others run, the scheduler knows better.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+
+/// Who else runs on this machine.
+#[derive(Debug)]
+pub struct Company {
+    loads: OwnedFd,
+}
+
+impl Company {
+    /// As told by a `/proc`; `None` where it tells nothing.
+    pub fn of(proc: BorrowedFd<'_>) -> Option<Self> {
+        let loads = rustix::fs::openat(proc, "loadavg", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        Some(Self { loads })
+    }
+
+    /// Whether nobody else runs at this moment, on any processor.
+    pub fn is_none(&self) -> bool {
+        let mut text = [0; 64];
+        let Ok(length) = rustix::io::pread(&self.loads, &mut text, 0) else { return false };
+        runs(&text[..length]) == Some(1)
+    }
+
+    /// Wakes the thread `other` by `wake`: here, if nobody else runs. It may go wherever it
+    /// might before, once it is awake.
+    pub fn wake<T>(&self, other: i32, wake: impl FnOnce() -> T) -> T {
+        let other = Pid::from_raw(other);
+        let may = other.filter(|_| self.is_none()).and_then(|other| sched_getaffinity(Some(other)).ok());
+        let here = sched_getcpu();
+        let kept = may.filter(|may| may.is_set(here) && sched_setaffinity(other, &only(here)).is_ok());
+        let woken = wake();
+        // Whoever has ended meanwhile needs no place.
+        let _ = kept.map(|may| sched_setaffinity(other, &may));
+        woken
+    }
+}
+
+/// One processor and no other.
+pub(crate) fn only(processor: usize) -> CpuSet {
+    let mut set = CpuSet::new();
+    set.set(processor);
+    set
+}
+
+/// How many run, the one that asks among them: in `0.20 0.18 0.12 1/80 11206`, one.
+fn runs(text: &[u8]) -> Option<usize> {
+    let text = std::str::from_utf8(text).ok()?;
+    text.split(' ').nth(3)?.split('/').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_who_run_are_told_from_those_who_are() {
+        assert_eq!(runs(b"0.20 0.18 0.12 1/80 11206\n"), Some(1));
+        assert_eq!(runs(b"12.20 10.18 8.12 13/1180 9\n"), Some(13));
+        assert_eq!(runs(b""), None);
+    }
+
+    #[test]
+    fn whoever_is_woken_may_go_where_it_might() {
+        let proc = rustix::fs::open("/proc", OFlags::PATH, Mode::empty()).expect("there is a /proc");
+        let company = Company::of(std::os::fd::AsFd::as_fd(&proc)).expect("it tells of loads");
+        let before = sched_getaffinity(None).expect("we are somewhere");
+        let own = rustix::thread::gettid().as_raw_nonzero().get();
+        assert_eq!(company.wake(own, || 7), 7);
+        assert_eq!(sched_getaffinity(None).expect("we are somewhere"), before);
+    }
+}
