@@ -20,6 +20,8 @@ pub struct Person {
     pub resolver: Option<String>,
     /// What of the person's git settings is safe to show.
     pub git_config: Option<String>,
+    /// What git ignores everywhere.
+    pub git_ignore: Option<String>,
     /// Where what had to be moved away is kept.
     pub quarantine: AbsPath,
 }
@@ -117,6 +119,12 @@ impl Draft<'_> {
         file(path("/etc/resolv.conf"), person.resolver.clone().unwrap_or_else(|| "# ringfence: no network\n".into()));
         if let Some(config) = &person.git_config {
             file(self.grants.home.join(".gitconfig"), config.clone());
+        }
+        // Git looks here several times in every command; settings are in the file above.
+        let git = self.grants.home.join(".config/git");
+        match &person.git_ignore {
+            Some(ignore) => file(git.join("ignore"), ignore.clone()),
+            None => self.steps.push(Step::Directory { path: git }),
         }
     }
 

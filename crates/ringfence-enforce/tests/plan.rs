@@ -76,6 +76,7 @@ fn person() -> Person {
         shell: "/bin/bash".into(),
         resolver: None,
         git_config: Some("[user]\n\tname = Me\n".into()),
+        git_ignore: None,
         quarantine: path("/q"),
     }
 }

@@ -33,6 +33,7 @@ impl Surroundings {
             shell: self.shell.clone(),
             resolver,
             git_config: gitconfig::shown(&self.facts.home, &config_directory(&self.facts)),
+            git_ignore: gitconfig::ignored(&self.facts.home, &config_directory(&self.facts)),
             quarantine: self.facts.store.join("quarantine"),
         }
     }

@@ -54,16 +54,36 @@ pub(crate) fn shown(home: &AbsPath, config: &AbsPath) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
+/// What git is to ignore everywhere, by the person's own settings; `None` if there is nothing.
+pub(crate) fn ignored(home: &AbsPath, config: &AbsPath) -> Option<String> {
+    let text = |file: &AbsPath| plain_file(file).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    let named = [home.join(".gitconfig"), config.join("git/config")].iter().find_map(|file| setting(&text(file)?, "core", "excludesfile"));
+    let file = match named {
+        // A list of names to ignore is called so; whatever else stands there stays there.
+        Some(named) => {
+            AbsPath::new(named.strip_prefix("~/").map_or_else(|| named.clone().into(), |rest| home.join(rest).as_path().to_owned()))
+                .filter(|file| file.name().is_some_and(|name| name.to_string_lossy().contains("ignore")))?
+        }
+        None => config.join("git/ignore"),
+    };
+    text(&file).filter(|text| !text.is_empty())
+}
+
 /// The working tree that a git directory's config names, as git itself writes it.
 pub(crate) fn worktree(text: &str) -> Option<String> {
-    let mut section = "";
+    setting(text, "core", "worktree")
+}
+
+/// What a plain section's key was set to last.
+fn setting(text: &str, section: &str, key: &str) -> Option<String> {
+    let mut here = "";
     let mut found = None;
     for line in text.lines().map(str::trim) {
-        if line.starts_with('[') {
-            section = line;
-        } else if let Some((key, value)) = line.split_once('=')
-            && section.eq_ignore_ascii_case("[core]")
-            && key.trim().eq_ignore_ascii_case("worktree")
+        if let Some(name) = line.strip_prefix('[') {
+            here = name.strip_suffix(']').unwrap_or_default();
+        } else if let Some((name, value)) = line.split_once('=')
+            && here.eq_ignore_ascii_case(section)
+            && name.trim().eq_ignore_ascii_case(key)
         {
             found = Some(value.trim().trim_matches('"').replace("\\\\", "\\"));
         }

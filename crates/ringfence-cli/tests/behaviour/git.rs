@@ -181,3 +181,18 @@ fn reading_git_does_not_rehash_the_tree() {
         assert!(index() == before, "the index was written anew: something about the files looks different inside");
     });
 }
+
+#[test]
+fn what_a_person_ignores_everywhere_is_ignored() {
+    each_user(|user| {
+        for (config, ignore) in [("", ".config/git/ignore"), ("[core]\n\texcludesfile = ~/.gitignore_global\n", ".gitignore_global")] {
+            let project = project(user);
+            project.write_at(&project.home().join(".gitconfig"), &format!("[user]\n\tname = A\n\temail = a@b\n{config}"));
+            project.write_at(&project.home().join(ignore), "*.swp\n");
+            project.write("a.swp", "");
+            project.write("a.txt", "");
+            let said = project.sh("git init -q && git status --short 'a.*'").ok();
+            assert_eq!(said, "?? a.txt");
+        }
+    });
+}

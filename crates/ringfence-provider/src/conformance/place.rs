@@ -101,6 +101,7 @@ impl Place {
             shell: "/bin/sh".into(),
             resolver: None,
             git_config: None,
+            git_ignore: None,
             quarantine: self.store.join("quarantine"),
         }
     }
