@@ -6,10 +6,12 @@
 
 #![forbid(unsafe_code)]
 
+mod ask;
 mod outcome;
 mod text;
 pub mod violations;
 
+pub use ask::{Answer, Ask, Asker};
 pub use outcome::{Allowance, Denial, Evidence, Gap, Loss, Observed, Operation, Outcome, Output, Quarantined, Status, Usage};
 pub use text::{base64, is_hidden};
 

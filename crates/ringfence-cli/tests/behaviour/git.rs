@@ -187,7 +187,7 @@ fn what_a_person_ignores_everywhere_is_ignored() {
     each_user(|user| {
         for (config, ignore) in [("", ".config/git/ignore"), ("[core]\n\texcludesfile = ~/.gitignore_global\n", ".gitignore_global")] {
             let project = project(user);
-            project.write_at(&project.home().join(".gitconfig"), &format!("[user]\n\tname = A\n\temail = a@b\n{config}"));
+            project.write_at(&project.home().join(".gitconfig"), format!("[user]\n\tname = A\n\temail = a@b\n{config}"));
             project.write_at(&project.home().join(ignore), "*.swp\n");
             project.write("a.swp", "");
             project.write("a.txt", "");
