@@ -7,11 +7,13 @@
 #![forbid(unsafe_code)]
 
 mod ask;
+mod line;
 mod outcome;
 mod text;
 pub mod violations;
 
 pub use ask::{Answer, Ask, Asker};
+pub use line::{Afterwards, Line, Ran, Stream};
 pub use outcome::{Allowance, Denial, Evidence, Gap, Loss, Observed, Operation, Outcome, Output, Quarantined, Status, Usage};
 pub use text::{base64, is_hidden};
 

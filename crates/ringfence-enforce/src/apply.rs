@@ -8,6 +8,7 @@ mod build;
 pub mod helper;
 mod init;
 mod intent;
+mod jobs;
 mod launch;
 mod lookout;
 mod pause;
@@ -15,7 +16,7 @@ mod probe;
 mod usher;
 
 pub use intent::{Intent, intent};
-pub use launch::{Ahead, Event, LaunchError, Made, Reins, Running};
+pub use launch::{Ahead, Event, LaunchError, Made, Reins, Running, What};
 pub use lookout::{FOREIGN, Inside, Lookout, OWN, Question, Sighting};
 pub use probe::{Obstacle, probe, support};
 
@@ -40,12 +41,62 @@ pub struct Launch {
     pub plan: Plan,
     /// What the usher decides by, packed: many commands never need it.
     pub grants: Vec<u8>,
-    /// Program and arguments.
+    /// Program and arguments; nothing for a sandbox that stands until it is ended.
     pub command: Vec<Vec<u8>>,
     /// `NAME=value` each.
     pub variables: Vec<Vec<u8>>,
     /// Where the command starts.
     pub cwd: AbsPath,
+}
+
+/// A process to be started in a sandbox that stands, beside others.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Start {
+    /// Program and arguments.
+    pub command: Vec<Vec<u8>>,
+    /// `NAME=value` each.
+    pub variables: Vec<Vec<u8>>,
+    /// Where it starts.
+    pub cwd: AbsPath,
+    /// Which number each descriptor that is handed over has in it. Without a zero among them
+    /// there is nothing to read.
+    pub numbers: Vec<i32>,
+    /// Whether it has a terminal of its own for standard streams.
+    pub terminal: Option<Size>,
+}
+
+/// Of a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Size {
+    /// How many lines it shows.
+    pub rows: u16,
+    /// How many characters a line has.
+    pub columns: u16,
+}
+
+/// So many descriptors can be handed over at once.
+const MOST_DESCRIPTORS: usize = 16;
+
+impl Start {
+    fn read(file: &OwnedFd) -> Option<Self> {
+        postcard::from_bytes(&whole(file)?).ok()
+    }
+}
+
+/// What a process that was started beside others is known by.
+pub type Job = u64;
+
+/// What became of one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+enum Fate {
+    /// It runs. A descriptor of it comes along, and one of its terminal if it has one.
+    Started,
+    /// It could not be executed: the error number.
+    NotExecuted(i32),
+    /// It ended with a status.
+    Exited(i32, Usage),
+    /// It was ended by a signal.
+    Killed(i32, Usage),
 }
 
 /// What a command sees of a cache's store. The store itself it never sees: there it could
@@ -62,18 +113,24 @@ impl Launch {
 
     /// The same, with how much of the file it takes.
     fn read_with_length(file: &OwnedFd) -> Option<(Self, u64)> {
-        let length = rustix::fs::fstat(file).ok()?.st_size as usize;
-        let mut bytes = vec![0; length];
-        let mut filled = 0;
-        while filled < length {
-            match rustix::io::pread(file, &mut bytes[filled..], filled as u64) {
-                Ok(0) | Err(_) => return None,
-                Ok(more) => filled += more,
-            }
-        }
+        let bytes = whole(file)?;
         let (launch, rest) = postcard::take_from_bytes(&bytes).ok()?;
-        Some((launch, (length - rest.len()) as u64))
+        Some((launch, (bytes.len() - rest.len()) as u64))
     }
+}
+
+/// All that stands in a file, wherever its position is.
+fn whole(file: &OwnedFd) -> Option<Vec<u8>> {
+    let length = rustix::fs::fstat(file).ok()?.st_size as usize;
+    let mut bytes = vec![0; length];
+    let mut filled = 0;
+    while filled < length {
+        match rustix::io::pread(file, &mut bytes[filled..], filled as u64) {
+            Ok(0) | Err(_) => return None,
+            Ok(more) => filled += more,
+        }
+    }
+    Some(bytes)
 }
 
 /// Grants as the helper takes them.
@@ -143,6 +200,10 @@ enum Report {
     Settled,
     /// Nobody goes on.
     Paused,
+    /// The sandbox stands, and waits to be told what to start.
+    Standing,
+    /// Something became of a process that was started beside others.
+    Of(Job, Fate),
     /// The command made a name of git's in the directory whose descriptor comes along.
     Made(AbsPath, Planted, Option<Birth>),
 }
@@ -189,6 +250,8 @@ enum Order {
     Resume,
     /// Say when everything that was made before has been told.
     Settle,
+    /// Start a process: what and how comes along, and its descriptors behind that.
+    Start(Job),
 }
 
 /// A step of making the sandbox that failed.

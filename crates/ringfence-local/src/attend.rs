@@ -8,11 +8,11 @@ use ringfence_api::{Denial, Operation, Outcome, Output, Request, Status, Stdio, 
 use ringfence_enforce::Plan;
 use ringfence_enforce::apply::{Event, Inside, LaunchError, Made, Reins, Running};
 use ringfence_provider::ProviderError;
+use ringfence_shell::Capture;
 use ringfence_sys::signal::{self, Sender, Set};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::allowances::Allowances;
-use crate::capture::Capture;
 use crate::denials::Denials;
 use crate::live::{Live, LookingOut};
 use crate::sweep::{Identity, identity};
@@ -115,6 +115,45 @@ impl Seen {
     pub(crate) fn refused(&mut self) -> (Vec<Denial>, u64) {
         let own = std::mem::take(&mut self.denials);
         self.watch.as_ref().map(Watch::take).into_iter().fold(own, Denials::with).into_parts()
+    }
+
+    /// Takes note of what an event tells of the sandbox; answers what it tells of a process.
+    pub(crate) fn heed(&mut self, event: Event, subject: &dyn Subject) -> Result<Option<Event>, ProviderError> {
+        match event {
+            Event::Denied(denial) if is_nowhere(&denial) => {}
+            Event::Denied(denial) => self.denials.note(denial),
+            Event::Passed(allowance) => self.observed.note(allowance),
+            Event::Unlisted(more) => self.observed.unlisted(more),
+            Event::Made(made) => {
+                self.live.made(made.birth);
+                self.note(made);
+            }
+            Event::Settled => self.live.settled(),
+            Event::Paused => self.live.paused(),
+            Event::Inside(inside) => self.look_out(inside, subject)?,
+            Event::Wired(device, init) => {
+                self.is_wired = true;
+                if let Some(watch) = &self.watch {
+                    let (warden, processor) = subject.warden();
+                    watch.serve(device, [warden.unwrap_or_default(), init], processor);
+                }
+            }
+            other => return Ok(Some(other)),
+        }
+        Ok(None)
+    }
+
+    fn look_out(&mut self, inside: Inside, subject: &dyn Subject) -> Result<(), ProviderError> {
+        if !matches!(self.live, LookingOut::Wanted) {
+            return Ok(());
+        }
+        let props = self.watch.as_ref().map(Watch::props);
+        let inside = if props.is_some() { inside } else { inside.unwired() };
+        let begun = subject.reins().ok_or_else(|| std::io::Error::from_raw_os_error(libc::EMFILE));
+        let begun = begun.and_then(|reins| Live::begin(inside, props, reins));
+        let live = begun.map_err(|source| ProviderError::System { what: "look out for what appears", source })?;
+        self.live = LookingOut::Begun(live);
+        Ok(())
     }
 
     fn note(&mut self, made: Made) {
@@ -299,15 +338,14 @@ impl<'a> Attendance<'a> {
     }
 
     fn note(&mut self, event: Event) -> Result<(), ProviderError> {
-        match event {
-            Event::Closed | Event::Continued => {}
-            Event::NotExecuted(errno) => {
+        match self.seen.heed(event, self.subject.as_ref())? {
+            Some(Event::NotExecuted(errno)) => {
                 let command = self.request.command[0].to_string_lossy().into_owned();
                 return Err(ProviderError::NotExecuted { command, source: std::io::Error::from_raw_os_error(errno) });
             }
             // Whoever started us sees a job that stopped, as if it were the command. With a
             // time limit we stay awake: a command must not stop the clock.
-            Event::Stopped(_) if self.request.stdio == Stdio::Inherit && self.deadline.is_none() => {
+            Some(Event::Stopped(_)) if self.request.stdio == Stdio::Inherit && self.deadline.is_none() => {
                 // Nobody would look out or tell meanwhile: all of it stops with us.
                 let reins = self.subject.reins();
                 reins.iter().for_each(Reins::pause);
@@ -315,40 +353,9 @@ impl<'a> Attendance<'a> {
                 reins.iter().for_each(Reins::resume);
                 self.subject.signal(libc::SIGCONT);
             }
-            Event::Stopped(_) => {}
-            Event::Ended(status, usage) => self.ended = Some((status, usage)),
-            Event::Denied(denial) if is_nowhere(&denial) => {}
-            Event::Denied(denial) => self.seen.denials.note(denial),
-            Event::Passed(allowance) => self.seen.observed.note(allowance),
-            Event::Unlisted(more) => self.seen.observed.unlisted(more),
-            Event::Made(made) => {
-                self.seen.live.made(made.birth);
-                self.seen.note(made);
-            }
-            Event::Settled => self.seen.live.settled(),
-            Event::Paused => self.seen.live.paused(),
-            Event::Inside(inside) => self.look_out(inside)?,
-            Event::Wired(device, init) => {
-                self.seen.is_wired = true;
-                if let Some(watch) = &self.seen.watch {
-                    let (warden, processor) = self.subject.warden();
-                    watch.serve(device, [warden.unwrap_or_default(), init], processor);
-                }
-            }
+            Some(Event::Ended(status, usage)) => self.ended = Some((status, usage)),
+            _ => {}
         }
-        Ok(())
-    }
-
-    fn look_out(&mut self, inside: Inside) -> Result<(), ProviderError> {
-        if !matches!(self.seen.live, LookingOut::Wanted) {
-            return Ok(());
-        }
-        let props = self.seen.watch.as_ref().map(Watch::props);
-        let inside = if props.is_some() { inside } else { inside.unwired() };
-        let begun = self.subject.reins().ok_or_else(|| std::io::Error::from_raw_os_error(libc::EMFILE));
-        let begun = begun.and_then(|reins| Live::begin(inside, props, reins));
-        let live = begun.map_err(|source| ProviderError::System { what: "look out for what appears", source })?;
-        self.seen.live = LookingOut::Begun(live);
         Ok(())
     }
 

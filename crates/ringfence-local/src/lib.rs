@@ -5,31 +5,33 @@
 mod allowances;
 mod attend;
 mod bare;
-mod capture;
 mod denials;
 mod guess;
 mod live;
 mod runs;
+mod shell;
+mod stand;
 mod stores;
 mod sweep;
 mod watch;
 
 use std::cell::RefCell;
+use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Denial, Gap, Outcome, Request};
+use ringfence_api::{Denial, Gap, Outcome, Quarantined, Request};
 use ringfence_enforce::apply::{self, Ahead, Launch};
 use ringfence_enforce::{Network, Person, Plan, Step, plan, survey};
-use ringfence_policy::Grants;
-use ringfence_provider::{Provider, ProviderError, Session};
+use ringfence_policy::{AbsPath, Grants};
+use ringfence_provider::{Provider, ProviderError, Session, Standing};
 use ringfence_sys::signal::{self, Set};
 
 use attend::Farewell;
 use guess::Guess;
 use live::LookingOut;
-use runs::{Listed, Runs};
+use runs::{Listed, Mark, Runs};
 use sweep::{Ground, Look, Moment};
 use watch::Watch;
 
@@ -133,28 +135,11 @@ impl Session for Confined {
 
     fn run(&mut self, request: &Request) -> Result<Outcome, ProviderError> {
         refuse_directories()?;
-        // What a killed run planted must not be found by the survey: it would be protected.
-        let runs = Runs::make(&self.person.quarantine);
-        let left_over = runs.as_ref().and_then(Runs::sweep_for_the_killed);
-        // A secret that appeared since is covered like those that stood there before.
-        let looked = self.looked.take().filter(|_| left_over.is_none());
-        if looked.is_none_or(|looked| looked.elapsed() > FRESH) {
-            Planned { plan: self.plan, held: self.held, begun: self.begun, listed: self.listed } = planned(&self.grants, &self.person);
-        }
-        stores::make(&mut self.plan);
-        let launch = Launch {
-            plan: std::mem::take(&mut self.plan),
-            grants: apply::pack(&self.held),
-            command: request.command.iter().map(|word| word.as_bytes().to_vec()).collect(),
-            variables: request.variables.iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat()).collect(),
-            cwd: request.cwd.clone(),
-        };
+        let command = request.command.iter().map(|word| word.as_bytes().to_vec()).collect();
+        let (launch, campaign) = self.prepare(command, packed(&request.variables), &request.cwd);
         let network = launch.plan.network();
         let mut ahead = self.ahead.take().filter(|ahead| ahead.network() == network);
-        let ground = Ground::of(&launch.plan, self.begun);
-        let mark = runs.as_ref().and_then(|runs| runs.mark(&ground).ok());
-        let watch = Watch::over(&launch.plan, &self.held);
-        let mut seen = attend::Seen { watch, live: LookingOut::over(&launch.plan), ..attend::Seen::default() };
+        let mut seen = self.seen(&launch.plan);
         let attended = attend::run(request, self.farewell, &mut seen, |streams, mask| {
             let ahead = ahead.take().map_or_else(|| Ahead::start(network, mask), Ok)?;
             ahead.launch(&launch, streams).map(|running| Box::new(running) as Box<dyn attend::Subject>)
@@ -165,38 +150,14 @@ impl Session for Confined {
         if attended.is_err() {
             self.refused = seen.refused();
         }
+        let observed = self.plan.steps.contains(&Step::Observe).then(|| std::mem::take(&mut seen.observed).finish());
         // Also after an error: by then the command may have made what it wanted.
-        let is_all_known = attended.is_ok() && !seen.has_unknown;
-        // Also what other commands made, now or before: unless the survey found it, this one
-        // could write to it.
-        let (others, moved) = runs.as_ref().map(|runs| runs.made(&self.listed)).unwrap_or_default();
-        let are_others = runs.as_ref().is_some_and(|runs| runs.others_go_on(mark.as_ref()));
-        seen.made.extend(others);
-        seen.more.extend(moved);
-        let look = match (is_all_known || !seen.is_started, seen.more.is_empty()) {
-            (false, _) => Look::Everywhere,
-            (true, false) => Look::Known(seen.more),
-            (true, true) => Look::Made,
-        };
-        // Somebody impatient would leave the rest unseen; the work is bounded.
-        let mask = signal::block(&Set::of(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP]));
-        let mut quarantined = left_over.unwrap_or_default();
-        let swept = sweep::sweep(seen.made, look, &ground, &self.person.quarantine);
-        quarantined.extend(swept.moved);
-        if let Some(runs) = runs {
-            runs.note(swept.spotted, &self.listed, mark.as_ref());
-            if are_others {
-                // One that ended before this was told may have written to it after it was swept.
-                let (again, _) = runs.made(&self.listed);
-                quarantined.extend(sweep::sweep(again, Look::Made, &ground, &self.person.quarantine).moved);
-            }
-        }
-        if let Some(mark) = mark {
-            mark.remove();
-        }
-        let _ = mask.map(|mask| signal::set_mask(&mask));
-        let observed = self.plan.steps.contains(&Step::Observe).then(|| seen.observed.finish());
+        let quarantined = campaign.conclude(&mut seen, attended.is_ok());
         Ok(Outcome { quarantined, observed, ..self.told(request, attended?, unseen?) })
+    }
+
+    fn raise(&mut self, cwd: &AbsPath) -> Result<Box<dyn Standing>, ProviderError> {
+        Ok(Box::new(stand::Sandbox::raise(self, cwd)?))
     }
 
     fn refused(&mut self) -> (Vec<Denial>, u64) {
@@ -205,6 +166,29 @@ impl Session for Confined {
 }
 
 impl Confined {
+    /// What to launch, with the host as it is now, and what is to be done about it later.
+    fn prepare(&mut self, command: Vec<Vec<u8>>, variables: Vec<Vec<u8>>, cwd: &AbsPath) -> (Launch, Campaign) {
+        // What a killed run planted must not be found by the survey: it would be protected.
+        let runs = Runs::make(&self.person.quarantine);
+        let left_over = runs.as_ref().and_then(Runs::sweep_for_the_killed);
+        // A secret that appeared since is covered like those that stood there before.
+        let looked = self.looked.take().filter(|_| left_over.is_none());
+        if looked.is_none_or(|looked| looked.elapsed() > FRESH) {
+            Planned { plan: self.plan, held: self.held, begun: self.begun, listed: self.listed } = planned(&self.grants, &self.person);
+        }
+        stores::make(&mut self.plan);
+        let plan = std::mem::take(&mut self.plan);
+        let ground = Ground::of(&plan, self.begun);
+        let mark = runs.as_ref().and_then(|runs| runs.mark(&ground).ok());
+        let listed = std::mem::take(&mut self.listed);
+        let campaign = Campaign { runs, left_over, mark, ground, listed, quarantine: self.person.quarantine.clone() };
+        (Launch { plan, grants: apply::pack(&self.held), command, variables, cwd: cwd.clone() }, campaign)
+    }
+
+    fn seen(&self, plan: &Plan) -> attend::Seen {
+        attend::Seen { watch: Watch::over(plan, &self.held), live: LookingOut::over(plan), ..attend::Seen::default() }
+    }
+
     /// With what held, what did not, and what was refused and nobody told of.
     fn told(&self, request: &Request, mut outcome: Outcome, unseen: Vec<Gap>) -> Outcome {
         outcome.enforced = self.plan.steps.iter().map(ToString::to_string).collect();
@@ -215,6 +199,60 @@ impl Confined {
         }
         outcome
     }
+}
+
+/// What is to be done when a sandbox has ended.
+struct Campaign {
+    runs: Option<Runs>,
+    left_over: Option<Vec<Quarantined>>,
+    mark: Option<Mark>,
+    ground: Ground,
+    listed: Listed,
+    quarantine: AbsPath,
+}
+
+impl Campaign {
+    /// Moves away what was planted. Unless `is_known`, more may have been made than was told.
+    fn conclude(self, seen: &mut attend::Seen, is_known: bool) -> Vec<Quarantined> {
+        let Self { runs, left_over, mark, ground, listed, quarantine } = self;
+        let is_all_known = is_known && !seen.has_unknown;
+        // Also what other commands made, now or before: unless the survey found it, this one
+        // could write to it.
+        let (others, moved) = runs.as_ref().map(|runs| runs.made(&listed)).unwrap_or_default();
+        let are_others = runs.as_ref().is_some_and(|runs| runs.others_go_on(mark.as_ref()));
+        let mut made = std::mem::take(&mut seen.made);
+        let mut more = std::mem::take(&mut seen.more);
+        made.extend(others);
+        more.extend(moved);
+        let look = match (is_all_known || !seen.is_started, more.is_empty()) {
+            (false, _) => Look::Everywhere,
+            (true, false) => Look::Known(more),
+            (true, true) => Look::Made,
+        };
+        // Somebody impatient would leave the rest unseen; the work is bounded.
+        let mask = signal::block(&Set::of(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP]));
+        let mut quarantined = left_over.unwrap_or_default();
+        let swept = sweep::sweep(made, look, &ground, &quarantine);
+        quarantined.extend(swept.moved);
+        if let Some(runs) = runs {
+            runs.note(swept.spotted, &listed, mark.as_ref());
+            if are_others {
+                // One that ended before this was told may have written to it after it was swept.
+                let (again, _) = runs.made(&listed);
+                quarantined.extend(sweep::sweep(again, Look::Made, &ground, &quarantine).moved);
+            }
+        }
+        if let Some(mark) = mark {
+            mark.remove();
+        }
+        let _ = mask.map(|mask| signal::set_mask(&mask));
+        quarantined
+    }
+}
+
+/// Variables as the helper takes them.
+fn packed(variables: &[(OsString, OsString)]) -> Vec<Vec<u8>> {
+    variables.iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat()).collect()
 }
 
 /// A directory handed over as a standard stream leads out: `openat(0, "..")`.

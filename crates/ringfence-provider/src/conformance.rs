@@ -18,6 +18,7 @@ mod files;
 mod host;
 mod place;
 mod sessions;
+mod shells;
 mod streams;
 mod telling;
 mod trial;
@@ -53,6 +54,8 @@ pub struct Check {
 pub enum About {
     /// A command runs and is told of as if it ran bare: so it is without any confinement.
     Running,
+    /// A shell lives on from one command to the next, confined or not.
+    Shells,
     /// A command is confined: a place that does not confine must fail.
     Confinement,
 }
@@ -62,12 +65,16 @@ type Verdict = Result<(), Failure>;
 
 /// Every check.
 pub fn checks() -> impl Iterator<Item = &'static Check> {
-    [ending::CHECKS, streams::CHECKS, files::CHECKS, host::CHECKS, sessions::CHECKS, telling::CHECKS].into_iter().flatten()
+    [ending::CHECKS, streams::CHECKS, files::CHECKS, host::CHECKS, sessions::CHECKS, shells::CHECKS, telling::CHECKS].into_iter().flatten()
 }
 
 impl Check {
     const fn running(name: &'static str, act: fn(&Trial<'_>) -> Verdict) -> Self {
         Self { name, about: About::Running, act }
+    }
+
+    const fn shells(name: &'static str, act: fn(&Trial<'_>) -> Verdict) -> Self {
+        Self { name, about: About::Shells, act }
     }
 
     const fn confinement(name: &'static str, act: fn(&Trial<'_>) -> Verdict) -> Self {

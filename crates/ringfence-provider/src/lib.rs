@@ -8,11 +8,12 @@
 
 pub mod conformance;
 
+use std::ffi::OsString;
 use std::io;
 
-use ringfence_api::{Denial, Outcome, Request};
+use ringfence_api::{Denial, Line, Outcome, Quarantined, Ran, Request, Stream};
 use ringfence_enforce::{Person, Plan};
-use ringfence_policy::Grants;
+use ringfence_policy::{AbsPath, Grants};
 
 /// A kind of place.
 pub trait Provider {
@@ -31,9 +32,60 @@ pub trait Session {
     /// Runs one command to its end.
     fn run(&mut self, request: &Request) -> Result<Outcome, ProviderError>;
 
+    /// Raises a sandbox that stands until it is ended, for many commands.
+    fn raise(&mut self, cwd: &AbsPath) -> Result<Box<dyn Standing>, ProviderError>;
+
     /// What was refused to a command that ended in an error, and so has no outcome: for the
     /// record. The second number is that of [`Outcome::denials_dropped`].
     fn refused(&mut self) -> (Vec<Denial>, u64);
+}
+
+/// A sandbox that stands until it is ended, and runs many commands. Dropping it ends it too.
+pub trait Standing: Send {
+    /// What is enforced, and the gaps.
+    fn plan(&self) -> &Plan;
+
+    /// Starts a shell in it.
+    fn shell(&self, start: &ShellStart) -> Result<Box<dyn Shell>, ProviderError>;
+
+    /// What was refused since this was asked for last, to whomever.
+    fn refused(&self) -> (Vec<Denial>, u64);
+
+    /// Ends everything in it, and moves away what was planted.
+    fn end(self: Box<Self>) -> Result<Vec<Quarantined>, ProviderError>;
+}
+
+/// How a shell is to be started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShellStart {
+    /// The program: `bash`, `sh` or another that speaks as they do.
+    pub program: OsString,
+    /// Its variables, already filtered.
+    pub variables: Vec<(OsString, OsString)>,
+    /// Where it starts.
+    pub cwd: AbsPath,
+}
+
+/// A shell that lives on from one command to the next. Dropping it ends it, and leaves what
+/// it started to itself.
+pub trait Shell: Send {
+    /// Runs a command to its end, and passes on what it writes as it comes.
+    fn execute(&mut self, line: &Line, sink: &mut Sink<'_>) -> Result<Ran, ProviderError>;
+
+    /// For somebody else, who does not want to wait.
+    fn interrupter(&self) -> Box<dyn Interrupter>;
+
+    /// Its number on the host.
+    fn pid(&self) -> i32;
+}
+
+/// Whoever wants to see output as it comes.
+pub type Sink<'a> = dyn FnMut(Stream, &[u8]) + 'a;
+
+/// Interrupts what a shell is doing, from any thread.
+pub trait Interrupter: Send + Sync {
+    /// As if somebody had typed Ctrl-C; a command that does not mind is ended a little later.
+    fn interrupt(&self);
 }
 
 /// Why a place could not run a command.
@@ -63,6 +115,21 @@ pub enum ProviderError {
         /// `input`, `output` or `error`.
         stream: &'static str,
     },
+    /// What is no command for a shell.
+    #[error("not a command for a shell")]
+    NoLine {
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The sandbox, or the shell in it, is gone.
+    #[error("the {what} is gone")]
+    Gone {
+        /// Which.
+        what: &'static str,
+    },
+    /// A command has taken away what its shell speaks with us by.
+    #[error("the command has closed the descriptors by which its shell tells of an end")]
+    Mute,
     /// Talking to the operating system failed in the middle.
     #[error("cannot {what}")]
     System {
@@ -80,6 +147,9 @@ impl ProviderError {
             ProviderError::NotStarted { .. } => "sandbox-not-started",
             ProviderError::NotExecuted { .. } => "command-not-executed",
             ProviderError::StreamIsDirectory { .. } => "stream-is-directory",
+            ProviderError::NoLine { .. } => "not-a-line",
+            ProviderError::Gone { .. } => "gone",
+            ProviderError::Mute => "shell-mute",
             ProviderError::System { .. } => "system",
         }
     }
@@ -93,7 +163,8 @@ impl ProviderError {
             }
             ProviderError::NotExecuted { .. } => None,
             ProviderError::StreamIsDirectory { .. } => Some("redirect it from a file or from /dev/null".into()),
-            ProviderError::System { .. } => None,
+            ProviderError::Gone { .. } | ProviderError::Mute => Some("the next command gets a new one".into()),
+            ProviderError::NoLine { .. } | ProviderError::System { .. } => None,
         }
     }
 

@@ -40,6 +40,29 @@ pub fn spawn(
     descriptors: &[(BorrowedFd<'_>, RawFd)],
     mask: &Set,
 ) -> io::Result<i32> {
+    spawn_in(Company::Ours, program, arguments, variables, descriptors, mask)
+}
+
+/// With whom a new process is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Company<'a> {
+    /// In our own session and process group.
+    Ours,
+    /// In a session of its own.
+    Own,
+    /// The same, with this terminal as its standard streams.
+    At(&'a CStr),
+}
+
+/// The same in the company that is asked for.
+pub fn spawn_in(
+    company: Company<'_>,
+    program: &CStr,
+    arguments: &[CString],
+    variables: &[CString],
+    descriptors: &[(BorrowedFd<'_>, RawFd)],
+    mask: &Set,
+) -> io::Result<i32> {
     let (argv, envp) = (pointers(arguments), pointers(variables));
     // Rust's own start ignores it; a command that writes to a pipe nobody reads must end.
     let pipe = Set::of(&[libc::SIGPIPE]);
@@ -52,10 +75,18 @@ pub fn spawn(
     unsafe {
         ok(libc::posix_spawn_file_actions_init(&mut actions))?;
         ok(libc::posix_spawnattr_init(&mut attributes))?;
-        let flags = libc::POSIX_SPAWN_SETSIGMASK | libc::POSIX_SPAWN_SETSIGDEF;
+        let own = if company == Company::Ours { 0 } else { libc::POSIX_SPAWN_SETSID as i32 };
+        let flags = libc::POSIX_SPAWN_SETSIGMASK | libc::POSIX_SPAWN_SETSIGDEF | own;
         let mut result = ok(libc::posix_spawnattr_setsigmask(&mut attributes, mask.as_ptr()))
             .and_then(|()| ok(libc::posix_spawnattr_setsigdefault(&mut attributes, pipe.as_ptr())))
             .and_then(|()| ok(libc::posix_spawnattr_setflags(&mut attributes, flags as libc::c_short)));
+        if let Company::At(terminal) = company {
+            // The first terminal that a session without one opens becomes its own.
+            for stream in 0..3 {
+                let mut open = || ok(libc::posix_spawn_file_actions_addopen(&mut actions, stream, terminal.as_ptr(), libc::O_RDWR, 0));
+                result = result.and_then(|()| open());
+            }
+        }
         for (ours, theirs) in descriptors {
             result = result.and_then(|()| ok(libc::posix_spawn_file_actions_adddup2(&mut actions, ours.as_raw_fd(), *theirs)));
         }
@@ -177,6 +208,15 @@ pub fn pidfd(pid: i32) -> io::Result<OwnedFd> {
     let fd = super::check_long(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
     // SAFETY: the descriptor is new and owned by nobody else.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// `pidfd_send_signal(2)`.
+pub fn signal_by(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
+    // SAFETY: no information is passed along, and no other pointer is taken.
+    super::check_long(unsafe {
+        libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), signal, std::ptr::null::<libc::siginfo_t>(), 0)
+    })
+    .map(drop)
 }
 
 /// `pidfd_getfd(2)`: a copy of another process's descriptor.

@@ -8,6 +8,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("ringfence-policy", "the words as written; pure, so that they can be tested without a machine"),
     ("ringfence-api", "the words that go in and come out; pure, and spoken by every layer above"),
     ("ringfence-sys", "one function for each system call; it decides nothing"),
+    ("ringfence-shell", "what a persistent shell is told, and how it tells of an end"),
     ("ringfence-tripwire", "a file system that tells who looked; it opens nothing"),
     ("ringfence-audit", "what is written down of it all; whoever enforces does not wait for it"),
     ("ringfence-enforce", "from grants to a plan, from a plan to a process"),

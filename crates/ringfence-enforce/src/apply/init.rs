@@ -2,6 +2,8 @@
 //! takes everything with it when it ends.
 
 use std::ffi::CString;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ringfence_api::Usage;
@@ -11,10 +13,12 @@ use ringfence_sys::signal::{self, Set};
 use ringfence_sys::{landlock, namespace, privilege, seccomp};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::thread::CpuSet;
 
 use super::helper::{hand_over, handed_over, is_gone, map_ids, spread, tell};
-use super::{During, Fault, Launch, Order, Report, build, pause};
+use super::jobs::Jobs;
+use super::{During, Fault, Launch, MOST_DESCRIPTORS, Order, Report, build, pause};
 use crate::plan::{Network, Step};
 use crate::seccomp::{GroupSignals, Owner, Shape, filter};
 
@@ -68,10 +72,16 @@ fn run(ties: &Ties<'_>) -> Result<(), Fault> {
     let children = Set::of(&[libc::SIGCHLD]);
     signal::block(&children).during(|| "pthread_sigmask".into())?;
     let ended = signal::descriptor(&children).during(|| "signalfd".into())?;
-    match start(launch, control, ties.mask)? {
-        Some(command) => attend(command, control, &ended),
-        None => Ok(()),
-    }
+    let command = if launch.command.is_empty() {
+        tell(control, &Report::Standing);
+        None
+    } else {
+        match start(launch, control, ties.mask)? {
+            Some(command) => Some(command),
+            None => return Ok(()),
+        }
+    };
+    attend(command, Jobs::new(control, ties.mask), &ended)
 }
 
 /// Waits to be told what to do, and takes over the standard streams; `None` if the caller
@@ -185,13 +195,17 @@ fn refuse_calls(launch: &Launch, warden: &OwnedFd, inside: Option<&Inside>, plan
         .during(|| "hand the listener over".into())
 }
 
+/// Starts a program at a path with these arguments; answers its number.
+pub(super) type Spawn<'a> = dyn Fn(&CString, &[CString]) -> std::io::Result<i32> + 'a;
+
 /// Starts the command; answers its process id, or `None` if it could not be executed.
 fn start(launch: &Launch, control: &OwnedFd, mask: &Set) -> Result<Option<i32>, Fault> {
     let text = |bytes: &Vec<u8>| CString::new(bytes.as_slice()).map_err(|_| Fault { what: "read the command".into(), errno: libc::EINVAL });
     let arguments = launch.command.iter().map(text).collect::<Result<Vec<_>, _>>()?;
     let variables = launch.variables.iter().map(text).collect::<Result<Vec<_>, _>>()?;
     rustix::process::chdir(launch.cwd.as_path()).during(|| format!("enter {}", launch.cwd))?;
-    match execute(&arguments, &variables, mask) {
+    let spawn = |path: &CString, arguments: &[CString]| process::spawn(path, arguments, &variables, &[], mask);
+    match execute(&arguments, &variables, &spawn) {
         Ok(pid) => Ok(Some(pid)),
         Err(errno) => {
             tell(control, &Report::NotExecuted(errno));
@@ -201,11 +215,9 @@ fn start(launch: &Launch, control: &OwnedFd, mask: &Set) -> Result<Option<i32>, 
 }
 
 /// Executes the program, searching `PATH` as a shell does.
-fn execute(arguments: &[CString], variables: &[CString], mask: &Set) -> Result<i32, i32> {
+pub(super) fn execute(arguments: &[CString], variables: &[CString], spawn: &Spawn<'_>) -> Result<i32, i32> {
     let Some(program) = arguments.first() else { return Err(libc::EINVAL) };
-    let spawn = |path: &CString, arguments: &[CString]| {
-        process::spawn(path, arguments, variables, &[], mask).map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
-    };
+    let spawn = |path: &CString, arguments: &[CString]| spawn(path, arguments).map_err(|error| error.raw_os_error().unwrap_or(libc::EIO));
     let try_one = |path: CString| match spawn(&path, arguments) {
         Err(libc::ENOEXEC) => {
             // A script without an interpreter line is the shell's.
@@ -235,15 +247,18 @@ fn execute(arguments: &[CString], variables: &[CString], mask: &Set) -> Result<i
     Err(worst)
 }
 
-/// Reaps whatever ends and passes orders on, until the command has ended.
-fn attend(command: i32, control: &OwnedFd, ended: &OwnedFd) -> Result<(), Fault> {
+/// Reaps whatever ends and passes orders on, until the command has ended. Without one, until
+/// told to end.
+fn attend(command: Option<i32>, mut jobs: Jobs<'_>, ended: &OwnedFd) -> Result<(), Fault> {
+    let control = jobs.control;
     let mut is_paused = false;
     loop {
         while let Ok(Some((pid, change, usage))) = process::wait(-1, Wait::Poll) {
-            if pid != command {
+            let usage = Usage { user_us: usage.user_us, system_us: usage.system_us, max_rss_kb: usage.max_rss_kb };
+            if command != Some(pid) {
+                jobs.changed(pid, change, usage);
                 continue;
             }
-            let usage = Usage { user_us: usage.user_us, system_us: usage.system_us, max_rss_kb: usage.max_rss_kb };
             let report = match change {
                 Change::Exited(status) => Report::Exited(status, usage),
                 Change::Killed(signal) => Report::Killed(signal, usage),
@@ -269,25 +284,26 @@ fn attend(command: i32, control: &OwnedFd, ended: &OwnedFd) -> Result<(), Fault>
         let order = waits[0].revents().contains(PollFlags::IN).then(|| receive(control)).flatten();
         match order {
             // The command may have ended meanwhile, and it may be another user's program.
-            Some(Order::Signal(signal)) => drop(signal::kill(command, signal)),
-            Some(Order::End) => {
+            Some((Order::Signal(signal), _)) => drop(command.map(|command| signal::kill(command, signal))),
+            Some((Order::End, _)) => {
                 end_all();
                 wait_for_usher();
                 tell(control, &Report::Killed(libc::SIGKILL, Usage::default()));
                 return Ok(());
             }
-            Some(Order::Pause) => {
+            Some((Order::Pause, _)) => {
                 is_paused = pause::stop_all();
                 tell(control, &Report::Paused);
             }
-            Some(Order::Resume) => {
+            Some((Order::Resume, _)) => {
                 let _ = signal::kill(-1, libc::SIGCONT);
                 is_paused = false;
             }
-            Some(Order::Settle) => {
+            Some((Order::Settle, _)) => {
                 wait_for_usher();
                 tell(control, &Report::Settled);
             }
+            Some((Order::Start(job), descriptors)) => jobs.start(job, descriptors),
             None if gone => return Ok(()),
             None => {}
         }
@@ -313,8 +329,16 @@ fn wait_for_usher() {
     rustix::process::umask(Mode::from_raw_mode(0o077));
 }
 
-fn receive(control: &OwnedFd) -> Option<Order> {
+fn receive(control: &OwnedFd) -> Option<(Order, Vec<OwnedFd>)> {
     let mut buffer = [0; 64];
-    let (length, _) = rustix::net::recv(control, &mut buffer, rustix::net::RecvFlags::DONTWAIT).ok()?;
-    postcard::from_bytes(buffer.get(..length)?).ok()
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let how = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let received = recvmsg(control, &mut [IoSliceMut::new(&mut buffer)], &mut ancillary, how).ok()?;
+    let order = postcard::from_bytes(buffer.get(..received.bytes)?).ok()?;
+    let descriptors = ancillary.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors.collect::<Vec<_>>()),
+        _ => None,
+    });
+    Some((order, descriptors.flatten().collect()))
 }

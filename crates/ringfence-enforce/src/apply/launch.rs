@@ -18,7 +18,7 @@ use rustix::thread::CpuSet;
 
 use super::helper::HOST_NETWORK;
 use super::lookout::Inside;
-use super::{Birth, CONTROL_FD, HELPER, Launch, Order, Planted, Report};
+use super::{Birth, CONTROL_FD, Fate, HELPER, Job, Launch, MOST_DESCRIPTORS, Order, Planted, Report, Start};
 use crate::plan::Network;
 
 /// Why a command could not be started.
@@ -97,8 +97,28 @@ pub enum Event {
     Settled,
     /// Nobody goes on, as was asked for.
     Paused,
+    /// The sandbox stands, and waits to be told what to start.
+    Standing,
+    /// Something became of a process that was started beside others.
+    Of(Job, What),
     /// Nothing more will come: the sandbox is gone.
     Closed,
+}
+
+/// What became of a process.
+#[derive(Debug)]
+pub enum What {
+    /// It runs.
+    Started {
+        /// Readable when it has ended.
+        pidfd: OwnedFd,
+        /// Our end of its terminal, if it has one.
+        terminal: Option<OwnedFd>,
+    },
+    /// It could not be executed: the error number.
+    NotExecuted(i32),
+    /// It ended.
+    Ended(Status, Usage),
 }
 
 /// A name of git's that the command made.
@@ -262,6 +282,16 @@ impl Running {
             Report::Settled => Event::Settled,
             Report::Paused => Event::Paused,
             Report::Inside => Inside::of(descriptors).map_or(Event::Closed, Event::Inside),
+            Report::Standing => Event::Standing,
+            Report::Of(job, fate) => match fate {
+                Fate::Started => {
+                    let mut given = descriptors.into_iter();
+                    given.next().map_or(Event::Closed, |pidfd| Event::Of(job, What::Started { pidfd, terminal: given.next() }))
+                }
+                Fate::NotExecuted(errno) => Event::Of(job, What::NotExecuted(errno)),
+                Fate::Exited(status, usage) => Event::Of(job, What::Ended(Status::Exited(status), usage)),
+                Fate::Killed(signal, usage) => Event::Of(job, What::Ended(Status::Killed(signal), usage)),
+            },
             Report::Made(path, what, birth) => Event::Made(Made { directory: descriptors.pop(), path, what, birth }),
         })
     }
@@ -277,6 +307,23 @@ impl Running {
                 Err(_) => return 1,
             }
         }
+    }
+
+    /// Starts a process beside others, with these descriptors: an event tells what becomes
+    /// of it.
+    pub fn start(&self, job: Job, start: &Start, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let bytes = postcard::to_stdvec(start).map_err(|_| io::ErrorKind::InvalidData)?;
+        let mut what = std::fs::File::from(rustix::fs::memfd_create("ringfence-start", MemfdFlags::CLOEXEC)?);
+        what.write_all(&bytes)?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let given: Vec<_> = [what.as_fd()].into_iter().chain(descriptors.iter().copied()).collect();
+        if !ancillary.push(SendAncillaryMessage::ScmRights(&given)) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let order = postcard::to_stdvec(&Order::Start(job)).map_err(|_| io::ErrorKind::InvalidData)?;
+        sendmsg(&self.control, &[IoSlice::new(&order)], &mut ancillary, SendFlags::NOSIGNAL)?;
+        Ok(())
     }
 
     /// Sends the command a signal.

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use ringfence_api::{Denial, Evidence, Operation, Outcome, Output, Request, Status, Usage};
 use ringfence_enforce::{Person, Plan};
-use ringfence_policy::Grants;
-use ringfence_provider::{Provider, ProviderError, Session};
+use ringfence_policy::{AbsPath, Grants};
+use ringfence_provider::{Provider, ProviderError, Session, Standing};
 
 /// What is wrong beside the lack of any confinement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +63,10 @@ struct Bare {
 impl Session for Bare {
     fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    fn raise(&mut self, _: &AbsPath) -> Result<Box<dyn Standing>, ProviderError> {
+        Err(ProviderError::Gone { what: "sandbox" })
     }
 
     fn refused(&mut self) -> (Vec<ringfence_api::Denial>, u64) {

@@ -6,7 +6,7 @@ use ringfence_api::Output;
 
 /// Bytes of one stream within a bound.
 #[derive(Debug)]
-pub(crate) struct Capture {
+pub struct Capture {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     half: usize,
@@ -14,11 +14,13 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    pub(crate) fn new(limit: usize) -> Self {
+    /// Keeps so many bytes in all.
+    pub fn new(limit: usize) -> Self {
         Self { head: Vec::new(), tail: VecDeque::new(), half: limit / 2, dropped: 0 }
     }
 
-    pub(crate) fn push(&mut self, bytes: &[u8]) {
+    /// Adds what was written next.
+    pub fn push(&mut self, bytes: &[u8]) {
         let room = self.half - self.head.len();
         let (first, rest) = bytes.split_at(room.min(bytes.len()));
         self.head.extend_from_slice(first);
@@ -31,7 +33,8 @@ impl Capture {
         self.tail.extend(rest);
     }
 
-    pub(crate) fn finish(self) -> Output {
+    /// What is kept.
+    pub fn finish(self) -> Output {
         Output { head: self.head, tail: self.tail.into(), dropped: self.dropped }
     }
 }

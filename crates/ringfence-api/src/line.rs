@@ -1,0 +1,84 @@
+//! Commands of a shell that lives on from one to the next.
+
+use std::time::Duration;
+
+use ringfence_policy::AbsPath;
+
+use crate::{Denial, Output, Status, Usage};
+
+/// A command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// As it would be typed; several lines are one command as well.
+    pub text: Vec<u8>,
+    /// What it reads from its standard input.
+    pub input: Vec<u8>,
+    /// How long it may take.
+    pub deadline: Option<Duration>,
+    /// How many bytes of each stream are kept.
+    pub limit: usize,
+}
+
+impl Line {
+    /// Without input or limits of time.
+    pub fn new(text: impl Into<Vec<u8>>) -> Self {
+        const LIMIT: usize = 1024 * 1024;
+        Self { text: text.into(), input: Vec::new(), deadline: None, limit: LIMIT }
+    }
+}
+
+/// One of a command's two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stream {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Err,
+}
+
+/// What became of a shell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Afterwards {
+    /// It waits for the next command.
+    LivesOn,
+    /// The command ended it, by `exit` or otherwise.
+    Ended,
+}
+
+/// What became of a command line.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ran {
+    /// What was written to standard output meanwhile.
+    pub stdout: Output,
+    /// What was written to standard error meanwhile.
+    pub stderr: Output,
+    /// How it ended.
+    pub status: Status,
+    /// Whether the time limit, or somebody who did not want to wait, ended it.
+    pub timed_out: bool,
+    /// How long it took.
+    pub duration: Duration,
+    /// What it used, as far as that is known.
+    pub usage: Usage,
+    /// Where the shell is now.
+    pub cwd: Option<AbsPath>,
+    /// What was refused meanwhile, as much of it as anybody will read.
+    pub denials: Vec<Denial>,
+    /// How often something else was refused that is not among them.
+    pub denials_dropped: u64,
+    /// What became of the shell.
+    pub shell: Afterwards,
+}
+
+impl Ran {
+    /// The exit status as a shell would see it: 128 + the signal, 124 for the time limit.
+    pub fn exit_code(&self) -> i32 {
+        if self.timed_out {
+            return 124;
+        }
+        match self.status {
+            Status::Exited(code) => code,
+            Status::Killed(signal) => 128 + signal,
+        }
+    }
+}

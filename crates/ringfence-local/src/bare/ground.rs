@@ -1,0 +1,127 @@
+//! Shells without confinement.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ringfence_api::{Denial, Quarantined, Status, Usage};
+use ringfence_enforce::Plan;
+use ringfence_enforce::apply::{Job, Start};
+use ringfence_provider::{ProviderError, Shell, ShellStart, Standing};
+use ringfence_shell::RUNNER_TEXT;
+use ringfence_sys::process::{self, Change, Company, Wait};
+use ringfence_sys::signal::{self, Set};
+use rustix::fs::{MemfdFlags, Mode, OFlags};
+
+use crate::shell::{Persistent, Place};
+
+/// The number under which a shell has the file that every command goes through.
+const RUNNER: i32 = 60;
+
+/// No sandbox, for many commands.
+pub(super) struct Unconfined {
+    plan: Plan,
+    ground: Arc<Ground>,
+}
+
+struct Ground {
+    runner: OwnedFd,
+    at: String,
+    shells: Mutex<HashMap<Job, i32>>,
+    next: AtomicU64,
+}
+
+impl Unconfined {
+    pub(super) fn new() -> Result<Self, ProviderError> {
+        let system = |error: rustix::io::Errno| ProviderError::System { what: "make a file in memory", source: error.into() };
+        let runner = rustix::fs::memfd_create("shell", MemfdFlags::CLOEXEC).map_err(system)?;
+        rustix::io::write(&runner, RUNNER_TEXT.as_bytes()).map_err(system)?;
+        let ground = Ground { runner, at: format!("/dev/fd/{RUNNER}"), shells: Mutex::default(), next: AtomicU64::new(1) };
+        Ok(Self { plan: Plan { steps: Vec::new(), gaps: Vec::new() }, ground: Arc::new(ground) })
+    }
+}
+
+impl Standing for Unconfined {
+    fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    fn shell(&self, start: &ShellStart) -> Result<Box<dyn Shell>, ProviderError> {
+        Ok(Box::new(Persistent::start(self.ground.clone(), start)?))
+    }
+
+    fn refused(&self) -> (Vec<Denial>, u64) {
+        (Vec::new(), 0)
+    }
+
+    fn end(self: Box<Self>) -> Result<Vec<Quarantined>, ProviderError> {
+        Ok(Vec::new())
+    }
+}
+
+impl Drop for Unconfined {
+    /// What shells have started and left to itself is nobody's.
+    fn drop(&mut self) {
+        let shells = std::mem::take(&mut *self.ground.shells.lock().unwrap_or_else(PoisonError::into_inner));
+        for pid in shells.into_values() {
+            let _ = signal::kill(-pid, libc::SIGKILL);
+            let _ = process::wait(pid, Wait::Block);
+        }
+    }
+}
+
+impl Place for Ground {
+    fn runner(&self) -> &str {
+        &self.at
+    }
+
+    fn start(&self, start: &Start, descriptors: &[BorrowedFd<'_>]) -> Result<(Job, OwnedFd), ProviderError> {
+        /// Behind every number that a shell wants.
+        const AWAY: i32 = 512;
+        let system = |what: &'static str| move |source: std::io::Error| ProviderError::System { what, source };
+        let away =
+            |one: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(one, AWAY).map_err(|error| system("copy a descriptor")(error.into()));
+        let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+        let null = null.map_err(|error| system("open /dev/null")(error.into()))?;
+        let all = descriptors.iter().copied().chain([self.runner.as_fd(), null.as_fd()]).map(away).collect::<Result<Vec<_>, _>>()?;
+        let numbers = start.numbers.iter().copied().chain([RUNNER, 0]);
+        let placed: Vec<_> = all.iter().map(AsFd::as_fd).zip(numbers).collect();
+        let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| system("read the command")(std::io::ErrorKind::InvalidInput.into()));
+        // Our own working directory is every thread's.
+        let words: [&[u8]; 5] = [b"sh", b"-c", b"cd -- \"$1\" && shift && exec \"$@\"", b"sh", start.cwd.as_path().as_os_str().as_bytes()];
+        let arguments = words.into_iter().chain(start.command.iter().map(Vec::as_slice)).map(text).collect::<Result<Vec<_>, _>>()?;
+        let variables = start.variables.iter().map(|variable| text(variable)).collect::<Result<Vec<_>, _>>()?;
+        let mask = signal::block(&Set::of(&[])).map_err(system("read the signal mask"))?;
+        let pid = process::spawn_in(Company::Own, c"/bin/sh", &arguments, &variables, &placed, &mask).map_err(system("start a shell"))?;
+        let job = self.next.fetch_add(1, Ordering::Relaxed);
+        self.shells.lock().unwrap_or_else(PoisonError::into_inner).insert(job, pid);
+        Ok((job, process::pidfd(pid).map_err(system("watch a shell"))?))
+    }
+
+    fn ended(&self, job: Job) -> Option<(Status, Usage)> {
+        let pid = self.shells.lock().unwrap_or_else(PoisonError::into_inner).remove(&job)?;
+        let (_, change, usage) = process::wait(pid, Wait::Block).ok()??;
+        let usage = Usage { user_us: usage.user_us, system_us: usage.system_us, max_rss_kb: usage.max_rss_kb };
+        match change {
+            Change::Exited(status) => Some((Status::Exited(status), usage)),
+            Change::Killed(signal) => Some((Status::Killed(signal), usage)),
+            Change::Stopped(_) | Change::Continued => None,
+        }
+    }
+
+    fn forget(&self, job: Job) {
+        // Its script has ended, and so does it.
+        let pid = self.shells.lock().unwrap_or_else(PoisonError::into_inner).remove(&job);
+        if let Some(pid) = pid {
+            let _ = signal::kill(pid, libc::SIGKILL);
+            let _ = process::wait(pid, Wait::Block);
+        }
+    }
+
+    fn refused(&self) -> (Vec<Denial>, u64) {
+        (Vec::new(), 0)
+    }
+}

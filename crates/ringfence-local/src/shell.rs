@@ -1,0 +1,168 @@
+//! A shell that lives on from one command to the next, from this side.
+
+mod course;
+mod family;
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ringfence_api::{Denial, Line, Ran, Status, Usage};
+use ringfence_enforce::apply::{Job, Start};
+use ringfence_policy::AbsPath;
+use ringfence_provider::{Interrupter, ProviderError, Shell, ShellStart, Sink};
+use ringfence_shell::{Kind, REPORT, SCRIPT, prelude};
+use rustix::fs::MemfdFlags;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::packed;
+use course::Course;
+
+/// Where shells run.
+pub(crate) trait Place: Send + Sync {
+    /// The file that every command goes through.
+    fn runner(&self) -> &str;
+
+    /// Starts a process with these descriptors; answers one that is readable when it ended.
+    fn start(&self, start: &Start, descriptors: &[BorrowedFd<'_>]) -> Result<(Job, OwnedFd), ProviderError>;
+
+    /// How a process ended of which it is known that it has.
+    fn ended(&self, job: Job) -> Option<(Status, Usage)>;
+
+    /// Nobody asks about it any more.
+    fn forget(&self, job: Job);
+
+    /// What was refused since this was asked for last.
+    fn refused(&self) -> (Vec<Denial>, u64);
+}
+
+/// The number under which a shell has what a command is to read.
+const INPUT: i32 = 62;
+
+/// A persistent shell.
+pub(crate) struct Persistent {
+    place: Arc<dyn Place>,
+    job: Job,
+    ends: Ends,
+    pid: i32,
+    /// What it and those it waited for have used.
+    used: Usage,
+    interrupted: Arc<AtomicBool>,
+    is_over: bool,
+    buffer: Vec<u8>,
+}
+
+/// Our ends.
+struct Ends {
+    /// What it is told goes here.
+    script: OwnedFd,
+    /// What it tells comes here.
+    report: OwnedFd,
+    /// Standard output and error, as long as somebody can write to them.
+    streams: [Option<OwnedFd>; 2],
+    /// What a command reads stands here.
+    input: OwnedFd,
+    pidfd: OwnedFd,
+}
+
+impl Persistent {
+    pub(crate) fn start(place: Arc<dyn Place>, how: &ShellStart) -> Result<Self, ProviderError> {
+        let system = |error: rustix::io::Errno| ProviderError::System { what: "make the pipes of a shell", source: error.into() };
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(system);
+        let ((script_end, script), (out, out_end), (err, err_end)) = (pipe()?, pipe()?, pipe()?);
+        for ours in [&script, &out, &err] {
+            rustix::io::ioctl_fionbio(ours, true).map_err(system)?;
+        }
+        for pipe in [&out, &err] {
+            // Only a matter of speed.
+            let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE);
+        }
+        let (report, report_end) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(system)?;
+        // With each word the kernel tells whose it is.
+        rustix::net::sockopt::set_socket_passcred(&report, true).map_err(system)?;
+        let input = rustix::fs::memfd_create("input", MemfdFlags::CLOEXEC).map_err(system)?;
+        let start = Start {
+            command: vec![how.program.as_encoded_bytes().to_vec(), format!("/dev/fd/{SCRIPT}").into_bytes()],
+            variables: packed(&how.variables),
+            cwd: how.cwd.clone(),
+            numbers: vec![1, 2, REPORT, INPUT, SCRIPT],
+            terminal: None,
+        };
+        let given = [out_end.as_fd(), err_end.as_fd(), report_end.as_fd(), input.as_fd(), script_end.as_fd()];
+        let (job, pidfd) = place.start(&start, &given)?;
+        let pid = number(&pidfd).ok_or(ProviderError::Gone { what: "shell" })?;
+        let ends = Ends { script, report, streams: [Some(out), Some(err)], input, pidfd };
+        let said = prelude(Kind::of(how.program.as_ref()));
+        rustix::io::write(&ends.script, said.as_bytes()).map_err(system)?;
+        Ok(Self { place, job, ends, pid, used: Usage::default(), interrupted: Arc::default(), is_over: false, buffer: vec![0; 64 * 1024] })
+    }
+
+    /// Where it is.
+    fn cwd(&self) -> Option<AbsPath> {
+        AbsPath::new(std::fs::read_link(format!("/proc/{}/cwd", self.pid)).ok()?)
+    }
+}
+
+/// As much as an ordinary user may have of each pipe.
+const PIPE: usize = 256 * 1024;
+
+/// The number of a process on this host.
+fn number(pidfd: &OwnedFd) -> Option<i32> {
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).ok()?;
+    let number: i32 = text.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()?;
+    (number > 0).then_some(number)
+}
+
+impl Shell for Persistent {
+    fn execute(&mut self, line: &Line, sink: &mut Sink<'_>) -> Result<Ran, ProviderError> {
+        if self.is_over {
+            return Err(ProviderError::Gone { what: "shell" });
+        }
+        self.interrupted.store(false, Ordering::SeqCst);
+        let ran = Course::begin(self, line)?.run(sink);
+        if ran.as_ref().is_err() {
+            self.is_over = true;
+            family::end(self.pid);
+        }
+        ran
+    }
+
+    fn interrupter(&self) -> Box<dyn Interrupter> {
+        Box::new(Interrupts { asked: self.interrupted.clone(), pid: self.pid })
+    }
+
+    fn pid(&self) -> i32 {
+        self.pid
+    }
+}
+
+impl Drop for Persistent {
+    fn drop(&mut self) {
+        // It reads on, and finds the end of its script.
+        self.place.forget(self.job);
+    }
+}
+
+struct Interrupts {
+    asked: Arc<AtomicBool>,
+    pid: i32,
+}
+
+impl Interrupter for Interrupts {
+    fn interrupt(&self) {
+        self.asked.store(true, Ordering::SeqCst);
+        family::signal_group(self.pid, libc::SIGINT);
+    }
+}
+
+/// Writes all of it into a file, from its beginning.
+fn fill(file: &OwnedFd, bytes: &[u8]) -> io::Result<()> {
+    rustix::fs::ftruncate(file, 0)?;
+    let mut written = 0;
+    while written < bytes.len() {
+        written += rustix::io::pwrite(file, &bytes[written..], written as u64)?;
+    }
+    Ok(())
+}

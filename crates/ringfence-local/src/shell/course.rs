@@ -1,0 +1,282 @@
+//! One command of a shell, from its beginning to its end.
+
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use ringfence_api::{Afterwards, Line, Ran, Status, Stream, Usage};
+use ringfence_provider::{ProviderError, Sink};
+use ringfence_shell::{Capture, Word, ended, script};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::time::Timespec;
+
+use super::{INPUT, Persistent, family, fill};
+
+/// How long a command may take to mind each of: interrupt, terminate, kill.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// So often it is looked at whether the shell has forgotten to tell.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Shorter commands use less than the kernel tells of.
+const SHORT: Duration = Duration::from_millis(10);
+
+/// How far it went with a command that is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
+enum Ending {
+    NotYet,
+    Interrupted,
+    Terminated,
+    Killed,
+    /// The shell itself.
+    Given,
+}
+
+pub(super) struct Course<'a> {
+    shell: &'a mut Persistent,
+    word: Word,
+    /// What it is yet to be told.
+    script: Vec<u8>,
+    told: usize,
+    kept: [Capture; 2],
+    begun: Instant,
+    /// In ticks.
+    since: u64,
+    deadline: Option<Instant>,
+    ending: Ending,
+    timed_out: bool,
+    /// Whether it was already waiting for the next command when it was looked at.
+    is_idle: bool,
+    /// Whether nothing more can be told: the shell is about to end, or somebody who has the
+    /// socket has shut it.
+    is_shut: bool,
+}
+
+impl<'a> Course<'a> {
+    pub(super) fn begin(shell: &'a mut Persistent, line: &Line) -> Result<Self, ProviderError> {
+        let system = |what| move |source: std::io::Error| ProviderError::System { what, source };
+        let mut random = [0; 16];
+        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
+            .map_err(|error| system("make up a word")(error.into()))?;
+        let word = Word::new(random);
+        let input = (!line.input.is_empty()).then(|| format!("/dev/fd/{INPUT}"));
+        if input.is_some() {
+            fill(&shell.ends.input, &line.input).map_err(system("write the input"))?;
+        }
+        let script = script(&line.text, &word, shell.place.runner(), input.as_deref());
+        let script = script.map_err(|error| ProviderError::NoLine { source: Box::new(error) })?;
+        // What was refused before was refused to another.
+        let begun = Instant::now();
+        Ok(Self {
+            shell,
+            word,
+            script,
+            told: 0,
+            kept: [Capture::new(line.limit), Capture::new(line.limit)],
+            begun,
+            since: family::now(),
+            deadline: line.deadline.map(|limit| begun + limit),
+            ending: Ending::NotYet,
+            timed_out: false,
+            is_idle: false,
+            is_shut: false,
+        })
+    }
+
+    pub(super) fn run(mut self, sink: &mut Sink<'_>) -> Result<Ran, ProviderError> {
+        loop {
+            self.tell();
+            let ready = self.wait()?;
+            self.read(sink);
+            if ready.report
+                && let Some(status) = self.hear()
+            {
+                self.read(sink);
+                return Ok(self.over(Status::Exited(status), Afterwards::LivesOn, None));
+            }
+            if ready.gone {
+                return self.gone(sink);
+            }
+            self.keep_time();
+            if ready.nothing && self.is_mute() {
+                return Err(ProviderError::Mute);
+            }
+        }
+    }
+
+    /// As much of the script as there is room for.
+    fn tell(&mut self) {
+        while self.told < self.script.len() {
+            match rustix::io::write(&self.shell.ends.script, &self.script[self.told..]) {
+                Ok(more) => self.told += more,
+                Err(Errno::INTR) => {}
+                // Full, or nobody reads it any more, which is heard of otherwise.
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn wait(&self) -> Result<Ready, ProviderError> {
+        let ends = &self.shell.ends;
+        let mut waits = vec![PollFd::new(&ends.pidfd, PollFlags::IN)];
+        // What is closed at the other end would be ready at once and for ever.
+        waits.extend((!self.is_shut).then(|| PollFd::new(&ends.report, PollFlags::IN)));
+        waits.extend(ends.streams.iter().flatten().map(|stream| PollFd::new(stream, PollFlags::IN)));
+        waits.extend((self.told < self.script.len()).then(|| PollFd::new(&ends.script, PollFlags::OUT)));
+        let left = self.deadline.map_or(LOOK, |deadline| LOOK.min(deadline.saturating_duration_since(Instant::now())));
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut waits, Some(&left)) {
+            Ok(ready) => Ok(Ready {
+                nothing: ready == 0,
+                report: !self.is_shut && !waits[1].revents().is_empty(),
+                gone: !waits[0].revents().is_empty(),
+            }),
+            Err(Errno::INTR) => Ok(Ready { nothing: false, report: false, gone: false }),
+            Err(error) => Err(ProviderError::System { what: "wait for the shell", source: error.into() }),
+        }
+    }
+
+    /// All that was written so far.
+    fn read(&mut self, sink: &mut Sink<'_>) {
+        let Persistent { ends, buffer, .. } = &mut *self.shell;
+        for ((end, stream), kept) in ends.streams.iter_mut().zip([Stream::Out, Stream::Err]).zip(&mut self.kept) {
+            while let Some(open) = end {
+                match read(open, buffer) {
+                    // Nobody has it any more: the shell has sent it elsewhere.
+                    Ok(0) => *end = None,
+                    Ok(length) => {
+                        sink(stream, &buffer[..length]);
+                        kept.push(&buffer[..length]);
+                    }
+                    Err(_) => break,
+                }
+            }
+        }
+    }
+
+    /// The status, if the shell itself has said our word.
+    fn hear(&mut self) -> Option<i32> {
+        let mut said = [0; 256];
+        loop {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1), ScmRights(8))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let how = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+            let received = recvmsg(&self.shell.ends.report, &mut [IoSliceMut::new(&mut said)], &mut ancillary, how);
+            let length = match received {
+                Ok(received) => received.bytes,
+                Err(Errno::INTR) => continue,
+                Err(_) => return None,
+            };
+            let from = ancillary.drain().find_map(|message| match message {
+                RecvAncillaryMessage::ScmCredentials(who) => Some(who.pid.as_raw_nonzero().get()),
+                _ => None,
+            });
+            if length == 0 && from.is_none() {
+                self.is_shut = true;
+                return None;
+            }
+            if from == Some(self.shell.pid)
+                && let Some(status) = ended(&said[..length], &self.word)
+            {
+                return Some(status);
+            }
+        }
+    }
+
+    /// The shell has ended: by what it was told, or otherwise.
+    fn gone(mut self, sink: &mut Sink<'_>) -> Result<Ran, ProviderError> {
+        self.read(sink);
+        self.shell.is_over = true;
+        let (status, usage) = self.shell.place.ended(self.shell.job).ok_or(ProviderError::Gone { what: "sandbox" })?;
+        Ok(self.over(status, Afterwards::Ended, Some(usage)))
+    }
+
+    fn over(mut self, status: Status, shell: Afterwards, all: Option<Usage>) -> Ran {
+        let duration = self.begun.elapsed();
+        let usage = self.usage(duration, all);
+        let timed_out = self.timed_out;
+        let (denials, denials_dropped) = self.shell.place.refused();
+        let [stdout, stderr] = self.kept.map(Capture::finish);
+        let cwd = (shell == Afterwards::LivesOn).then(|| self.shell.cwd()).flatten();
+        Ran { stdout, stderr, status, timed_out, duration, usage, cwd, denials, denials_dropped, shell }
+    }
+
+    /// What was used since that was looked at last.
+    fn usage(&mut self, duration: Duration, all: Option<Usage>) -> Usage {
+        let now = match all {
+            Some(all) => all,
+            None if duration < SHORT => return Usage::default(),
+            None => family::facts(self.shell.pid).map_or(self.shell.used, |facts| facts.used),
+        };
+        let before = std::mem::replace(&mut self.shell.used, now);
+        Usage {
+            user_us: now.user_us.saturating_sub(before.user_us),
+            system_us: now.system_us.saturating_sub(before.system_us),
+            max_rss_kb: now.max_rss_kb,
+        }
+    }
+
+    /// Asks more and more firmly.
+    fn keep_time(&mut self) {
+        if self.ending == Ending::NotYet && self.shell.interrupted.load(Ordering::SeqCst) {
+            self.ending = Ending::Interrupted;
+            self.deadline = Some(Instant::now() + GRACE);
+        }
+        if self.deadline.is_none_or(|deadline| Instant::now() < deadline) {
+            return;
+        }
+        let pid = self.shell.pid;
+        self.timed_out |= self.ending == Ending::NotYet;
+        self.ending = match self.ending {
+            Ending::NotYet => {
+                family::signal_group(pid, libc::SIGINT);
+                Ending::Interrupted
+            }
+            Ending::Interrupted => {
+                family::signal_since(pid, self.since, libc::SIGTERM);
+                Ending::Terminated
+            }
+            Ending::Terminated => {
+                family::signal_since(pid, self.since, libc::SIGKILL);
+                Ending::Killed
+            }
+            Ending::Killed | Ending::Given => {
+                family::end(pid);
+                Ending::Given
+            }
+        };
+        self.deadline = Some(Instant::now() + GRACE);
+    }
+
+    /// Whether the shell waits for the next command and has not told of the end of this one:
+    /// seen twice, so that it has had time to.
+    fn is_mute(&mut self) -> bool {
+        let was_idle = self.is_idle;
+        self.is_idle = self.told == self.script.len() && is_drained(&self.shell.ends.script) && family::reads_script(self.shell.pid);
+        was_idle && self.is_idle
+    }
+}
+
+/// Whether nothing lies in a pipe unread.
+fn is_drained(pipe: &OwnedFd) -> bool {
+    rustix::io::ioctl_fionread(pipe).is_ok_and(|left| left == 0)
+}
+
+fn read(from: &OwnedFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+    loop {
+        match rustix::io::read(from, &mut *buffer) {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}
+
+struct Ready {
+    nothing: bool,
+    report: bool,
+    gone: bool,
+}

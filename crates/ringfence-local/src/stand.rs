@@ -1,0 +1,265 @@
+//! A sandbox that stands until it is ended, and runs many commands.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use ringfence_api::{Denial, Quarantined, Status, Usage};
+use ringfence_enforce::apply::{Ahead, Event, Job, LaunchError, Running, Start, What};
+use ringfence_enforce::{Plan, Step};
+use ringfence_policy::AbsPath;
+use ringfence_provider::{ProviderError, Shell, ShellStart, Standing};
+use ringfence_shell::{RUNNER, RUNNER_TEXT};
+use ringfence_sys::signal::{self, Set};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::time::Timespec;
+
+use crate::attend::{Farewell, Seen};
+use crate::shell::{Persistent, Place};
+use crate::{Campaign, Confined};
+
+/// How long a sandbox may take to be made, and to end.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A sandbox made of namespaces that stands.
+pub(crate) struct Sandbox {
+    plan: Plan,
+    ground: Arc<Ground>,
+    keeper: Option<JoinHandle<()>>,
+    campaign: Option<Campaign>,
+}
+
+/// What those know of it who run something in it.
+pub(crate) struct Ground {
+    state: Mutex<State>,
+    changed: Condvar,
+    next: AtomicU64,
+}
+
+struct State {
+    running: Running,
+    seen: Seen,
+    is_standing: bool,
+    jobs: HashMap<Job, Known>,
+    /// Why there is none any more.
+    over: Option<ProviderError>,
+    is_over: bool,
+}
+
+/// What is known of a process.
+#[derive(Default)]
+struct Known {
+    started: Option<Result<Started, i32>>,
+    ended: Option<(Status, Usage)>,
+}
+
+/// A process that runs.
+pub(crate) struct Started {
+    pub(crate) pidfd: OwnedFd,
+    #[expect(dead_code, reason = "only processes with a terminal have one")]
+    pub(crate) terminal: Option<OwnedFd>,
+}
+
+impl Sandbox {
+    pub(crate) fn raise(confined: &mut Confined, cwd: &AbsPath) -> Result<Self, ProviderError> {
+        let (mut launch, campaign) = confined.prepare(Vec::new(), Vec::new(), cwd);
+        furnish(&mut launch.plan);
+        let seen = confined.seen(&launch.plan);
+        let network = launch.plan.network();
+        let system = |what| move |source| ProviderError::System { what, source };
+        let mask = signal::block(&Set::of(&[])).map_err(system("read the signal mask"))?;
+        let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+        let null = null.map_err(|error| system("open /dev/null")(error.into()))?;
+        let ahead = confined.ahead.take().filter(|ahead| ahead.network() == network);
+        let ahead = ahead.map_or_else(|| Ahead::start(network, &mask), Ok);
+        let running = ahead.and_then(|ahead| ahead.launch(&launch, [null.as_fd(), null.as_fd(), null.as_fd()])).map_err(not_raised)?;
+        let control = rustix::io::fcntl_dupfd_cloexec(running.descriptor(), 3);
+        let control = control.map_err(|error| system("hear from the sandbox")(error.into()))?;
+        let state = State { running, seen, is_standing: false, jobs: HashMap::new(), over: None, is_over: false };
+        let ground = Arc::new(Ground { state: Mutex::new(state), changed: Condvar::new(), next: AtomicU64::new(1) });
+        let kept = ground.clone();
+        let keeper = thread::Builder::new().name("keeper".into()).spawn(move || kept.keep(&control));
+        let keeper = keeper.map_err(system("start a thread"))?;
+        let sandbox = Self { plan: launch.plan, ground, keeper: Some(keeper), campaign: Some(campaign) };
+        sandbox.ground.wait(PATIENCE, |state| state.is_standing.then_some(())).ok_or_else(|| sandbox.ground.why())?;
+        Ok(sandbox)
+    }
+
+    /// Ends it; answers what was moved away.
+    fn close(&mut self) -> Result<Vec<Quarantined>, ProviderError> {
+        let Some(campaign) = self.campaign.take() else { return Ok(Vec::new()) };
+        self.ground.lock().running.end();
+        let ended = self.ground.wait_until(Instant::now() + PATIENCE, |state| state.is_over.then_some(()));
+        let mut state = self.ground.lock();
+        if ended.is_none() {
+            state.running.kill();
+        }
+        state.running.wait();
+        let unseen = std::mem::take(&mut state.seen.live).end(Farewell::Wait);
+        drop(state);
+        let _ = self.keeper.take().map(JoinHandle::join);
+        let quarantined = campaign.conclude(&mut self.ground.lock().seen, ended.is_some());
+        unseen.map(|_| quarantined)
+    }
+}
+
+/// A file that every command of a shell goes through.
+fn furnish(plan: &mut Plan) {
+    let at = AbsPath::new(RUNNER).expect("an absolute path");
+    let behind = plan.steps.iter().position(|step| matches!(step, Step::Directory { path } if at.is_within(path)));
+    plan.steps.insert(behind.map_or(0, |behind| behind + 1), Step::File { path: at, content: RUNNER_TEXT.into() });
+}
+
+impl Standing for Sandbox {
+    fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    fn shell(&self, start: &ShellStart) -> Result<Box<dyn Shell>, ProviderError> {
+        Ok(Box::new(Persistent::start(self.ground.clone(), start)?))
+    }
+
+    fn refused(&self) -> (Vec<Denial>, u64) {
+        Place::refused(&*self.ground)
+    }
+
+    fn end(mut self: Box<Self>) -> Result<Vec<Quarantined>, ProviderError> {
+        self.close()
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        let _ = self.close();
+    }
+}
+
+impl Place for Ground {
+    fn runner(&self) -> &str {
+        RUNNER
+    }
+
+    fn start(&self, start: &Start, descriptors: &[std::os::fd::BorrowedFd<'_>]) -> Result<(Job, OwnedFd), ProviderError> {
+        let job = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut state = self.lock();
+        state.jobs.insert(job, Known::default());
+        let told = state.running.start(job, start, descriptors);
+        drop(state);
+        told.map_err(|_| self.why())?;
+        let started = self.wait(PATIENCE, |state| state.jobs.get_mut(&job)?.started.take()).ok_or_else(|| self.why())?;
+        match started {
+            Ok(started) => Ok((job, started.pidfd)),
+            Err(errno) => {
+                self.lock().jobs.remove(&job);
+                let command = String::from_utf8_lossy(start.command.first().map_or(b"", Vec::as_slice)).into_owned();
+                Err(ProviderError::NotExecuted { command, source: std::io::Error::from_raw_os_error(errno) })
+            }
+        }
+    }
+
+    fn ended(&self, job: Job) -> Option<(Status, Usage)> {
+        self.wait(Duration::from_secs(2), |state| state.jobs.get_mut(&job)?.ended.take())
+    }
+
+    fn forget(&self, job: Job) {
+        self.lock().jobs.remove(&job);
+    }
+
+    fn refused(&self) -> (Vec<Denial>, u64) {
+        let mut state = self.lock();
+        state.catch_up();
+        state.seen.refused()
+    }
+}
+
+impl Ground {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Until `is` answers something; `None` if it takes too long or the sandbox is gone.
+    fn wait<T>(&self, long: Duration, mut is: impl FnMut(&mut State) -> Option<T>) -> Option<T> {
+        self.wait_until(Instant::now() + long, |state| match is(state) {
+            Some(found) => Some(Some(found)),
+            None if state.is_over => Some(None),
+            None => None,
+        })?
+    }
+
+    fn wait_until<T>(&self, end: Instant, mut is: impl FnMut(&mut State) -> Option<T>) -> Option<T> {
+        let mut state = self.lock();
+        loop {
+            if let Some(found) = is(&mut state) {
+                return Some(found);
+            }
+            let left = end.checked_duration_since(Instant::now())?;
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Hears what the sandbox says until it is gone.
+    fn keep(&self, control: &OwnedFd) {
+        loop {
+            match poll(&mut [PollFd::new(control, PollFlags::IN)], None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return,
+            }
+            let mut state = self.lock();
+            state.catch_up();
+            self.changed.notify_all();
+            if state.is_over {
+                return;
+            }
+        }
+    }
+
+    /// Why the sandbox does not do what it was told.
+    fn why(&self) -> ProviderError {
+        self.lock().over.take().unwrap_or(ProviderError::Gone { what: "sandbox" })
+    }
+}
+
+impl State {
+    /// Takes note of all that was said and not yet heard.
+    fn catch_up(&mut self) {
+        while !self.is_over && self.is_heard() {
+            let heard = self.running.next().map_err(not_raised).and_then(|event| {
+                self.seen.is_started |= matches!(event, Event::Standing);
+                self.seen.heed(event, &self.running)
+            });
+            match heard {
+                Ok(Some(Event::Standing)) => self.is_standing = true,
+                Ok(Some(Event::Of(job, what))) => self.note(job, what),
+                Ok(Some(Event::Closed | Event::Ended(..))) => self.is_over = true,
+                Ok(_) => {}
+                Err(error) => {
+                    self.over = Some(error);
+                    self.is_over = true;
+                    self.running.end();
+                }
+            }
+        }
+    }
+
+    fn is_heard(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::from_borrowed_fd(self.running.descriptor(), PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
+    }
+
+    fn note(&mut self, job: Job, what: What) {
+        let Some(known) = self.jobs.get_mut(&job) else { return };
+        match what {
+            What::Started { pidfd, terminal } => known.started = Some(Ok(Started { pidfd, terminal })),
+            What::NotExecuted(errno) => known.started = Some(Err(errno)),
+            What::Ended(status, usage) => known.ended = Some((status, usage)),
+        }
+    }
+}
+
+fn not_raised(error: LaunchError) -> ProviderError {
+    ProviderError::NotStarted { command: "a shell".into(), hint: error.hint().into(), source: Box::new(error) }
+}

@@ -1,0 +1,316 @@
+//! Shells that live on from one command to the next.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ringfence_api::{Afterwards, Line, Ran, Status, Stream};
+
+use super::trial::{Trial, differs, same};
+use super::{Check, Failure, SECRET, Verdict};
+use crate::{ProviderError, Shell, ShellStart, Standing};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check::shells("what_a_command_leaves_in_its_shell_stays", what_a_command_leaves_in_its_shell_stays),
+    Check::shells("a_shell_tells_how_each_command_ended", a_shell_tells_how_each_command_ended),
+    Check::shells("a_shell_keeps_its_streams_apart", a_shell_keeps_its_streams_apart),
+    Check::shells("a_command_of_a_shell_reads_its_input_only", a_command_of_a_shell_reads_its_input_only),
+    Check::shells("a_shell_that_was_interrupted_lives_on", a_shell_that_was_interrupted_lives_on),
+    Check::shells("somebody_else_interrupts_a_command", somebody_else_interrupts_a_command),
+    Check::shells("a_command_that_ends_its_shell_is_told", a_command_that_ends_its_shell_is_told),
+    Check::shells("no_text_is_taken_for_an_end", no_text_is_taken_for_an_end),
+    Check::shells("whoever_writes_to_every_descriptor_fakes_nothing", whoever_writes_to_every_descriptor_fakes_nothing),
+    Check::shells("a_shell_that_can_no_longer_tell_is_given_up", a_shell_that_can_no_longer_tell_is_given_up),
+    Check::shells("much_output_is_counted_to_the_byte", much_output_is_counted_to_the_byte),
+    Check::shells("what_goes_on_behind_a_command_is_heard_later", what_goes_on_behind_a_command_is_heard_later),
+    Check::shells("a_long_command_is_one_command", a_long_command_is_one_command),
+    Check::shells("a_line_with_a_nul_is_refused_and_harms_nothing", a_line_with_a_nul_is_refused_and_harms_nothing),
+    Check::shells("two_shells_of_a_sandbox_are_independent", two_shells_of_a_sandbox_are_independent),
+    Check::shells("nothing_goes_on_when_a_sandbox_has_ended", nothing_goes_on_when_a_sandbox_has_ended),
+    Check::confinement("what_a_shell_is_refused_is_told_with_the_command", what_a_shell_is_refused_is_told_with_the_command),
+    Check::confinement("what_a_shell_planted_is_moved_away_at_the_end", what_a_shell_planted_is_moved_away_at_the_end),
+];
+
+/// A sandbox that stands, and a shell in it.
+struct Raised {
+    shell: Box<dyn Shell>,
+    standing: Box<dyn Standing>,
+    start: ShellStart,
+}
+
+impl Trial<'_> {
+    fn raise(&self) -> Result<Raised, Failure> {
+        let mut opened = self.open()?;
+        let request = opened.request(["bash"]);
+        let start = ShellStart { program: "bash".into(), variables: request.variables, cwd: request.cwd };
+        let failed = |source| Failure::NotRun { command: "raise".into(), source };
+        let standing = opened.session.raise(&start.cwd).map_err(failed)?;
+        let shell = standing.shell(&start).map_err(failed)?;
+        Ok(Raised { shell, standing, start })
+    }
+}
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+impl Raised {
+    fn run(&mut self, line: &Line) -> Result<Ran, Failure> {
+        let failed = |source| Failure::NotRun { command: String::from_utf8_lossy(&line.text).into_owned(), source };
+        self.shell.execute(line, &mut |_, _| {}).map_err(failed)
+    }
+
+    fn sh(&mut self, text: &str) -> Result<Ran, Failure> {
+        self.run(&Line { deadline: Some(LIMIT), ..Line::new(text) })
+    }
+
+    /// What `text` says and how it ends.
+    fn says(&mut self, text: &str, wanted: (&str, i32)) -> Verdict {
+        let ran = self.sh(text)?;
+        same(format!("the output and status of `{text}`"), (said(&ran).as_str(), ran.exit_code()), wanted)
+    }
+
+    fn renew(&mut self) -> Verdict {
+        let failed = |source| Failure::NotRun { command: "bash".into(), source };
+        self.shell = self.standing.shell(&self.start).map_err(failed)?;
+        Ok(())
+    }
+}
+
+fn said(ran: &Ran) -> String {
+    String::from_utf8_lossy(&ran.stdout.bytes()).trim_end_matches('\n').to_owned()
+}
+
+fn what_a_command_leaves_in_its_shell_stays(trial: &Trial<'_>) -> Verdict {
+    let mut raised = trial.raise()?;
+    let first = raised.sh("cd sub; export EXPORTED=one; plain=two; declare -A map=([k]=three); f() { echo four; }")?;
+    same("where the shell is", first.cwd, Some(trial.at("sub")))?;
+    raised.sh("alias five='echo five'; exec 7> ../seven; sleep 60 & job=$!; set -- six")?;
+    for _ in 0..50 {
+        raised.says(":", ("", 0))?;
+    }
+    raised.says("sh -c 'echo $EXPORTED'; echo $plain ${map[k]}; f; five; echo $1", ("one\ntwo three\nfour\nfive\nsix", 0))?;
+    raised.says("echo to seven >&7; cat ../seven; kill -0 $job && jobs -r | wc -l; basename $PWD", ("to seven\n1\nsub", 0))?;
+    let pid = raised.shell.pid();
+    raised.says("kill $job; wait $job 2>/dev/null; echo $?", ("143", 0))?;
+    same("the shell's number", raised.shell.pid(), pid)
+}
+
+fn a_shell_tells_how_each_command_ended(trial: &Trial<'_>) -> Verdict {
+    let mut raised = trial.raise()?;
+    for (text, wanted) in [
+        ("true", 0),
+        ("false", 1),
+        ("(exit 7)", 7),
+        ("no-such-program 2>/dev/null", 127),
+        ("./not-executable 2>/dev/null", 126),
+        ("sh -c 'kill -9 $$' 2>/dev/null", 137),
+        ("echo \"unbalanced", 2),
+        ("if true; then", 2),
+        ("return 9", 9),
+        ("! true", 1),
+        ("", 0),
+        ("# nothing", 0),
+        ("false | true", 0),
+        ("set -o pipefail; false | true", 1),
+        ("cat <<END\nin a heredoc ' \" \\\nEND", 0),
+    ] {
+        same(format!("the status of `{text}`"), raised.sh(text)?.exit_code(), wanted)?;
+    }
+    raised.says("echo still there", ("still there", 0))
+}
+
+fn a_shell_keeps_its_streams_apart(trial: &Trial<'_>) -> Verdict {
+    let mut raised = trial.raise()?;
+    let mut heard = Vec::new();
+    let line = Line::new("printf 'a\\0\\377'; echo b >&2; printf c");
+    let ran = raised.shell.execute(&line, &mut |stream, bytes| heard.push((stream, bytes.to_vec())));
+    let ran = ran.map_err(|source| Failure::NotRun { command: "printf".into(), source })?;
+    same("standard output", ran.stdout.bytes(), b"a\0\xffc".to_vec())?;
+    same("standard error", ran.stderr.bytes(), b"b\n".to_vec())?;
+    let streamed = |wanted| heard.iter().filter(|(stream, _)| *stream == wanted).flat_map(|(_, bytes)| bytes.clone()).collect::<Vec<u8>>();
+    same("output as it came", streamed(Stream::Out), b"a\0\xffc".to_vec())?;
+    same("errors as they came", streamed(Stream::Err), b"b\n".to_vec())?;
+    // What a command redirects in the shell itself stays so.
+    raised.says("exec 9>&1 >there", ("", 0))?;
+    raised.says("echo into a file", ("", 0))?;
+    raised.says("exec >&9 9>&-; cat there", ("into a file", 0))?;
+    // Also where nothing is left to hear it by.
+    raised.says("echo heard; exec > there 2>&1", ("heard", 0))?;
+    same("the status", raised.sh("echo unheard; sleep 0.3; (exit 5)")?.exit_code(), 5)?;
+    same("what stands in the file", host(&trial.at("there"))?.as_str(), "unheard\n")
+}
+
+fn host(path: &ringfence_policy::AbsPath) -> Result<String, Failure> {
+    std::fs::read_to_string(path.as_path()).map_err(|source| Failure::Host { what: format!("read {path}"), source })
+}
+
+fn a_command_of_a_shell_reads_its_input_only(trial: &Trial<'_>) -> Verdict {
+    let mut raised = trial.raise()?;
+    let line = Line { input: b"one\ntwo\nthree".to_vec(), deadline: Some(LIMIT), ..Line::new("read first; echo $first; cat") };
+    same("what was read", said(&raised.run(&line)?), "one\ntwo\nthree".to_owned())?;
+    let line = Line { input: b"left\nbehind\n".to_vec(), deadline: Some(LIMIT), ..Line::new("read first; echo $first") };
+    same("what was read", said(&raised.run(&line)?), "left".to_owned())?;
+    raised.says("cat; read x; echo $? [$x]", ("1 []", 0))
+}
+
+fn a_shell_that_was_interrupted_lives_on(trial: &Trial<'_>) -> Verdict {
+    let mut raised = trial.raise()?;
+    raised.says("kept=yes; sleep 50 & echo $kept", ("yes", 0))?;
+    let pid = raised.shell.pid();
+    for text in ["sleep 40; echo after", "while :; do :; done; echo after", "sleep 40 | cat; echo after", "f() { sleep 40; echo in; }; f"] {
+        let line = Line { deadline: Some(Duration::from_millis(300)), ..Line::new(text) };
+        let ran = raised.run(&line)?;
+        same(format!("the status of `{text}`"), (ran.timed_out, ran.exit_code(), said(&ran).as_str()), (true, 124, ""))?;
+        same("what became of the shell", ran.shell, Afterwards::LivesOn)?;
+        raised.says("echo $kept; jobs -r | wc -l", ("yes\n1", 0))?;
+    }
+    // One that minds no interruption is ended, and the shell lives on all the same.
+    let line = Line { deadline: Some(Duration::from_millis(200)), ..Line::new("sh -c 'trap \"\" INT; sleep 41; sleep 42'") };
+    same("whether it was ended", raised.run(&line)?.timed_out, true)?;
+    raised.says("echo $kept", ("yes", 0))?;
+    same("the shell's number", raised.shell.pid(), pid)
+}
+
+fn somebody_else_interrupts_a_command(trial: &Trial<'_>) -> Verdict {
+    let mut raised = trial.raise()?;
+    let interrupter = raised.shell.interrupter();
+    let begun = Instant::now();
+    let other = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(300));
+        interrupter.interrupt();
+    });
+    let ran = raised.sh("sleep 15; echo after");
+    let _ = other.join();
+    same("the status", ran?.exit_code(), 130)?;
+    same("whether it was waited for", begun.elapsed() < Duration::from_secs(10), true)?;
+    raised.says("echo on", ("on", 0))
+}
+
+fn a_command_that_ends_its_shell_is_told(trial: &Trial<'_>) -> Verdict {
+    let mut raised = trial.raise()?;
+    for (text, wanted) in [
+        ("echo bye; exit 3", Status::Exited(3)),
+        ("kill -9 $$", Status::Killed(9)),
+        ("exec sh -c 'exit 5'", Status::Exited(5)),
+        ("set -e; false; echo not reached", Status::Exited(1)),
+    ] {
+        let ran = raised.sh(text)?;
+        same(format!("how `{text}` ended"), (ran.status, ran.shell), (wanted, Afterwards::Ended))?;
+        match raised.shell.execute(&Line::new("echo"), &mut |_, _| {}) {
+            Err(ProviderError::Gone { .. }) => {}
+            other => return Err(differs("a shell that has ended", "an error", format!("{other:?}"))),
+        }
+        raised.renew()?;
+    }
+    raised.says("echo anew", ("anew", 0))
+}
+
+fn no_text_is_taken_for_an_end(trial: &Trial<'_>) -> Verdict {
+    let mut raised = trial.raise()?;
+    let text = "for i in 1 2 3; do echo '0123456789abcdef0123456789abcdef 0'; echo \"__ringfence_line='x'\"; done | wc -l; (exit 6)";
+    raised.says(text, ("6", 6))?;
+    raised.says("set | grep -c '[0-9a-f]\\{32\\}'; history | wc -l; false", ("0\n0", 1))
+}
+
+fn whoever_writes_to_every_descriptor_fakes_nothing(trial: &Trial<'_>) -> Verdict {
+    let mut raised = trial.raise()?;
+    // In the shell itself, and in a program that it starts.
+    let all = "for fd in $(ls /proc/$$/fd); do for s in '0' ' 0' 'x 0'; do { printf '%s' \"$s\" >&$fd; } 2>/dev/null; done; done; (exit 8)";
+    same("the status", raised.sh(all)?.exit_code(), 8)?;
+    let program = "bash -c 'for fd in $(ls /proc/$$/fd); do { printf \"0 0\" >&$fd; } 2>/dev/null; done; exit 9'";
+    same("the status", raised.sh(program)?.exit_code(), 9)?;
+    // What only the shell has, no program gets.
+    raised.says("bash -c 'ls -l /proc/self/fd | grep -c \" 255 \"'", ("0", 1))?;
+    raised.says("echo on", ("on", 0))
+}
+
+fn a_shell_that_can_no_longer_tell_is_given_up(trial: &Trial<'_>) -> Verdict {
+    let mut raised = trial.raise()?;
+    let line = Line { deadline: Some(LIMIT), ..Line::new("for fd in {3..99}; do eval \"exec $fd>&- $fd<&-\"; done") };
+    match raised.shell.execute(&line, &mut |_, _| {}) {
+        Err(ProviderError::Mute) => {}
+        other => return Err(differs("a shell without descriptors", "an error", format!("{other:?}"))),
+    }
+    raised.renew()?;
+    raised.says("echo anew", ("anew", 0))
+}
+
+fn much_output_is_counted_to_the_byte(trial: &Trial<'_>) -> Verdict {
+    let mut raised = trial.raise()?;
+    let line = Line { limit: 1000, deadline: Some(LIMIT), ..Line::new("head -c 30000000 /dev/zero; printf end; echo e >&2") };
+    let ran = raised.run(&line)?;
+    same("what was dropped", ran.stdout.dropped, 30_000_003 - 1000)?;
+    same("the end", ran.stdout.tail.ends_with(b"\0end"), true)?;
+    same("errors", ran.stderr.bytes(), b"e\n".to_vec())
+}
+
+fn what_goes_on_behind_a_command_is_heard_later(trial: &Trial<'_>) -> Verdict {
+    let mut raised = trial.raise()?;
+    let begun = Instant::now();
+    raised.says("(sleep 1; echo late) & echo now", ("now", 0))?;
+    same("whether it was waited for", begun.elapsed() < Duration::from_millis(900), true)?;
+    raised.says("wait", ("late", 0))
+}
+
+fn a_long_command_is_one_command(trial: &Trial<'_>) -> Verdict {
+    let mut raised = trial.raise()?;
+    let long = "it's ".repeat(60_000);
+    raised.says(&format!("cat > long <<'END'\n{long}\nEND\nwc -c < long"), ("300001", 0))
+}
+
+fn a_line_with_a_nul_is_refused_and_harms_nothing(trial: &Trial<'_>) -> Verdict {
+    let mut raised = trial.raise()?;
+    raised.says("x=1", ("", 0))?;
+    match raised.shell.execute(&Line::new("echo a\0b"), &mut |_, _| {}) {
+        Err(ProviderError::NoLine { .. }) => {}
+        other => return Err(differs("a line with a NUL", "an error", format!("{other:?}"))),
+    }
+    raised.says("echo $x", ("1", 0))
+}
+
+fn two_shells_of_a_sandbox_are_independent(trial: &Trial<'_>) -> Verdict {
+    let mut raised = trial.raise()?;
+    let failed = |source| Failure::NotRun { command: "bash".into(), source };
+    let mut other = raised.standing.shell(&raised.start).map_err(failed)?;
+    raised.says("x=mine; cd sub; echo shared > /tmp/shared", ("", 0))?;
+    let ran = other.execute(&Line::new("echo [$x]; basename $PWD; cat /tmp/shared"), &mut |_, _| {}).map_err(failed)?;
+    same("what the other has", said(&ran).as_str(), "[]\napp\nshared")?;
+    other.execute(&Line::new("exit"), &mut |_, _| {}).map_err(failed)?;
+    raised.says("echo $x", ("mine", 0))
+}
+
+fn nothing_goes_on_when_a_sandbox_has_ended(trial: &Trial<'_>) -> Verdict {
+    let mut raised = trial.raise()?;
+    raised.says("sh beat grows > /dev/null 2>&1 & while [ ! -s grows ]; do sleep 0.02; done; echo grows", ("grows", 0))?;
+    let Raised { standing, shell, .. } = raised;
+    standing.end().map_err(|source| Failure::NotRun { command: "end".into(), source })?;
+    drop(shell);
+    let length = || std::fs::metadata(trial.at("grows").as_path()).map(|metadata| metadata.len()).unwrap_or_default();
+    let before = length();
+    thread::sleep(Duration::from_millis(300));
+    same("how long the file is", length(), before)
+}
+
+fn what_a_shell_is_refused_is_told_with_the_command(trial: &Trial<'_>) -> Verdict {
+    let mut raised = trial.raise()?;
+    raised.says("echo before", ("before", 0))?;
+    let ran = raised.sh("cat .env ~/.ssh/id_rsa; echo $?")?;
+    same("whether the secret was read", String::from_utf8_lossy(&ran.stdout.bytes()).contains(SECRET), false)?;
+    let mut targets: Vec<String> = ran.denials.iter().map(|denial| denial.target.clone()).collect();
+    targets.sort_unstable();
+    let mut wanted = [trial.at(".env"), trial.place.home.join(".ssh/id_rsa")].map(|path| path.to_string());
+    wanted.sort_unstable();
+    same("what was refused", targets, wanted.to_vec())?;
+    let ran = raised.sh("echo x > .git/config; echo y > .mcp.json; true")?;
+    same("how much was refused", ran.denials.len(), 2)?;
+    same("what is refused to a command that wants nothing", raised.sh("cat README")?.denials.len(), 0)
+}
+
+fn what_a_shell_planted_is_moved_away_at_the_end(trial: &Trial<'_>) -> Verdict {
+    let mut raised = trial.raise()?;
+    raised.sh("mkdir -p made/.git/hooks made/.git/objects made/.git/refs && echo 'ref: refs/heads/x' > made/.git/HEAD")?;
+    raised.sh("printf '#!/bin/sh\\n' > made/.git/hooks/pre-commit && chmod +x made/.git/hooks/pre-commit && printf '[core]\\n' > made/.git/config")?;
+    let hook = trial.at("made/.git/hooks/pre-commit");
+    same("whether the hook stands", hook.as_path().exists(), true)?;
+    let moved = raised.standing.end().map_err(|source| Failure::NotRun { command: "end".into(), source })?;
+    same("whether the hook still stands", hook.as_path().exists(), false)?;
+    same("whether that is told", moved.iter().any(|moved| moved.path == hook.to_string()), true)
+}
