@@ -12,6 +12,7 @@ use crate::commands::log::Log;
 use crate::commands::papers::{Completions, Man, Reference};
 use crate::commands::plan::Plan;
 use crate::commands::policy::PolicyCommand;
+use crate::commands::session::SessionCommand;
 use crate::commands::test::Test;
 
 /// Run an agent's commands in the project and nowhere else
@@ -39,6 +40,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Run),
+    Session(SessionCommand),
     Learn(Learn),
     Plan(Plan),
     Explain(Explain),
@@ -57,6 +59,7 @@ impl Command {
     pub(crate) fn wants_json(&self) -> bool {
         match self {
             Command::Run(arguments) => arguments.json,
+            Command::Session(arguments) => arguments.wants_json(),
             Command::Learn(arguments) => arguments.json,
             Command::Plan(arguments) => arguments.json,
             Command::Explain(arguments) => arguments.json,

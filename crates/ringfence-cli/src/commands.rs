@@ -8,6 +8,7 @@ pub(crate) mod papers;
 pub(crate) mod plan;
 pub(crate) mod policy;
 mod run;
+pub(crate) mod session;
 pub(crate) mod test;
 pub(crate) mod words;
 
@@ -21,6 +22,7 @@ use crate::error::CliError;
 pub(crate) fn run(arguments: Arguments, local: &Local) -> Result<ExitCode, CliError> {
     match arguments.command {
         Command::Run(arguments) => run::run(arguments, local),
+        Command::Session(arguments) => session::run(arguments),
         Command::Learn(arguments) => learn::run(arguments, local),
         Command::Plan(arguments) => plan::run(arguments),
         Command::Explain(arguments) => explain::run(arguments),

@@ -11,6 +11,7 @@ mod facts;
 mod files;
 mod gitconfig;
 pub mod learn;
+pub mod session;
 
 pub use book::policy_digest;
 pub use error::EngineError;
@@ -49,7 +50,7 @@ pub struct Asked {
 }
 
 /// A policy as it stands for one command.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Resolved {
     /// What the policy means here.
     pub grants: Grants,

@@ -1,0 +1,140 @@
+//! `ringfence session`: a sandbox that stands, with a shell that lives on.
+//!
+//! Each session has a process of its own that keeps it, and a socket that only its owner can
+//! use. There is no other daemon.
+
+mod client;
+mod place;
+mod server;
+mod wire;
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, ExitCode, Stdio};
+
+use clap::{Args, Subcommand};
+
+use crate::args::PolicyArgs;
+use crate::error::CliError;
+use crate::show;
+
+/// Keep a sandbox with a shell that lives on
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  id=$(ringfence session start)
+  ringfence session exec $id -c 'cd src && export DEBUG=1'
+  ringfence session exec $id -c 'pwd; make test'
+  ringfence session stop $id")]
+pub(crate) struct SessionCommand {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    Start(Start),
+    Exec(Exec),
+    List(List),
+    Inspect(Which),
+    Stop(Which),
+    #[command(hide = true)]
+    Serve(Start),
+}
+
+/// Open a session and print its id
+#[derive(Debug, Args)]
+pub(crate) struct Start {
+    /// What to call it by, beside its id
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// On whose behalf, for the audit log [default: $RINGFENCE_AGENT]
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
+    /// The shell
+    #[arg(long, value_name = "PROGRAM", default_value = "bash")]
+    shell: OsString,
+    #[command(flatten)]
+    policy: PolicyArgs,
+}
+
+/// Run a line in the shell of a session
+#[derive(Debug, Args)]
+#[command(after_help = "Exit status: the command's own; 124 time limit, 125 ringfence failed.")]
+pub(crate) struct Exec {
+    /// The session: its id, the beginning of it, or its name
+    #[arg(value_name = "SESSION")]
+    session: String,
+    /// The line
+    #[arg(short = 'c', value_name = "LINE")]
+    line: OsString,
+    /// Print one JSON object with the outcome instead of the command's output
+    #[arg(long)]
+    json: bool,
+    /// Interrupt the command after this long (`90s`, `5m`, `2h`)
+    #[arg(long, value_name = "DURATION")]
+    timeout: Option<String>,
+    /// Let the command read what stands on standard input
+    #[arg(short, long)]
+    input: bool,
+}
+
+/// List the sessions there are
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// Print one JSON array
+    #[arg(long)]
+    json: bool,
+}
+
+/// Which session is meant
+#[derive(Debug, Args)]
+pub(crate) struct Which {
+    /// The session: its id, the beginning of it, or its name
+    #[arg(value_name = "SESSION")]
+    session: String,
+}
+
+impl SessionCommand {
+    /// Whether a program reads the answer.
+    pub(crate) fn wants_json(&self) -> bool {
+        match &self.what {
+            What::Exec(arguments) => arguments.json,
+            What::List(arguments) => arguments.json,
+            What::Inspect(_) => true,
+            What::Start(_) | What::Stop(_) | What::Serve(_) => false,
+        }
+    }
+}
+
+pub(crate) fn run(arguments: SessionCommand) -> Result<ExitCode, CliError> {
+    match arguments.what {
+        What::Start(_) => start(),
+        What::Serve(arguments) => server::serve(arguments),
+        What::Exec(arguments) => client::exec(arguments),
+        What::List(arguments) => client::list(&arguments),
+        What::Inspect(arguments) => client::inspect(&arguments),
+        What::Stop(arguments) => client::stop(&arguments),
+    }
+}
+
+/// Starts the process that keeps the session, with the same words.
+fn start() -> Result<ExitCode, CliError> {
+    let fail = |source| CliError::File { what: "start", path: "the keeper of the session".into(), source };
+    let words = std::env::args_os().skip(3);
+    let mut keeper = Command::new("/proc/self/exe");
+    keeper.args(["session", "serve"]).args(words).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut keeper = keeper.spawn().map_err(fail)?;
+    let mut said = String::new();
+    let heard = keeper.stdout.take().map_or(Ok(0), |said_by| BufReader::new(said_by).read_line(&mut said));
+    match heard.map_err(fail)? {
+        0 => {
+            // It has said why.
+            let status = keeper.wait().map_err(fail)?;
+            Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).filter(|code| *code != 0).unwrap_or(125)))
+        }
+        _ => {
+            show::text(&said)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}

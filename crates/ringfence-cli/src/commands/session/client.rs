@@ -1,0 +1,170 @@
+//! Whoever asks a session.
+
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use super::wire::{Kind, receive, send};
+use super::{Exec, List, Which, place};
+use crate::commands::words::duration;
+use crate::error::CliError;
+use crate::{say, show};
+
+pub(super) fn exec(arguments: Exec) -> Result<ExitCode, CliError> {
+    let mut session = find(&arguments.session)?;
+    let timeout = arguments.timeout.as_deref().map(duration).transpose()?;
+    session.say(Kind::Line, arguments.line.as_bytes())?;
+    if arguments.input {
+        let mut input = Vec::new();
+        io::stdin().lock().read_to_end(&mut input).map_err(|error| session.fail("read the input for", error))?;
+        session.say(Kind::Input, &input)?;
+    }
+    let question = json!({ "ask": "exec", "timeoutMs": timeout, "stream": !arguments.json });
+    let answer = session.ask(&question)?;
+    if arguments.json {
+        show::json(&answer)?;
+    }
+    if let Some(error) = answer.get("error") {
+        if !arguments.json {
+            say::warning(&format!("error: {}", show::printable(error["message"].as_str().unwrap_or("unknown"))));
+        }
+        return Ok(ExitCode::from(125));
+    }
+    if !arguments.json {
+        tell(&answer);
+    }
+    let status = answer["exitCode"].as_u64().and_then(|status| u8::try_from(status).ok());
+    Ok(ExitCode::from(status.unwrap_or(125)))
+}
+
+/// What a person should know beside the output.
+fn tell(answer: &Value) {
+    if answer["shell"] == "ended" {
+        say::note("the command ended the shell of the session; the next one gets a new one");
+    }
+    if answer["timedOut"] == true {
+        say::warning("the time limit ended the command");
+    }
+    for warning in answer["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        say::warning(&format!("not recorded in the audit log: {}", show::printable(warning)));
+    }
+}
+
+pub(super) fn list(arguments: &List) -> Result<ExitCode, CliError> {
+    let sessions: Vec<Value> = all()?.into_iter().map(|(_, about)| about).collect();
+    if arguments.json {
+        show::json(&Value::Array(sessions))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for about in sessions {
+        let text = |key: &str| about[key].as_str().map(show::printable).unwrap_or_default();
+        let commands = about["commands"].as_u64().map_or("busy".to_owned(), |commands| format!("{commands} commands"));
+        show::text(&format!("{}  {:12}  {:14}  {}\n", text("session"), text("name"), commands, text("cwd")))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn inspect(arguments: &Which) -> Result<ExitCode, CliError> {
+    let about = find(&arguments.session)?.ask(&json!({ "ask": "inspect" }))?;
+    show::json(&about)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn stop(arguments: &Which) -> Result<ExitCode, CliError> {
+    let answer = find(&arguments.session)?.ask(&json!({ "ask": "stop" }))?;
+    for moved in answer["quarantined"].as_array().into_iter().flatten() {
+        let text = |key: &str| moved[key].as_str().unwrap_or_default();
+        // Names that the command chose.
+        say::warning(&show::printable(&format!("{} was moved to {}: {}", text("path"), text("movedTo"), text("reason"))));
+    }
+    match answer.get("error") {
+        Some(error) => {
+            say::warning(&format!("error: {}", show::printable(error["message"].as_str().unwrap_or("unknown"))));
+            Ok(ExitCode::from(125))
+        }
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// A session that answers.
+struct Session {
+    id: String,
+    stream: UnixStream,
+}
+
+impl Session {
+    /// `None` if nobody keeps it any more; what is left of it is removed.
+    fn reach(id: &str, socket: &Path) -> Option<Self> {
+        match UnixStream::connect(socket) {
+            Ok(stream) => Some(Self { id: id.to_owned(), stream }),
+            Err(error) => {
+                if error.kind() == io::ErrorKind::ConnectionRefused {
+                    let _ = std::fs::remove_file(socket);
+                }
+                None
+            }
+        }
+    }
+
+    fn fail(&self, what: &'static str, source: io::Error) -> CliError {
+        CliError::File { what, path: format!("session {}", self.id), source }
+    }
+
+    fn say(&mut self, kind: Kind, bytes: &[u8]) -> Result<(), CliError> {
+        send(&mut self.stream, kind, bytes).map_err(|error| self.fail("speak with", error))
+    }
+
+    /// Asks, and passes on what a command writes until the answer comes.
+    fn ask(&mut self, question: &Value) -> Result<Value, CliError> {
+        self.say(Kind::Question, question.to_string().as_bytes())?;
+        loop {
+            let heard = receive(&mut self.stream).map_err(|error| self.fail("hear from", error))?;
+            let written = match heard {
+                Some((Kind::Out, bytes)) => written(&mut io::stdout().lock(), &bytes),
+                Some((Kind::Err, bytes)) => written(&mut io::stderr().lock(), &bytes),
+                Some((Kind::Answer, text)) => {
+                    return serde_json::from_slice(&text).map_err(|error| self.fail("understand", error.into()));
+                }
+                Some(_) => return Err(self.fail("understand", io::ErrorKind::InvalidData.into())),
+                None => return Err(self.fail("hear from", io::ErrorKind::UnexpectedEof.into())),
+            };
+            if written.is_err() {
+                // Whoever reads it has seen enough: the command need not go on.
+                self.say(Kind::Interrupt, b"")?;
+            }
+        }
+    }
+}
+
+fn written(to: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
+    to.write_all(bytes)?;
+    to.flush()
+}
+
+/// All that answer, and what they say of themselves.
+fn all() -> Result<Vec<(Session, Value)>, CliError> {
+    let reached = place::sockets()?.into_iter().filter_map(|(id, socket)| Session::reach(&id, &socket));
+    Ok(reached.filter_map(|mut session| session.ask(&json!({ "ask": "inspect" })).ok().map(|about| (session, about))).collect())
+}
+
+/// The one that is meant: by its id, the beginning of it, or its name.
+fn find(word: &str) -> Result<Session, CliError> {
+    if let Some((id, socket)) = place::sockets()?.into_iter().find(|(id, _)| id == word)
+        && let Some(session) = Session::reach(&id, &socket)
+    {
+        return Ok(session);
+    }
+    let is_meant = |id: &str, about: &Value| about["name"] == word || (word.len() >= 4 && id.starts_with(word));
+    let mut meant: Vec<Session> =
+        all()?.into_iter().filter(|(session, about)| is_meant(&session.id, about)).map(|(session, _)| session).collect();
+    let what = match meant.len() {
+        1 => return Ok(meant.remove(0)),
+        0 => format!("there is no session `{word}`"),
+        several => format!("`{word}` may be any of {several} sessions"),
+    };
+    Err(CliError::Words { what, hint: "`ringfence session list` shows those that there are".into() })
+}

@@ -1,0 +1,224 @@
+//! The keeper of a session.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use ringfence_api::{Afterwards, Line, Stdio, Stream};
+use ringfence_engine::session::{Executed, Opened};
+use ringfence_local::Local;
+use ringfence_policy::Mode;
+use ringfence_provider::Interrupter;
+use serde_json::{Value, json};
+
+use super::wire::{Kind, receive, send};
+use super::{Start, place};
+use crate::commands::words::{Typed, meant};
+use crate::error::CliError;
+use crate::{say, show};
+
+/// How much of each stream is kept for an answer.
+const KEPT: usize = 16 * 1024 * 1024;
+
+/// A session and who keeps it.
+struct Kept {
+    id: String,
+    name: Option<String>,
+    cwd: String,
+    started_ms: u64,
+    /// How long a command may take, by the policy.
+    wall: Option<Duration>,
+    socket: PathBuf,
+    opened: Mutex<Option<Opened>>,
+}
+
+pub(super) fn serve(arguments: Start) -> Result<ExitCode, CliError> {
+    let meant = meant(&arguments.policy)?;
+    let grants = &meant.resolved.grants;
+    if grants.mode == Mode::FullAccess || !grants.enabled {
+        say::warning("nothing is confined: commands of this session can do whatever you can");
+    }
+    let wall = grants.limits.wall_ms.map(Duration::from_millis);
+    let typed = Typed { line: None, command: vec![arguments.shell.clone()], agent: arguments.agent };
+    let (asked, resolved) = meant.asked(typed, Stdio::Capture { limit: KEPT });
+    let socket = place::socket(&asked.session)?;
+    let fail = |what| {
+        let path = socket.display().to_string();
+        move |source| CliError::File { what, path, source }
+    };
+    let (id, cwd) = (asked.session.clone(), asked.cwd.to_string());
+    let opened = Opened::open(Box::new(Local::default()), asked, resolved, arguments.shell)?;
+    let listener = UnixListener::bind(&socket).map_err(fail("listen at"))?;
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o600)).map_err(fail("guard"))?;
+    show::text(&format!("{id}\n"))?;
+    detach().map_err(fail("detach from the terminal for"))?;
+    let started_ms = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    let kept = Arc::new(Kept { id, name: arguments.name, cwd, started_ms, wall, socket, opened: Mutex::new(Some(opened)) });
+    for client in listener.incoming().flatten() {
+        let kept = kept.clone();
+        // One that cannot be served is a client that hears nothing.
+        let _ = thread::Builder::new().name("client".into()).spawn(move || kept.attend(client));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Into a session of processes of its own, without the streams of whoever started it.
+fn detach() -> io::Result<()> {
+    // Already so for whoever was started alone.
+    let _ = rustix::process::setsid();
+    let null = fs::File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    Ok(rustix::stdio::dup2_stderr(&null)?)
+}
+
+/// A question and what came with it.
+#[derive(Default)]
+struct Asked {
+    line: Vec<u8>,
+    input: Vec<u8>,
+    question: Value,
+}
+
+impl Kept {
+    fn attend(&self, mut client: UnixStream) {
+        let own = rustix::process::geteuid();
+        let is_own = rustix::net::sockopt::socket_peercred(&client).is_ok_and(|who| who.uid == own || who.uid.is_root());
+        if !is_own {
+            return;
+        }
+        let mut goes_on = true;
+        while goes_on && let Ok(Some(asked)) = ask(&mut client) {
+            let what = asked.question["ask"].as_str().unwrap_or_default().to_owned();
+            let answer = match what.as_str() {
+                "exec" => self.exec(&client, asked),
+                "inspect" => self.inspect(),
+                "stop" => self.stop(),
+                _ => json!({ "error": { "code": "usage", "message": "no such question" } }),
+            };
+            // Somebody still listens for an interruption of a command; what came next would be theirs.
+            goes_on = send(&mut client, Kind::Answer, answer.to_string().as_bytes()).is_ok() && what == "inspect";
+            if what == "stop" {
+                std::process::exit(0);
+            }
+        }
+        let _ = client.shutdown(std::net::Shutdown::Both);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Opened>> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn exec(&self, client: &UnixStream, asked: Asked) -> Value {
+        let mut opened = self.lock();
+        let Some(opened) = opened.as_mut() else { return gone() };
+        let deadline = asked.question["timeoutMs"].as_u64().map(Duration::from_millis);
+        let deadline = [deadline, self.wall].into_iter().flatten().min();
+        let is_streamed = asked.question["stream"] == true;
+        let line = Line { text: asked.line, input: asked.input, deadline, limit: if is_streamed { 0 } else { KEPT } };
+        let interrupter = match opened.interrupter() {
+            Ok(interrupter) => interrupter,
+            Err(error) => return json!({ "error": CliError::from(error).json() }),
+        };
+        let is_over = Arc::new(Mutex::new(false));
+        let watched = client.try_clone().and_then(|watched| {
+            let is_over = is_over.clone();
+            thread::Builder::new().name("interrupts".into()).spawn(move || watch(watched, &is_over, interrupter.as_ref()))
+        });
+        let mut warnings = Vec::new();
+        let mut to = client;
+        let mut sink = |stream, bytes: &[u8]| {
+            let kind = if stream == Stream::Out { Kind::Out } else { Kind::Err };
+            if is_streamed {
+                let _ = send(&mut to, kind, bytes);
+            }
+        };
+        let executed = opened.execute(&line, &mut sink, &mut |error| warnings.push(say::whole(error)));
+        *is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        drop(watched);
+        match executed {
+            Ok(executed) => answered(&executed, &self.id, warnings),
+            Err(error) => json!({ "error": CliError::from(error).json() }),
+        }
+    }
+
+    fn inspect(&self) -> Value {
+        // While a command runs, what does not change is told.
+        let standings = self.opened.try_lock().ok().and_then(|opened| opened.as_ref().map(Opened::standings));
+        json!({
+            "session": self.id,
+            "name": self.name,
+            "pid": std::process::id(),
+            "cwd": self.cwd,
+            "startedMs": self.started_ms,
+            "busy": standings.is_none(),
+            "commands": standings.as_ref().map(|standings| standings.commands),
+            "shellPid": standings.as_ref().and_then(|standings| standings.shell),
+            "enforced": standings.as_ref().map(|standings| standings.enforced.clone()),
+            "gaps": standings.map(|standings| standings.gaps),
+        })
+    }
+
+    fn stop(&self) -> Value {
+        let Some(opened) = self.lock().take() else { return gone() };
+        let ended = opened.end();
+        let _ = fs::remove_file(&self.socket);
+        match ended {
+            Ok(moved) => json!({ "session": self.id, "quarantined": moved }),
+            Err(error) => json!({ "error": CliError::from(error).json() }),
+        }
+    }
+}
+
+/// Interrupts the command that is not over, should whoever asked for it say so or be gone.
+fn watch(mut client: UnixStream, is_over: &Mutex<bool>, interrupter: &dyn Interrupter) {
+    let _ = receive(&mut client);
+    // Held meanwhile: the next command is somebody else's.
+    let is_over = is_over.lock().unwrap_or_else(PoisonError::into_inner);
+    if !*is_over {
+        interrupter.interrupt();
+    }
+}
+
+fn gone() -> Value {
+    json!({ "error": { "code": "gone", "message": "the session has ended" } })
+}
+
+fn answered(executed: &Executed, id: &str, warnings: Vec<String>) -> Value {
+    let mut answer = crate::json::outcome(&executed.outcome, id);
+    answer["cwd"] = executed.cwd.as_ref().map(ToString::to_string).into();
+    answer["shell"] = match executed.shell {
+        Afterwards::LivesOn => "lives-on",
+        Afterwards::Ended => "ended",
+    }
+    .into();
+    if !warnings.is_empty() {
+        answer["warnings"] = warnings.into();
+    }
+    answer
+}
+
+/// The next question; `None` if there will be none.
+fn ask(client: &mut UnixStream) -> io::Result<Option<Asked>> {
+    let mut asked = Asked::default();
+    loop {
+        match receive(client)? {
+            None => return Ok(None),
+            Some((Kind::Line, line)) => asked.line = line,
+            Some((Kind::Input, input)) => asked.input = input,
+            Some((Kind::Question, text)) => {
+                asked.question = serde_json::from_slice(&text)?;
+                return Ok(Some(asked));
+            }
+            // Too late: what was meant has ended.
+            Some((Kind::Interrupt, _)) => {}
+            Some(_) => return Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+}

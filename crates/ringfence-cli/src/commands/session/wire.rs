@@ -1,0 +1,91 @@
+//! What a client and the keeper of a session say to each other: frames of a kind, a length
+//! and so many bytes.
+
+use std::io::{self, Read, Write};
+
+/// What a frame is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A line to be run, which the next question is about.
+    Line,
+    /// What it is to read.
+    Input,
+    /// A question, in JSON.
+    Question,
+    /// Whoever asked does not want to wait.
+    Interrupt,
+    /// Standard output of a command.
+    Out,
+    /// Standard error of a command.
+    Err,
+    /// The answer, in JSON.
+    Answer,
+}
+
+const KINDS: [(u8, Kind); 7] = [
+    (b'l', Kind::Line),
+    (b'n', Kind::Input),
+    (b'q', Kind::Question),
+    (b'i', Kind::Interrupt),
+    (b'o', Kind::Out),
+    (b'e', Kind::Err),
+    (b'a', Kind::Answer),
+];
+
+/// Longer frames are nobody's of ours.
+const LONGEST: u32 = 256 * 1024 * 1024;
+
+pub(super) fn send(to: &mut impl Write, kind: Kind, bytes: &[u8]) -> io::Result<()> {
+    let (letter, _) = KINDS.iter().find(|(_, known)| *known == kind).expect("every kind has a letter");
+    let length = u32::try_from(bytes.len()).ok().filter(|length| *length <= LONGEST);
+    let length = length.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "more than 256 MiB at once"))?;
+    let mut head = vec![*letter];
+    head.extend_from_slice(&length.to_be_bytes());
+    to.write_all(&head)?;
+    to.write_all(bytes)?;
+    to.flush()
+}
+
+/// The next frame; `None` at the end.
+pub(super) fn receive(from: &mut impl Read) -> io::Result<Option<(Kind, Vec<u8>)>> {
+    let mut head = [0; 5];
+    let wrong = |what| io::Error::new(io::ErrorKind::InvalidData, what);
+    match from.read(&mut head[..1])? {
+        0 => return Ok(None),
+        _ => from.read_exact(&mut head[1..])?,
+    }
+    let (_, kind) = KINDS.iter().find(|(letter, _)| *letter == head[0]).ok_or_else(|| wrong("a frame of no known kind"))?;
+    let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
+    if length > LONGEST {
+        return Err(wrong("a frame of more than 256 MiB"));
+    }
+    let mut bytes = Vec::new();
+    // Grows with what comes, and not with what was promised.
+    from.take(length.into()).read_to_end(&mut bytes)?;
+    if bytes.len() == length as usize { Ok(Some((*kind, bytes))) } else { Err(wrong("a frame that ends too soon")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_is_received() {
+        let mut bytes = Vec::new();
+        for (_, kind) in KINDS {
+            send(&mut bytes, kind, b"a\0b").unwrap();
+        }
+        let mut from = bytes.as_slice();
+        for (_, kind) in KINDS {
+            assert_eq!(receive(&mut from).unwrap(), Some((kind, b"a\0b".to_vec())));
+        }
+        assert_eq!(receive(&mut from).unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_no_frame_is_refused() {
+        for wrong in [b"x\0\0\0\0".as_slice(), b"l\xff\xff\xff\xff", b"l\0\0\0\x05ab", b"l\0\0"] {
+            assert!(receive(&mut &*wrong).is_err(), "{wrong:?}");
+        }
+    }
+}
