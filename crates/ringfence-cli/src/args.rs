@@ -40,6 +40,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Run),
+    Shell(Shell),
     Session(SessionCommand),
     Learn(Learn),
     Plan(Plan),
@@ -67,7 +68,7 @@ impl Command {
             Command::Test(arguments) => arguments.json,
             Command::Log(arguments) => arguments.json,
             Command::Policy(arguments) => arguments.wants_json(),
-            Command::Completions(_) | Command::Man(_) | Command::Reference(_) => false,
+            Command::Shell(_) | Command::Completions(_) | Command::Man(_) | Command::Reference(_) => false,
         }
     }
 }
@@ -103,6 +104,32 @@ pub(crate) struct Run {
     pub(crate) command: Vec<OsString>,
     #[command(flatten)]
     pub(crate) policy: PolicyArgs,
+}
+
+/// Open a shell in the sandbox, at this terminal
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ringfence shell
+  ringfence shell --mode read-only --shell zsh")]
+pub(crate) struct Shell {
+    /// The shell [default: bash, or else sh]
+    #[arg(long, value_name = "PROGRAM")]
+    pub(crate) shell: Option<OsString>,
+    /// On whose behalf, for the audit log [default: $RINGFENCE_AGENT]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) agent: Option<String>,
+    #[command(flatten)]
+    pub(crate) policy: PolicyArgs,
+}
+
+impl From<Shell> for Run {
+    /// A program like any other: it has the terminal.
+    fn from(Shell { shell, agent, policy }: Shell) -> Self {
+        let is_there =
+            |name: &str| std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).any(|path| path.join(name).is_file());
+        let shell = shell.unwrap_or_else(|| if is_there("bash") { "bash".into() } else { "sh".into() });
+        Self { timeout: None, json: false, agent, observe: None, line: None, command: vec![shell, "-i".into()], policy }
+    }
 }
 
 /// What every command that resolves a policy takes. It stands last in each of them: its heading

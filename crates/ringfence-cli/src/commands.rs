@@ -22,6 +22,7 @@ use crate::error::CliError;
 pub(crate) fn run(arguments: Arguments, local: &Local) -> Result<ExitCode, CliError> {
     match arguments.command {
         Command::Run(arguments) => run::run(arguments, local),
+        Command::Shell(arguments) => run::run(arguments.into(), local),
         Command::Session(arguments) => session::run(arguments),
         Command::Learn(arguments) => learn::run(arguments, local),
         Command::Plan(arguments) => plan::run(arguments),

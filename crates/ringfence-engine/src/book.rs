@@ -44,6 +44,11 @@ impl<'a> Book<'a> {
         Ok(book)
     }
 
+    /// The same for a command that was recorded to be about to run.
+    pub(crate) fn resume(asked: &'a Asked, resolved: &'a Resolved, tell: &'a mut dyn FnMut(&AuditError)) -> Result<Self, EngineError> {
+        Ok(Book { has_begun: true, ..Self::open(asked, resolved, tell)? })
+    }
+
     /// Records that the command is about to run.
     pub(crate) fn begin(&mut self, gaps: &[Gap]) -> Result<(), EngineError> {
         let record = self.record(Act::Begin, Verdict::Allowed, None, self.begun(gaps));

@@ -1,9 +1,14 @@
 //! The life of a session: one sandbox, one shell, many commands.
 
+use std::ffi::OsString;
+use std::os::fd::BorrowedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
 use ringfence_api::{Afterwards, Denial, Gap, Line, Outcome, Quarantined, Ran};
 use ringfence_audit::AuditError;
 use ringfence_policy::AbsPath;
-use ringfence_provider::{Interrupter, Provider, ProviderError, Shell, ShellStart, Sink, Standing};
+use ringfence_provider::{Interrupter, Process, ProcessStart, Provider, ProviderError, Shell, ShellStart, Sink, Standing, Streams};
 
 use crate::book::Book;
 use crate::{Asked, EngineError, Resolved, accept, open, variables};
@@ -14,12 +19,18 @@ use crate::{Asked, EngineError, Resolved, accept, open, variables};
 /// in the same sandbox, and a sandbox that died is made anew. What was in them is gone with
 /// them, and each result says so.
 pub struct Opened {
-    provider: Box<dyn Provider + Send>,
     asked: Asked,
     resolved: Resolved,
-    program: std::ffi::OsString,
+    program: OsString,
+    /// Used by one command at a time.
+    shell: Mutex<Option<Box<dyn Shell>>>,
+    sandbox: Mutex<Sandbox>,
+}
+
+/// What is used by many at once, each for a moment.
+struct Sandbox {
+    provider: Box<dyn Provider + Send>,
     standing: Option<Box<dyn Standing>>,
-    shell: Option<Box<dyn Shell>>,
     enforced: Vec<String>,
     gaps: Vec<Gap>,
     /// Moved away when a sandbox before this one ended.
@@ -43,7 +54,9 @@ pub struct Executed {
 pub struct Standings {
     /// How many commands were run.
     pub commands: u64,
-    /// The shell's number on the host, if there is one.
+    /// Whether its shell is in the middle of a command.
+    pub is_busy: bool,
+    /// The shell's number on the host, if there is one and it is idle.
     pub shell: Option<i32>,
     /// What is enforced.
     pub enforced: Vec<String>,
@@ -53,59 +66,47 @@ pub struct Standings {
 
 impl Opened {
     /// Opens a session; `program` is its shell. The command of `asked` is not looked at.
-    pub fn open(
-        provider: Box<dyn Provider + Send>,
-        asked: Asked,
-        resolved: Resolved,
-        program: std::ffi::OsString,
-    ) -> Result<Self, EngineError> {
-        let mut opened = Self {
-            provider,
-            asked,
-            resolved,
-            program,
-            standing: None,
-            shell: None,
-            enforced: Vec::new(),
-            gaps: Vec::new(),
-            quarantined: Vec::new(),
-            commands: 0,
-        };
-        opened.renew()?;
+    pub fn open(provider: Box<dyn Provider + Send>, asked: Asked, resolved: Resolved, program: OsString) -> Result<Self, EngineError> {
+        let sandbox = Sandbox { provider, standing: None, enforced: Vec::new(), gaps: Vec::new(), quarantined: Vec::new(), commands: 0 };
+        let opened = Self { asked, resolved, program, shell: Mutex::new(None), sandbox: Mutex::new(sandbox) };
+        opened.renew(&mut lock(&opened.shell))?;
         Ok(opened)
     }
 
-    /// What there is of a sandbox and a shell, and what is missing of them made anew.
-    fn renew(&mut self) -> Result<(), EngineError> {
-        if self.standing.is_none() {
-            let mut session = open(self.provider.as_ref(), &self.resolved)?;
-            accept(&session.plan().gaps, self.resolved.grants.on_gap)?;
-            let standing = session.raise(&self.asked.cwd)?;
-            self.enforced = standing.plan().steps.iter().map(ToString::to_string).collect();
-            self.gaps = standing.plan().gaps.clone();
-            self.standing = Some(standing);
-            self.shell = None;
+    /// What is missing of a sandbox and a shell made anew.
+    fn renew(&self, shell: &mut Option<Box<dyn Shell>>) -> Result<(), EngineError> {
+        let mut sandbox = lock(&self.sandbox);
+        if sandbox.standing.is_none() {
+            *shell = None;
         }
-        if let (None, Some(standing)) = (&self.shell, &self.standing) {
+        let standing = sandbox.standing(&self.asked, &self.resolved)?;
+        if shell.is_none() {
             let start = ShellStart {
                 program: self.program.clone(),
                 variables: variables(&self.resolved.grants, &self.asked.cwd, &self.resolved),
                 cwd: self.asked.cwd.clone(),
             };
-            self.shell = Some(standing.shell(&start)?);
+            *shell = Some(standing.shell(&start)?);
         }
         Ok(())
     }
 
-    /// Runs a command in the shell. `tell` hears what could not be recorded.
-    pub fn execute(&mut self, line: &Line, sink: &mut Sink<'_>, tell: &mut dyn FnMut(&AuditError)) -> Result<Executed, EngineError> {
+    /// Runs a command in the shell, after those that were asked for before. `begun` gets what
+    /// interrupts it when it is its turn; `tell` hears what could not be recorded.
+    pub fn execute(
+        &self,
+        line: &Line,
+        begun: &mut dyn FnMut(Box<dyn Interrupter>),
+        sink: &mut Sink<'_>,
+        tell: &mut dyn FnMut(&AuditError),
+    ) -> Result<Executed, EngineError> {
         let text = String::from_utf8_lossy(&line.text).into_owned();
         let command = vec![self.program.clone(), "-c".into(), text.into()];
         let asked = Asked { command, ..self.asked.clone() };
         // Not borrowed from us: the book is open while the shell is used.
         let resolved = self.resolved.clone();
         let mut book = Book::open(&asked, &resolved, tell)?;
-        let (result, after) = match self.attempt(line, sink, &mut book) {
+        let (result, after) = match self.attempt(line, begun, sink, &mut book) {
             Ok(Executed { outcome, cwd, shell }) => (Ok(outcome), (cwd, shell)),
             Err(error) => (Err(error), (None, Afterwards::Ended)),
         };
@@ -113,28 +114,125 @@ impl Opened {
         result.map(|outcome| Executed { outcome, cwd: after.0, shell: after.1 })
     }
 
-    fn attempt(&mut self, line: &Line, sink: &mut Sink<'_>, book: &mut Book<'_>) -> Result<Executed, EngineError> {
-        self.renew()?;
-        book.begin(&self.gaps)?;
-        self.commands += 1;
-        let shell = self.shell.as_mut().expect("renewed just now");
-        match shell.execute(line, sink) {
+    fn attempt(
+        &self,
+        line: &Line,
+        begun: &mut dyn FnMut(Box<dyn Interrupter>),
+        sink: &mut Sink<'_>,
+        book: &mut Book<'_>,
+    ) -> Result<Executed, EngineError> {
+        let mut slot = lock(&self.shell);
+        self.renew(&mut slot)?;
+        let shell = slot.as_mut().expect("renewed just now");
+        let recorded = {
+            let mut sandbox = lock(&self.sandbox);
+            sandbox.commands += 1;
+            book.begin(&sandbox.gaps)
+        };
+        recorded?;
+        begun(shell.interrupter());
+        let ran = shell.execute(line, sink);
+        let mut sandbox = lock(&self.sandbox);
+        match ran {
             Ok(ran) => {
                 if ran.shell == Afterwards::Ended {
-                    self.shell = None;
+                    *slot = None;
                 }
-                Ok(self.executed(ran))
+                Ok(sandbox.executed(ran))
             }
             Err(error @ ProviderError::NoLine { .. }) => Err(error.into()),
             Err(error) => {
-                self.shell = None;
-                book.refused_before = self.refused();
+                *slot = None;
+                book.refused_before = sandbox.refused();
                 if matches!(error, ProviderError::Gone { what: "sandbox" }) {
-                    self.fell();
+                    sandbox.fell();
                 }
                 Err(error.into())
             }
         }
+    }
+
+    /// Starts a program beside the shell, which goes on as it is.
+    pub fn start(
+        &self,
+        command: Vec<OsString>,
+        streams: Streams,
+        deadline: Option<Duration>,
+        tell: &mut dyn FnMut(&AuditError),
+    ) -> Result<Beside, EngineError> {
+        let asked = Asked { command, ..self.asked.clone() };
+        let resolved = self.resolved.clone();
+        let mut book = Book::open(&asked, &resolved, tell)?;
+        let mut sandbox = lock(&self.sandbox);
+        let started = sandbox.start(&asked, &resolved, &mut book, (streams, deadline));
+        match started {
+            Ok(process) => {
+                drop(book);
+                Ok(Beside { process, enforced: sandbox.enforced.clone(), gaps: sandbox.gaps.clone(), asked, resolved })
+            }
+            Err(error) => {
+                let result = Err(error);
+                book.finish(&result);
+                result.map(|_: Outcome| unreachable!("it is an error"))
+            }
+        }
+    }
+
+    /// How it stands.
+    pub fn standings(&self) -> Standings {
+        let shell = self.shell.try_lock().ok().map(|shell| shell.as_ref().map(|shell| shell.pid()));
+        let sandbox = lock(&self.sandbox);
+        Standings {
+            commands: sandbox.commands,
+            is_busy: shell.is_none(),
+            shell: shell.flatten(),
+            enforced: sandbox.enforced.clone(),
+            gaps: sandbox.gaps.clone(),
+        }
+    }
+
+    /// Ends everything in it, also while commands run; answers what was moved away.
+    pub fn end(&self) -> Result<Vec<Quarantined>, EngineError> {
+        let mut sandbox = lock(&self.sandbox);
+        let mut moved = std::mem::take(&mut sandbox.quarantined);
+        if let Some(standing) = sandbox.standing.take() {
+            moved.extend(standing.end()?);
+        }
+        Ok(moved)
+    }
+}
+
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Sandbox {
+    /// One that stands.
+    fn standing(&mut self, asked: &Asked, resolved: &Resolved) -> Result<&dyn Standing, EngineError> {
+        if self.standing.is_none() {
+            let mut session = open(self.provider.as_ref(), resolved)?;
+            accept(&session.plan().gaps, resolved.grants.on_gap)?;
+            let standing = session.raise(&asked.cwd)?;
+            self.enforced = standing.plan().steps.iter().map(ToString::to_string).collect();
+            self.gaps = standing.plan().gaps.clone();
+            self.standing = Some(standing);
+        }
+        Ok(self.standing.as_deref().expect("raised just now"))
+    }
+
+    fn start(
+        &mut self,
+        asked: &Asked,
+        resolved: &Resolved,
+        book: &mut Book<'_>,
+        (streams, deadline): (Streams, Option<Duration>),
+    ) -> Result<Box<dyn Process>, EngineError> {
+        self.standing(asked, resolved)?;
+        book.begin(&self.gaps)?;
+        self.commands += 1;
+        let variables = variables(&resolved.grants, &asked.cwd, resolved);
+        let start = ProcessStart { command: asked.command.clone(), variables, cwd: asked.cwd.clone(), streams, deadline };
+        Ok(self.standing(asked, resolved)?.start(&start)?)
     }
 
     fn refused(&self) -> (Vec<Denial>, u64) {
@@ -149,46 +247,56 @@ impl Opened {
     }
 
     fn executed(&mut self, ran: Ran) -> Executed {
-        let outcome = Outcome {
-            stdout: ran.stdout,
-            stderr: ran.stderr,
-            status: ran.status,
-            denials: ran.denials,
-            denials_dropped: ran.denials_dropped,
-            observed: None,
-            timed_out: ran.timed_out,
-            duration_ms: ran.duration.as_millis() as u64,
-            usage: ran.usage,
-            enforced: self.enforced.clone(),
-            gaps: self.gaps.clone(),
-            quarantined: std::mem::take(&mut self.quarantined),
-        };
-        Executed { outcome, cwd: ran.cwd, shell: ran.shell }
+        let mut executed = executed(ran, self.enforced.clone(), self.gaps.clone());
+        executed.outcome.quarantined = std::mem::take(&mut self.quarantined);
+        executed
+    }
+}
+
+/// A program that runs beside the shell of a session.
+pub struct Beside {
+    process: Box<dyn Process>,
+    asked: Asked,
+    resolved: Resolved,
+    enforced: Vec<String>,
+    gaps: Vec<Gap>,
+}
+
+impl Beside {
+    /// Our end of its terminal, if it has one.
+    pub fn terminal(&self) -> Option<BorrowedFd<'_>> {
+        self.process.terminal()
     }
 
-    /// For somebody who does not want to wait for the command that runs next.
-    pub fn interrupter(&mut self) -> Result<Box<dyn Interrupter>, EngineError> {
-        self.renew()?;
-        Ok(self.shell.as_ref().expect("renewed just now").interrupter())
+    /// For somebody who does not want to wait.
+    pub fn interrupter(&self) -> Box<dyn Interrupter> {
+        self.process.interrupter()
     }
 
-    /// How it stands.
-    pub fn standings(&self) -> Standings {
-        Standings {
-            commands: self.commands,
-            shell: self.shell.as_ref().map(|shell| shell.pid()),
-            enforced: self.enforced.clone(),
-            gaps: self.gaps.clone(),
-        }
+    /// Stays with it to its end. `tell` hears what could not be recorded.
+    pub fn wait(self, sink: &mut Sink<'_>, tell: &mut dyn FnMut(&AuditError)) -> Result<Executed, EngineError> {
+        let Self { process, asked, resolved, enforced, gaps } = self;
+        let mut book = Book::resume(&asked, &resolved, tell)?;
+        let result = process.wait(sink).map(|ran| executed(ran, enforced, gaps).outcome).map_err(EngineError::from);
+        book.finish(&result);
+        result.map(|outcome| Executed { outcome, cwd: None, shell: Afterwards::LivesOn })
     }
+}
 
-    /// Ends everything in it; answers what was moved away.
-    pub fn end(mut self) -> Result<Vec<Quarantined>, EngineError> {
-        self.shell = None;
-        let mut moved = std::mem::take(&mut self.quarantined);
-        if let Some(standing) = self.standing.take() {
-            moved.extend(standing.end()?);
-        }
-        Ok(moved)
-    }
+fn executed(ran: Ran, enforced: Vec<String>, gaps: Vec<Gap>) -> Executed {
+    let outcome = Outcome {
+        stdout: ran.stdout,
+        stderr: ran.stderr,
+        status: ran.status,
+        denials: ran.denials,
+        denials_dropped: ran.denials_dropped,
+        observed: None,
+        timed_out: ran.timed_out,
+        duration_ms: ran.duration.as_millis() as u64,
+        usage: ran.usage,
+        enforced,
+        gaps,
+        quarantined: Vec::new(),
+    };
+    Executed { outcome, cwd: ran.cwd, shell: ran.shell }
 }

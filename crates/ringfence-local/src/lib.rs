@@ -5,6 +5,7 @@
 mod allowances;
 mod attend;
 mod bare;
+mod beside;
 mod denials;
 mod guess;
 mod live;

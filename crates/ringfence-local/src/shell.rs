@@ -1,7 +1,7 @@
 //! A shell that lives on from one command to the next, from this side.
 
 mod course;
-mod family;
+pub(crate) mod family;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -25,8 +25,8 @@ pub(crate) trait Place: Send + Sync {
     /// The file that every command goes through.
     fn runner(&self) -> &str;
 
-    /// Starts a process with these descriptors; answers one that is readable when it ended.
-    fn start(&self, start: &Start, descriptors: &[BorrowedFd<'_>]) -> Result<(Job, OwnedFd), ProviderError>;
+    /// Starts a process with these descriptors.
+    fn start(&self, start: &Start, descriptors: &[BorrowedFd<'_>]) -> Result<(Job, Started), ProviderError>;
 
     /// How a process ended of which it is known that it has.
     fn ended(&self, job: Job) -> Option<(Status, Usage)>;
@@ -36,6 +36,14 @@ pub(crate) trait Place: Send + Sync {
 
     /// What was refused since this was asked for last.
     fn refused(&self) -> (Vec<Denial>, u64);
+}
+
+/// A process that runs.
+pub(crate) struct Started {
+    /// Readable when it has ended.
+    pub(crate) pidfd: OwnedFd,
+    /// Our end of its terminal, if it has one.
+    pub(crate) terminal: Option<OwnedFd>,
 }
 
 /// The number under which a shell has what a command is to read.
@@ -91,7 +99,7 @@ impl Persistent {
             terminal: None,
         };
         let given = [out_end.as_fd(), err_end.as_fd(), report_end.as_fd(), input.as_fd(), script_end.as_fd()];
-        let (job, pidfd) = place.start(&start, &given)?;
+        let (job, Started { pidfd, .. }) = place.start(&start, &given)?;
         let pid = number(&pidfd).ok_or(ProviderError::Gone { what: "shell" })?;
         let ends = Ends { script, report, streams: [Some(out), Some(err)], input, pidfd };
         let said = prelude(Kind::of(how.program.as_ref()));
@@ -109,7 +117,7 @@ impl Persistent {
 const PIPE: usize = 256 * 1024;
 
 /// The number of a process on this host.
-fn number(pidfd: &OwnedFd) -> Option<i32> {
+pub(crate) fn number(pidfd: &OwnedFd) -> Option<i32> {
     let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).ok()?;
     let number: i32 = text.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()?;
     (number > 0).then_some(number)
@@ -158,7 +166,7 @@ impl Interrupter for Interrupts {
 }
 
 /// Writes all of it into a file, from its beginning.
-fn fill(file: &OwnedFd, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn fill(file: &OwnedFd, bytes: &[u8]) -> io::Result<()> {
     rustix::fs::ftruncate(file, 0)?;
     let mut written = 0;
     while written < bytes.len() {

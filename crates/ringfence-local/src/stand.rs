@@ -11,7 +11,7 @@ use ringfence_api::{Denial, Quarantined, Status, Usage};
 use ringfence_enforce::apply::{Ahead, Event, Job, LaunchError, Running, Start, What};
 use ringfence_enforce::{Plan, Step};
 use ringfence_policy::AbsPath;
-use ringfence_provider::{ProviderError, Shell, ShellStart, Standing};
+use ringfence_provider::{Process, ProcessStart, ProviderError, Shell, ShellStart, Standing};
 use ringfence_shell::{RUNNER, RUNNER_TEXT};
 use ringfence_sys::signal::{self, Set};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -19,7 +19,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::time::Timespec;
 
 use crate::attend::{Farewell, Seen};
-use crate::shell::{Persistent, Place};
+use crate::beside::Beside;
+use crate::shell::{Persistent, Place, Started};
 use crate::{Campaign, Confined};
 
 /// How long a sandbox may take to be made, and to end.
@@ -55,13 +56,6 @@ struct State {
 struct Known {
     started: Option<Result<Started, i32>>,
     ended: Option<(Status, Usage)>,
-}
-
-/// A process that runs.
-pub(crate) struct Started {
-    pub(crate) pidfd: OwnedFd,
-    #[expect(dead_code, reason = "only processes with a terminal have one")]
-    pub(crate) terminal: Option<OwnedFd>,
 }
 
 impl Sandbox {
@@ -123,6 +117,10 @@ impl Standing for Sandbox {
         Ok(Box::new(Persistent::start(self.ground.clone(), start)?))
     }
 
+    fn start(&self, start: &ProcessStart) -> Result<Box<dyn Process>, ProviderError> {
+        Ok(Box::new(Beside::start(self.ground.clone(), start)?))
+    }
+
     fn refused(&self) -> (Vec<Denial>, u64) {
         Place::refused(&*self.ground)
     }
@@ -143,7 +141,7 @@ impl Place for Ground {
         RUNNER
     }
 
-    fn start(&self, start: &Start, descriptors: &[std::os::fd::BorrowedFd<'_>]) -> Result<(Job, OwnedFd), ProviderError> {
+    fn start(&self, start: &Start, descriptors: &[std::os::fd::BorrowedFd<'_>]) -> Result<(Job, Started), ProviderError> {
         let job = self.next.fetch_add(1, Ordering::Relaxed);
         let mut state = self.lock();
         state.jobs.insert(job, Known::default());
@@ -152,7 +150,7 @@ impl Place for Ground {
         told.map_err(|_| self.why())?;
         let started = self.wait(PATIENCE, |state| state.jobs.get_mut(&job)?.started.take()).ok_or_else(|| self.why())?;
         match started {
-            Ok(started) => Ok((job, started.pidfd)),
+            Ok(started) => Ok((job, started)),
             Err(errno) => {
                 self.lock().jobs.remove(&job);
                 let command = String::from_utf8_lossy(start.command.first().map_or(b"", Vec::as_slice)).into_owned();

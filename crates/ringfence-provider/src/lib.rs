@@ -10,8 +10,11 @@ pub mod conformance;
 
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use ringfence_api::{Denial, Line, Outcome, Quarantined, Ran, Request, Stream};
+pub use ringfence_enforce::apply::Size;
 use ringfence_enforce::{Person, Plan};
 use ringfence_policy::{AbsPath, Grants};
 
@@ -48,6 +51,9 @@ pub trait Standing: Send {
     /// Starts a shell in it.
     fn shell(&self, start: &ShellStart) -> Result<Box<dyn Shell>, ProviderError>;
 
+    /// Starts a process beside the shells.
+    fn start(&self, start: &ProcessStart) -> Result<Box<dyn Process>, ProviderError>;
+
     /// What was refused since this was asked for last, to whomever.
     fn refused(&self) -> (Vec<Denial>, u64);
 
@@ -64,6 +70,47 @@ pub struct ShellStart {
     pub variables: Vec<(OsString, OsString)>,
     /// Where it starts.
     pub cwd: AbsPath,
+}
+
+/// How a process is to be started beside the shells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessStart {
+    /// The program and its arguments; never empty.
+    pub command: Vec<OsString>,
+    /// Its variables, already filtered.
+    pub variables: Vec<(OsString, OsString)>,
+    /// Where it starts.
+    pub cwd: AbsPath,
+    /// What it has for standard streams.
+    pub streams: Streams,
+    /// How long it may take.
+    pub deadline: Option<Duration>,
+}
+
+/// What a process has for standard streams.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Streams {
+    /// It reads this; of what it writes to each stream so many bytes are kept.
+    Pipes {
+        /// What it reads.
+        input: Vec<u8>,
+        /// How many bytes are kept.
+        limit: usize,
+    },
+    /// A terminal of its own, of this size.
+    Terminal(Size),
+}
+
+/// A process beside the shells.
+pub trait Process: Send {
+    /// Our end of its terminal, if it has one: whoever has it reads, writes and resizes it.
+    fn terminal(&self) -> Option<BorrowedFd<'_>>;
+
+    /// For somebody who does not want to wait.
+    fn interrupter(&self) -> Box<dyn Interrupter>;
+
+    /// Stays with it to its end, and passes on what it writes as it comes.
+    fn wait(self: Box<Self>, sink: &mut Sink<'_>) -> Result<Ran, ProviderError>;
 }
 
 /// A shell that lives on from one command to the next. Dropping it ends it, and leaves what
@@ -127,6 +174,9 @@ pub enum ProviderError {
         /// Which.
         what: &'static str,
     },
+    /// A terminal is wanted where nothing is confined.
+    #[error("nothing is confined here, and no terminal is made for it")]
+    Unconfined,
     /// A command has taken away what its shell speaks with us by.
     #[error("the command has closed the descriptors by which its shell tells of an end")]
     Mute,
@@ -149,6 +199,7 @@ impl ProviderError {
             ProviderError::StreamIsDirectory { .. } => "stream-is-directory",
             ProviderError::NoLine { .. } => "not-a-line",
             ProviderError::Gone { .. } => "gone",
+            ProviderError::Unconfined => "unconfined",
             ProviderError::Mute => "shell-mute",
             ProviderError::System { .. } => "system",
         }
@@ -164,6 +215,7 @@ impl ProviderError {
             ProviderError::NotExecuted { .. } => None,
             ProviderError::StreamIsDirectory { .. } => Some("redirect it from a file or from /dev/null".into()),
             ProviderError::Gone { .. } | ProviderError::Mute => Some("the next command gets a new one".into()),
+            ProviderError::Unconfined => Some("run it in your own".into()),
             ProviderError::NoLine { .. } | ProviderError::System { .. } => None,
         }
     }

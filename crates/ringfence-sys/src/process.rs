@@ -45,18 +45,16 @@ pub fn spawn(
 
 /// With whom a new process is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Company<'a> {
+pub enum Company {
     /// In our own session and process group.
     Ours,
     /// In a session of its own.
     Own,
-    /// The same, with this terminal as its standard streams.
-    At(&'a CStr),
 }
 
 /// The same in the company that is asked for.
 pub fn spawn_in(
-    company: Company<'_>,
+    company: Company,
     program: &CStr,
     arguments: &[CString],
     variables: &[CString],
@@ -80,13 +78,6 @@ pub fn spawn_in(
         let mut result = ok(libc::posix_spawnattr_setsigmask(&mut attributes, mask.as_ptr()))
             .and_then(|()| ok(libc::posix_spawnattr_setsigdefault(&mut attributes, pipe.as_ptr())))
             .and_then(|()| ok(libc::posix_spawnattr_setflags(&mut attributes, flags as libc::c_short)));
-        if let Company::At(terminal) = company {
-            // The first terminal that a session without one opens becomes its own.
-            for stream in 0..3 {
-                let mut open = || ok(libc::posix_spawn_file_actions_addopen(&mut actions, stream, terminal.as_ptr(), libc::O_RDWR, 0));
-                result = result.and_then(|()| open());
-            }
-        }
         for (ours, theirs) in descriptors {
             result = result.and_then(|()| ok(libc::posix_spawn_file_actions_adddup2(&mut actions, ours.as_raw_fd(), *theirs)));
         }
@@ -96,6 +87,15 @@ pub fn spawn_in(
         libc::posix_spawnattr_destroy(&mut attributes);
         result.map(|()| pid)
     }
+}
+
+/// `execve(2)`: answers only if it fails.
+pub fn execute(program: &CStr, arguments: &[CString], variables: &[CString]) -> io::Error {
+    let (argv, envp) = (pointers(arguments), pointers(variables));
+    // SAFETY: both end with a null pointer, and their strings live in `arguments` and
+    // `variables`.
+    unsafe { libc::execve(program.as_ptr(), argv.as_ptr().cast(), envp.as_ptr().cast()) };
+    io::Error::last_os_error()
 }
 
 /// Ends this process at once, without running anything of ours.

@@ -3,6 +3,7 @@
 //! Each session has a process of its own that keeps it, and a socket that only its owner can
 //! use. There is no other daemon.
 
+mod attach;
 mod client;
 mod place;
 mod server;
@@ -34,6 +35,7 @@ pub(crate) struct SessionCommand {
 enum What {
     Start(Start),
     Exec(Exec),
+    Attach(Which),
     List(List),
     Inspect(Which),
     Stop(Which),
@@ -57,7 +59,7 @@ pub(crate) struct Start {
     policy: PolicyArgs,
 }
 
-/// Run a line in the shell of a session
+/// Run a line in the shell of a session, or a program beside it
 #[derive(Debug, Args)]
 #[command(after_help = "Exit status: the command's own; 124 time limit, 125 ringfence failed.")]
 pub(crate) struct Exec {
@@ -65,8 +67,8 @@ pub(crate) struct Exec {
     #[arg(value_name = "SESSION")]
     session: String,
     /// The line
-    #[arg(short = 'c', value_name = "LINE")]
-    line: OsString,
+    #[arg(short = 'c', value_name = "LINE", conflicts_with = "command", required_unless_present = "command")]
+    line: Option<OsString>,
     /// Print one JSON object with the outcome instead of the command's output
     #[arg(long)]
     json: bool,
@@ -76,6 +78,9 @@ pub(crate) struct Exec {
     /// Let the command read what stands on standard input
     #[arg(short, long)]
     input: bool,
+    /// A program and its arguments, to be run beside the shell
+    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
+    command: Vec<OsString>,
 }
 
 /// List the sessions there are
@@ -101,7 +106,7 @@ impl SessionCommand {
             What::Exec(arguments) => arguments.json,
             What::List(arguments) => arguments.json,
             What::Inspect(_) => true,
-            What::Start(_) | What::Stop(_) | What::Serve(_) => false,
+            What::Start(_) | What::Attach(_) | What::Stop(_) | What::Serve(_) => false,
         }
     }
 }
@@ -111,6 +116,7 @@ pub(crate) fn run(arguments: SessionCommand) -> Result<ExitCode, CliError> {
         What::Start(_) => start(),
         What::Serve(arguments) => server::serve(arguments),
         What::Exec(arguments) => client::exec(arguments),
+        What::Attach(arguments) => attach::attach(&arguments),
         What::List(arguments) => client::list(&arguments),
         What::Inspect(arguments) => client::inspect(&arguments),
         What::Stop(arguments) => client::stop(&arguments),

@@ -127,7 +127,7 @@ fn run(network: Network, control: &OwnedFd, mask: &Set, processors: Option<&CpuS
             }
             // Those who wait at pipes for the usher are reaped by the kernel.
             let _ = signal::set_disposition(libc::SIGCHLD, signal::Disposition::Ignore);
-            usher::serve(&ours, host_proc, control, wire);
+            usher::serve(&ours, host_proc, control, usher::Known { init: pid, wire });
             while let Ok(Some((_, change, _))) = process::wait(pid, process::Wait::Block) {
                 if matches!(change, process::Change::Exited(_) | process::Change::Killed(_)) {
                     break;

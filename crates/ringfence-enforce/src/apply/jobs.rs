@@ -2,13 +2,16 @@
 
 use std::collections::HashMap;
 use std::ffi::CString;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 
 use ringfence_api::Usage;
-use ringfence_sys::process::{self, Change, Company};
-use ringfence_sys::signal::Set;
+use ringfence_sys::process::{self, Change, Company, Fork, Wait};
+use ringfence_sys::signal::{self, Set};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
 
 use super::helper::{tell, tell_with};
@@ -66,15 +69,13 @@ impl<'a> Jobs<'a> {
         let arguments = start.command.iter().map(text).collect::<Result<Vec<_>, _>>()?;
         let variables = start.variables.iter().map(text).collect::<Result<Vec<_>, _>>()?;
         rustix::process::chdir(start.cwd.as_path())?;
-        let terminal = start.terminal.map(terminal).transpose()?;
-        let spawn =
-            |company, path: &CString, arguments: &[CString]| process::spawn_in(company, path, arguments, &variables, &placed, self.mask);
-        let pid = match &terminal {
-            Some((_, name)) => execute(&arguments, &variables, &|path, arguments| spawn(Company::At(name), path, arguments)),
-            None => execute(&arguments, &variables, &|path, arguments| spawn(Company::Own, path, arguments)),
+        let terminal = start.terminal.map(Terminal::open).transpose()?;
+        let spawn = |path: &CString, arguments: &[CString]| match &terminal {
+            Some(terminal) => terminal.spawn(path, arguments, &variables, self.mask),
+            None => process::spawn_in(Company::Own, path, arguments, &variables, &placed, self.mask),
         };
-        let pid = pid.map_err(Errno::from_raw_os_error)?;
-        Ok(Started { pid, terminal: terminal.map(|(terminal, _)| terminal) })
+        let pid = execute(&arguments, &variables, &spawn).map_err(Errno::from_raw_os_error)?;
+        Ok(Started { pid, terminal: terminal.map(|terminal| terminal.ours) })
     }
 
     /// Something became of a child: most are orphans that nobody asks about.
@@ -90,17 +91,54 @@ impl<'a> Jobs<'a> {
     }
 }
 
-/// A new terminal of this sandbox: our end, and the name of the other.
-fn terminal(size: Size) -> Result<(OwnedFd, CString), Errno> {
-    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let ours = rustix::fs::open("/dev/ptmx", flags, Mode::empty())?;
-    rustix::pty::unlockpt(&ours)?;
-    let name = rustix::pty::ptsname(&ours, Vec::new())?;
-    resize(ours.as_fd(), size)?;
-    Ok((ours, name))
+/// A new terminal of this sandbox.
+struct Terminal {
+    ours: OwnedFd,
+    theirs: OwnedFd,
 }
 
-/// Gives a terminal another size.
-pub(super) fn resize(terminal: BorrowedFd<'_>, Size { rows, columns }: Size) -> Result<(), Errno> {
-    rustix::termios::tcsetwinsize(terminal, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 })
+impl Terminal {
+    fn open(Size { rows, columns }: Size) -> Result<Self, Errno> {
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let ours = rustix::fs::open("/dev/pts/ptmx", flags, Mode::empty())?;
+        rustix::pty::unlockpt(&ours)?;
+        let theirs = rustix::pty::ioctl_tiocgptpeer(&ours, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+        rustix::termios::tcsetwinsize(&ours, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 })?;
+        Ok(Self { ours, theirs })
+    }
+
+    /// Starts a program in a session of its own at it. By a copy of this process, which is
+    /// small and has one thread: nobody else can give a process its terminal.
+    fn spawn(&self, path: &CString, arguments: &[CString], variables: &[CString], mask: &Set) -> io::Result<i32> {
+        let (failure, told) = pipe_with(PipeFlags::CLOEXEC)?;
+        match process::fork()? {
+            Fork::Child => {
+                let error = self.take_place(mask).map_or_else(io::Error::from, |()| process::execute(path, arguments, variables));
+                let _ = rustix::io::write(&told, &error.raw_os_error().unwrap_or(libc::EIO).to_ne_bytes());
+                process::exit_now(127)
+            }
+            Fork::Parent(pid) => {
+                drop(told);
+                let mut number = [0; 4];
+                match rustix::io::read(&failure, &mut number) {
+                    Ok(4) => {
+                        let _ = process::wait(pid, Wait::Block);
+                        Err(io::Error::from_raw_os_error(i32::from_ne_bytes(number)))
+                    }
+                    _ => Ok(pid),
+                }
+            }
+        }
+    }
+
+    fn take_place(&self, mask: &Set) -> Result<(), Errno> {
+        rustix::process::setsid()?;
+        rustix::process::ioctl_tiocsctty(&self.theirs)?;
+        rustix::stdio::dup2_stdin(&self.theirs)?;
+        rustix::stdio::dup2_stdout(&self.theirs)?;
+        rustix::stdio::dup2_stderr(&self.theirs)?;
+        // As for every command: ignored by Rust's own start.
+        let _ = signal::set_disposition(libc::SIGPIPE, signal::Disposition::Default);
+        signal::set_mask(mask).map(drop).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    }
 }

@@ -58,8 +58,16 @@ impl<T: Into<rustix::io::Errno>> From<T> for Reply {
     }
 }
 
+/// What is known of a sandbox before it tells of itself.
+pub(super) struct Known {
+    /// The number of its first process.
+    pub(super) init: i32,
+    /// The tripwire, where there is one.
+    pub(super) wire: Option<OwnedFd>,
+}
+
 /// Serves until the sandbox has ended.
-pub(super) fn serve(socket: &OwnedFd, host_proc: OwnedFd, control: &OwnedFd, wire: Option<OwnedFd>) {
+pub(super) fn serve(socket: &OwnedFd, host_proc: OwnedFd, control: &OwnedFd, Known { init, wire }: Known) {
     let Some([listener, user, mount, plan]) = handed_over(socket) else { return };
     let_in(control, &host_proc, &mount, &plan, wire);
     let in_place = seccomp::wake_in_place(listener.as_fd()).is_ok();
@@ -76,6 +84,7 @@ pub(super) fn serve(socket: &OwnedFd, host_proc: OwnedFd, control: &OwnedFd, wir
         listener,
         control,
         inside: Some([user, mount]),
+        init: init as u32,
     };
     loop {
         // Whoever makes no name for a moment may do so later: by then all is ready.
@@ -131,6 +140,7 @@ struct Usher<'a> {
     control: &'a OwnedFd,
     /// The sandbox's user and mount namespaces, until we are in them.
     inside: Option<[OwnedFd; 2]>,
+    init: u32,
 }
 
 impl Usher<'_> {
@@ -174,7 +184,20 @@ impl Usher<'_> {
         poll(&mut [PollFd::new(&self.listener, PollFlags::IN)], Some(&moment)) == Ok(0)
     }
 
+    /// Whether a call was the first process's own and is let through: it is ours, does what it
+    /// is told from outside, and nobody inside can read or change what it has in memory.
+    fn is_ours(&self, notification: &Notification) -> bool {
+        if notification.pid != self.init {
+            return false;
+        }
+        let _ = self.send(notification, &Reply::Through);
+        true
+    }
+
     fn attend(&mut self, notification: &Notification) {
+        if self.is_ours(notification) {
+            return;
+        }
         if self.judge.is_none() && self.is_mask(notification) {
             return;
         }

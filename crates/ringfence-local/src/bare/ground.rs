@@ -10,13 +10,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ringfence_api::{Denial, Quarantined, Status, Usage};
 use ringfence_enforce::Plan;
 use ringfence_enforce::apply::{Job, Start};
-use ringfence_provider::{ProviderError, Shell, ShellStart, Standing};
+use ringfence_provider::{Process, ProcessStart, ProviderError, Shell, ShellStart, Standing, Streams};
 use ringfence_shell::RUNNER_TEXT;
 use ringfence_sys::process::{self, Change, Company, Wait};
 use ringfence_sys::signal::{self, Set};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 
-use crate::shell::{Persistent, Place};
+use crate::beside::Beside;
+use crate::shell::{Persistent, Place, Started};
 
 /// The number under which a shell has the file that every command goes through.
 const RUNNER: i32 = 60;
@@ -53,6 +54,14 @@ impl Standing for Unconfined {
         Ok(Box::new(Persistent::start(self.ground.clone(), start)?))
     }
 
+    fn start(&self, start: &ProcessStart) -> Result<Box<dyn Process>, ProviderError> {
+        if matches!(start.streams, Streams::Terminal(_)) {
+            // Nothing is confined: the person's own terminal does as well.
+            return Err(ProviderError::Unconfined);
+        }
+        Ok(Box::new(Beside::start(self.ground.clone(), start)?))
+    }
+
     fn refused(&self) -> (Vec<Denial>, u64) {
         (Vec::new(), 0)
     }
@@ -78,7 +87,7 @@ impl Place for Ground {
         &self.at
     }
 
-    fn start(&self, start: &Start, descriptors: &[BorrowedFd<'_>]) -> Result<(Job, OwnedFd), ProviderError> {
+    fn start(&self, start: &Start, descriptors: &[BorrowedFd<'_>]) -> Result<(Job, Started), ProviderError> {
         /// Behind every number that a shell wants.
         const AWAY: i32 = 512;
         let system = |what: &'static str| move |source: std::io::Error| ProviderError::System { what, source };
@@ -86,8 +95,10 @@ impl Place for Ground {
             |one: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(one, AWAY).map_err(|error| system("copy a descriptor")(error.into()));
         let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
         let null = null.map_err(|error| system("open /dev/null")(error.into()))?;
-        let all = descriptors.iter().copied().chain([self.runner.as_fd(), null.as_fd()]).map(away).collect::<Result<Vec<_>, _>>()?;
-        let numbers = start.numbers.iter().copied().chain([RUNNER, 0]);
+        // What is given later takes the place of what was given before.
+        let all =
+            [self.runner.as_fd(), null.as_fd()].into_iter().chain(descriptors.iter().copied()).map(away).collect::<Result<Vec<_>, _>>()?;
+        let numbers = [RUNNER, 0].into_iter().chain(start.numbers.iter().copied());
         let placed: Vec<_> = all.iter().map(AsFd::as_fd).zip(numbers).collect();
         let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| system("read the command")(std::io::ErrorKind::InvalidInput.into()));
         // Our own working directory is every thread's.
@@ -98,7 +109,8 @@ impl Place for Ground {
         let pid = process::spawn_in(Company::Own, c"/bin/sh", &arguments, &variables, &placed, &mask).map_err(system("start a shell"))?;
         let job = self.next.fetch_add(1, Ordering::Relaxed);
         self.shells.lock().unwrap_or_else(PoisonError::into_inner).insert(job, pid);
-        Ok((job, process::pidfd(pid).map_err(system("watch a shell"))?))
+        let pidfd = process::pidfd(pid).map_err(system("watch a shell"))?;
+        Ok((job, Started { pidfd, terminal: None }))
     }
 
     fn ended(&self, job: Job) -> Option<(Status, Usage)> {

@@ -7,18 +7,18 @@ use ringfence_api::Usage;
 use ringfence_sys::{process, signal};
 
 /// Sends a signal to a shell and to what it runs.
-pub(super) fn signal_group(shell: i32, number: i32) {
+pub(crate) fn signal_group(shell: i32, number: i32) {
     // Whoever has ended needs none.
     let _ = signal::kill(-shell, number);
 }
 
 /// Ends a shell, and what it runs.
-pub(super) fn end(shell: i32) {
+pub(crate) fn end(shell: i32) {
     let _ = signal::kill(shell, libc::SIGKILL);
 }
 
 /// Sends a signal to everything below a shell that was started since `begun`.
-pub(super) fn signal_since(shell: i32, begun: u64, number: i32) {
+pub(crate) fn signal_since(shell: i32, begun: u64, number: i32) {
     for pid in below(shell).into_iter().filter(|pid| facts(*pid).is_some_and(|facts| facts.started >= begun)) {
         // Held first, and looked at again: its number may be another's by now.
         let Ok(pidfd) = process::pidfd(pid) else { continue };
@@ -43,17 +43,17 @@ fn below(pid: i32) -> BTreeSet<i32> {
 }
 
 /// What the kernel tells of a process.
-pub(super) struct Facts {
+pub(crate) struct Facts {
     /// When it was started, in ticks since the machine was.
-    pub(super) started: u64,
+    pub(crate) started: u64,
     /// What it and those it waited for have used.
-    pub(super) used: Usage,
+    pub(crate) used: Usage,
 }
 
 /// Ticks in a second, as they are told to everybody.
 const TICKS: u64 = 100;
 
-pub(super) fn facts(pid: i32) -> Option<Facts> {
+pub(crate) fn facts(pid: i32) -> Option<Facts> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Behind the name, which may hold anything: the state is the third field.
     let fields: Vec<&str> = text.get(text.rfind(')')? + 1..)?.split_whitespace().collect();
@@ -64,14 +64,14 @@ pub(super) fn facts(pid: i32) -> Option<Facts> {
 }
 
 /// This moment, in the same ticks.
-pub(super) fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     now.tv_sec as u64 * TICKS + now.tv_nsec as u64 / (1_000_000_000 / TICKS)
 }
 
 /// Whether a process waits to be told more under the number 255, as a shell does between two
 /// commands.
-pub(super) fn reads_script(pid: i32) -> bool {
+pub(crate) fn reads_script(pid: i32) -> bool {
     let text = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
     let mut words = text.split_whitespace();
     words.next() == Some(&libc::SYS_read.to_string()) && words.next().is_some_and(|first| matches!(first, "0xff" | "0xa"))

@@ -17,28 +17,48 @@ use crate::{say, show};
 pub(super) fn exec(arguments: Exec) -> Result<ExitCode, CliError> {
     let mut session = find(&arguments.session)?;
     let timeout = arguments.timeout.as_deref().map(duration).transpose()?;
-    session.say(Kind::Line, arguments.line.as_bytes())?;
+    let (ask, line) = match &arguments.line {
+        Some(line) => ("exec", line.as_bytes().to_vec()),
+        None => ("start", arguments.command.iter().map(|word| word.as_bytes()).collect::<Vec<_>>().join(&0)),
+    };
+    session.say(Kind::Line, &line)?;
     if arguments.input {
         let mut input = Vec::new();
         io::stdin().lock().read_to_end(&mut input).map_err(|error| session.fail("read the input for", error))?;
         session.say(Kind::Input, &input)?;
     }
-    let question = json!({ "ask": "exec", "timeoutMs": timeout, "stream": !arguments.json });
+    let question = json!({ "ask": ask, "timeoutMs": timeout, "stream": !arguments.json });
     let answer = session.ask(&question)?;
     if arguments.json {
         show::json(&answer)?;
     }
+    Ok(conclude(&answer, arguments.json))
+}
+
+/// Says what a person should know beside the output; answers the status to end with.
+pub(super) fn conclude(answer: &Value, is_told: bool) -> ExitCode {
+    let status = |key: &str| answer[key].as_u64().and_then(|status| u8::try_from(status).ok());
     if let Some(error) = answer.get("error") {
-        if !arguments.json {
-            say::warning(&format!("error: {}", show::printable(error["message"].as_str().unwrap_or("unknown"))));
+        if !is_told {
+            complain(error);
         }
-        return Ok(ExitCode::from(125));
+        return ExitCode::from(error["status"].as_u64().and_then(|status| u8::try_from(status).ok()).unwrap_or(125));
     }
-    if !arguments.json {
-        tell(&answer);
+    if !is_told {
+        tell(answer);
     }
-    let status = answer["exitCode"].as_u64().and_then(|status| u8::try_from(status).ok());
-    Ok(ExitCode::from(status.unwrap_or(125)))
+    ExitCode::from(status("exitCode").unwrap_or(125))
+}
+
+fn complain(error: &Value) {
+    let text = |key: &str| error[key].as_str().map(show::printable);
+    eprintln!("error: {}", text("message").unwrap_or_default());
+    for cause in error["causes"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        eprintln!("  caused by: {}", show::printable(cause));
+    }
+    if let Some(hint) = text("hint") {
+        eprintln!("hint: {hint}");
+    }
 }
 
 /// What a person should know beside the output.
@@ -62,8 +82,9 @@ pub(super) fn list(arguments: &List) -> Result<ExitCode, CliError> {
     }
     for about in sessions {
         let text = |key: &str| about[key].as_str().map(show::printable).unwrap_or_default();
-        let commands = about["commands"].as_u64().map_or("busy".to_owned(), |commands| format!("{commands} commands"));
-        show::text(&format!("{}  {:12}  {:14}  {}\n", text("session"), text("name"), commands, text("cwd")))?;
+        let busy = if about["busy"] == true { ", busy" } else { "" };
+        let commands = format!("{} commands{busy}", about["commands"]);
+        show::text(&format!("{}  {:12}  {:18}  {}\n", text("session"), text("name"), commands, text("cwd")))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -83,7 +104,7 @@ pub(super) fn stop(arguments: &Which) -> Result<ExitCode, CliError> {
     }
     match answer.get("error") {
         Some(error) => {
-            say::warning(&format!("error: {}", show::printable(error["message"].as_str().unwrap_or("unknown"))));
+            complain(error);
             Ok(ExitCode::from(125))
         }
         None => Ok(ExitCode::SUCCESS),
@@ -91,9 +112,9 @@ pub(super) fn stop(arguments: &Which) -> Result<ExitCode, CliError> {
 }
 
 /// A session that answers.
-struct Session {
+pub(super) struct Session {
     id: String,
-    stream: UnixStream,
+    pub(super) stream: UnixStream,
 }
 
 impl Session {
@@ -110,17 +131,22 @@ impl Session {
         }
     }
 
-    fn fail(&self, what: &'static str, source: io::Error) -> CliError {
+    pub(super) fn fail(&self, what: &'static str, source: io::Error) -> CliError {
         CliError::File { what, path: format!("session {}", self.id), source }
     }
 
-    fn say(&mut self, kind: Kind, bytes: &[u8]) -> Result<(), CliError> {
+    pub(super) fn say(&mut self, kind: Kind, bytes: &[u8]) -> Result<(), CliError> {
         send(&mut self.stream, kind, bytes).map_err(|error| self.fail("speak with", error))
     }
 
     /// Asks, and passes on what a command writes until the answer comes.
-    fn ask(&mut self, question: &Value) -> Result<Value, CliError> {
+    pub(super) fn ask(&mut self, question: &Value) -> Result<Value, CliError> {
         self.say(Kind::Question, question.to_string().as_bytes())?;
+        self.answer()
+    }
+
+    /// Passes on what a command writes until the answer comes.
+    pub(super) fn answer(&mut self) -> Result<Value, CliError> {
         loop {
             let heard = receive(&mut self.stream).map_err(|error| self.fail("hear from", error))?;
             let written = match heard {
@@ -152,7 +178,7 @@ fn all() -> Result<Vec<(Session, Value)>, CliError> {
 }
 
 /// The one that is meant: by its id, the beginning of it, or its name.
-fn find(word: &str) -> Result<Session, CliError> {
+pub(super) fn find(word: &str) -> Result<Session, CliError> {
     if let Some((id, socket)) = place::sockets()?.into_iter().find(|(id, _)| id == word)
         && let Some(session) = Session::reach(&id, &socket)
     {

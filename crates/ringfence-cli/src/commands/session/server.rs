@@ -1,20 +1,27 @@
 //! The keeper of a session.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use ringfence_api::{Afterwards, Line, Stdio, Stream};
-use ringfence_engine::session::{Executed, Opened};
+use ringfence_audit::AuditError;
+use ringfence_engine::EngineError;
+use ringfence_engine::session::{Beside, Executed, Opened};
 use ringfence_local::Local;
 use ringfence_policy::Mode;
-use ringfence_provider::Interrupter;
+use ringfence_provider::{Interrupter, Sink, Size, Streams};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde_json::{Value, json};
 
 use super::wire::{Kind, receive, send};
@@ -35,7 +42,8 @@ struct Kept {
     /// How long a command may take, by the policy.
     wall: Option<Duration>,
     socket: PathBuf,
-    opened: Mutex<Option<Opened>>,
+    shell: OsString,
+    opened: Opened,
 }
 
 pub(super) fn serve(arguments: Start) -> Result<ExitCode, CliError> {
@@ -53,13 +61,14 @@ pub(super) fn serve(arguments: Start) -> Result<ExitCode, CliError> {
         move |source| CliError::File { what, path, source }
     };
     let (id, cwd) = (asked.session.clone(), asked.cwd.to_string());
-    let opened = Opened::open(Box::new(Local::default()), asked, resolved, arguments.shell)?;
+    let opened = Opened::open(Box::new(Local::default()), asked, resolved, arguments.shell.clone())?;
     let listener = UnixListener::bind(&socket).map_err(fail("listen at"))?;
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o600)).map_err(fail("guard"))?;
     show::text(&format!("{id}\n"))?;
     detach().map_err(fail("detach from the terminal for"))?;
     let started_ms = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    let kept = Arc::new(Kept { id, name: arguments.name, cwd, started_ms, wall, socket, opened: Mutex::new(Some(opened)) });
+    let kept = Kept { id, name: arguments.name, cwd, started_ms, wall, socket, shell: arguments.shell, opened };
+    let kept = Arc::new(kept);
     for client in listener.incoming().flatten() {
         let kept = kept.clone();
         // One that cannot be served is a client that hears nothing.
@@ -77,6 +86,10 @@ fn detach() -> io::Result<()> {
     rustix::stdio::dup2_stdout(&null)?;
     Ok(rustix::stdio::dup2_stderr(&null)?)
 }
+
+type Begun<'a> = dyn FnMut(Box<dyn Interrupter>) + 'a;
+type Tell<'a> = dyn FnMut(&AuditError) + 'a;
+type Ended = Result<Executed, EngineError>;
 
 /// A question and what came with it.
 #[derive(Default)]
@@ -98,6 +111,8 @@ impl Kept {
             let what = asked.question["ask"].as_str().unwrap_or_default().to_owned();
             let answer = match what.as_str() {
                 "exec" => self.exec(&client, asked),
+                "start" => self.start(&client, asked),
+                "attach" => self.attach(&client, &asked),
                 "inspect" => self.inspect(),
                 "stop" => self.stop(),
                 _ => json!({ "error": { "code": "usage", "message": "no such question" } }),
@@ -111,26 +126,67 @@ impl Kept {
         let _ = client.shutdown(std::net::Shutdown::Both);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Opened>> {
-        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn exec(&self, client: &UnixStream, asked: Asked) -> Value {
-        let mut opened = self.lock();
-        let Some(opened) = opened.as_mut() else { return gone() };
         let deadline = asked.question["timeoutMs"].as_u64().map(Duration::from_millis);
         let deadline = [deadline, self.wall].into_iter().flatten().min();
         let is_streamed = asked.question["stream"] == true;
         let line = Line { text: asked.line, input: asked.input, deadline, limit: if is_streamed { 0 } else { KEPT } };
-        let interrupter = match opened.interrupter() {
-            Ok(interrupter) => interrupter,
-            Err(error) => return json!({ "error": CliError::from(error).json() }),
+        self.watched(client, is_streamed, |begun, sink, tell| self.opened.execute(&line, begun, sink, tell))
+    }
+
+    /// The same for a program beside the shell, which somebody else may use meanwhile.
+    fn start(&self, client: &UnixStream, asked: Asked) -> Value {
+        let command = asked.line.split(|byte| *byte == 0).map(|word| OsStr::from_bytes(word).to_owned()).collect();
+        let deadline = asked.question["timeoutMs"].as_u64().map(Duration::from_millis);
+        let deadline = [deadline, self.wall].into_iter().flatten().min();
+        let is_streamed = asked.question["stream"] == true;
+        let streams = Streams::Pipes { input: asked.input, limit: if is_streamed { 0 } else { KEPT } };
+        match self.begin(command, streams, deadline) {
+            Ok(beside) => self.watched(client, is_streamed, |begun, sink, tell| {
+                begun(beside.interrupter());
+                beside.wait(sink, tell)
+            }),
+            Err(answer) => answer,
+        }
+    }
+
+    fn begin(&self, command: Vec<OsString>, streams: Streams, deadline: Option<Duration>) -> Result<Beside, Value> {
+        // What could not be recorded is told at the end, if it still cannot be.
+        self.opened.start(command, streams, deadline, &mut |_| {}).map_err(failed)
+    }
+
+    /// A shell at the terminal of whoever asks.
+    fn attach(&self, client: &UnixStream, asked: &Asked) -> Value {
+        let number = |key: &str| asked.question[key].as_u64().and_then(|number| u16::try_from(number).ok());
+        let size = Size { rows: number("rows").unwrap_or(24), columns: number("columns").unwrap_or(80) };
+        let beside = match self.begin(vec![self.shell.clone(), "-i".into()], Streams::Terminal(size), None) {
+            Ok(beside) => beside,
+            Err(answer) => return answer,
         };
+        if !beside.terminal().is_some_and(|terminal| hand_over(client, terminal)) {
+            return gone();
+        }
+        self.watched(client, false, |begun, sink, tell| {
+            begun(beside.interrupter());
+            beside.wait(sink, tell)
+        })
+    }
+
+    /// Stays with a command, and hears whether its client still wants it.
+    fn watched(
+        &self,
+        client: &UnixStream,
+        is_streamed: bool,
+        run: impl FnOnce(&mut Begun<'_>, &mut Sink<'_>, &mut Tell<'_>) -> Ended,
+    ) -> Value {
         let is_over = Arc::new(Mutex::new(false));
-        let watched = client.try_clone().and_then(|watched| {
+        let mut begun = |interrupter: Box<dyn Interrupter>| {
             let is_over = is_over.clone();
-            thread::Builder::new().name("interrupts".into()).spawn(move || watch(watched, &is_over, interrupter.as_ref()))
-        });
+            // Without somebody who listens, a command cannot be interrupted from there.
+            let _ = client.try_clone().and_then(|watched| {
+                thread::Builder::new().name("interrupts".into()).spawn(move || watch(watched, &is_over, interrupter.as_ref()))
+            });
+        };
         let mut warnings = Vec::new();
         let mut to = client;
         let mut sink = |stream, bytes: &[u8]| {
@@ -139,41 +195,47 @@ impl Kept {
                 let _ = send(&mut to, kind, bytes);
             }
         };
-        let executed = opened.execute(&line, &mut sink, &mut |error| warnings.push(say::whole(error)));
+        let executed = run(&mut begun, &mut sink, &mut |error| warnings.push(say::whole(error)));
         *is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        drop(watched);
         match executed {
             Ok(executed) => answered(&executed, &self.id, warnings),
-            Err(error) => json!({ "error": CliError::from(error).json() }),
+            Err(error) => failed(error),
         }
     }
 
     fn inspect(&self) -> Value {
-        // While a command runs, what does not change is told.
-        let standings = self.opened.try_lock().ok().and_then(|opened| opened.as_ref().map(Opened::standings));
+        let standings = self.opened.standings();
         json!({
             "session": self.id,
             "name": self.name,
             "pid": std::process::id(),
             "cwd": self.cwd,
             "startedMs": self.started_ms,
-            "busy": standings.is_none(),
-            "commands": standings.as_ref().map(|standings| standings.commands),
-            "shellPid": standings.as_ref().and_then(|standings| standings.shell),
-            "enforced": standings.as_ref().map(|standings| standings.enforced.clone()),
-            "gaps": standings.map(|standings| standings.gaps),
+            "busy": standings.is_busy,
+            "commands": standings.commands,
+            "shellPid": standings.shell,
+            "enforced": standings.enforced,
+            "gaps": standings.gaps,
         })
     }
 
     fn stop(&self) -> Value {
-        let Some(opened) = self.lock().take() else { return gone() };
-        let ended = opened.end();
+        let ended = self.opened.end();
         let _ = fs::remove_file(&self.socket);
         match ended {
             Ok(moved) => json!({ "session": self.id, "quarantined": moved }),
-            Err(error) => json!({ "error": CliError::from(error).json() }),
+            Err(error) => failed(error),
         }
     }
+}
+
+/// Passes a terminal on; answers whether that went well.
+fn hand_over(client: &UnixStream, terminal: BorrowedFd<'_>) -> bool {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [terminal];
+    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors))
+        && sendmsg(client, &[IoSlice::new(b"t")], &mut ancillary, SendFlags::NOSIGNAL).is_ok()
 }
 
 /// Interrupts the command that is not over, should whoever asked for it say so or be gone.
@@ -184,6 +246,13 @@ fn watch(mut client: UnixStream, is_over: &Mutex<bool>, interrupter: &dyn Interr
     if !*is_over {
         interrupter.interrupt();
     }
+}
+
+fn failed(error: EngineError) -> Value {
+    let error = CliError::from(error);
+    let mut told = error.json();
+    told["status"] = error.status().into();
+    json!({ "error": told })
 }
 
 fn gone() -> Value {

@@ -1,0 +1,120 @@
+//! `ringfence session attach`: a shell of its own beside that of the session, at this terminal.
+
+use std::io::{self, IoSliceMut, IsTerminal};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::ExitCode;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::termios::{OptionalActions, Termios, Winsize, tcgetattr, tcgetwinsize, tcsetattr, tcsetwinsize};
+use rustix::time::Timespec;
+use serde_json::json;
+
+use super::Which;
+use super::client::{conclude, find};
+use super::wire::Kind;
+use crate::error::CliError;
+
+pub(super) fn attach(arguments: &Which) -> Result<ExitCode, CliError> {
+    if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+        return Err(CliError::Words {
+            what: "there is no terminal to attach".into(),
+            hint: "`ringfence session exec SESSION -c LINE` needs none".into(),
+        });
+    }
+    let mut session = find(&arguments.session)?;
+    let failed = |error: Errno| session.fail("attach to", error.into());
+    let size = tcgetwinsize(io::stdin()).map_err(failed)?;
+    let question = json!({ "ask": "attach", "rows": size.ws_row, "columns": size.ws_col });
+    session.say(Kind::Question, question.to_string().as_bytes())?;
+    if let Some(terminal) = handed_over(&session.stream) {
+        let raw = Raw::begin().map_err(|error| session.fail("attach to", error.into()))?;
+        pass(&terminal, size);
+        drop(raw);
+    }
+    let answer = session.answer()?;
+    Ok(conclude(&answer, false))
+}
+
+/// The other end of the terminal; `None` if there is an answer instead.
+fn handed_over(stream: impl AsFd) -> Option<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    // What comes with it is one byte; an answer begins with another, and is left where it is.
+    let mut byte = [0];
+    let (first, _) = rustix::net::recv(&stream, &mut byte[..], RecvFlags::PEEK).ok()?;
+    if first == 0 || byte != [b't'] {
+        return None;
+    }
+    recvmsg(&stream, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC).ok()?;
+    ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    })
+}
+
+/// Whatever is typed goes to the other side, until it is let go.
+struct Raw(Termios);
+
+impl Raw {
+    fn begin() -> rustix::io::Result<Self> {
+        let before = tcgetattr(io::stdin())?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(io::stdin(), OptionalActions::Drain, &raw)?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        let _ = tcsetattr(io::stdin(), OptionalActions::Drain, &self.0);
+    }
+}
+
+/// Passes on what is typed and what is shown, until the other side is gone.
+fn pass(terminal: &OwnedFd, mut size: Winsize) {
+    /// So often it is looked at whether the size is another.
+    const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+    let (stdin, stdout) = (io::stdin(), io::stdout());
+    let mut buffer = [0; 16 * 1024];
+    loop {
+        let mut ends = [PollFd::new(terminal, PollFlags::IN), PollFd::new(&stdin, PollFlags::IN)];
+        if poll(&mut ends, Some(&LOOK)).is_err_and(|error| error != Errno::INTR) {
+            return;
+        }
+        let [shown, typed] = [ends[0].revents(), ends[1].revents()].map(|ready| !ready.is_empty());
+        if shown && !copy(terminal, &stdout, &mut buffer) {
+            return;
+        }
+        if typed && !copy(&stdin, terminal, &mut buffer) {
+            return;
+        }
+        if let Ok(now) = tcgetwinsize(&stdin)
+            && (now.ws_row, now.ws_col) != (size.ws_row, size.ws_col)
+        {
+            let _ = tcsetwinsize(terminal, now);
+            size = now;
+        }
+    }
+}
+
+/// What there is; `false` if there will be no more.
+fn copy(from: impl AsFd, to: impl AsFd, buffer: &mut [u8]) -> bool {
+    let length = match rustix::io::read(from, &mut *buffer) {
+        Ok(0) => return false,
+        Ok(length) => length,
+        Err(error) => return error == Errno::INTR,
+    };
+    let mut written = 0;
+    while written < length {
+        match rustix::io::write(&to, &buffer[written..length]) {
+            Ok(more) => written += more,
+            Err(Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+    true
+}

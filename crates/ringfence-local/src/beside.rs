@@ -1,0 +1,180 @@
+//! A process beside the shells of a sandbox.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ringfence_api::{Afterwards, Ran, Stream};
+use ringfence_enforce::apply::{Job, Start};
+use ringfence_provider::{Interrupter, Process, ProcessStart, ProviderError, Sink, Streams};
+use ringfence_shell::Capture;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::MemfdFlags;
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::time::Timespec;
+
+use crate::packed;
+use crate::shell::{Place, Started, family, fill, number};
+
+/// How long it may take to mind each of: interrupt, terminate.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// So often somebody else is asked whether it is to go on.
+const LOOK: Duration = Duration::from_millis(200);
+
+pub(crate) struct Beside {
+    place: Arc<dyn Place>,
+    job: Job,
+    started: Started,
+    pid: i32,
+    streams: [Option<OwnedFd>; 2],
+    kept: [Capture; 2],
+    begun: Instant,
+    deadline: Option<Instant>,
+    interrupted: Arc<AtomicBool>,
+    /// The signals that are left to try, the last of which is tried again and again.
+    firmer: &'static [i32],
+    timed_out: bool,
+}
+
+impl Beside {
+    pub(crate) fn start(place: Arc<dyn Place>, how: &ProcessStart) -> Result<Self, ProviderError> {
+        let system = |error: Errno| ProviderError::System { what: "make the pipes of a process", source: error.into() };
+        let mut start = Start {
+            command: how.command.iter().map(|word| word.as_bytes().to_vec()).collect(),
+            variables: packed(&how.variables),
+            cwd: how.cwd.clone(),
+            numbers: Vec::new(),
+            terminal: None,
+        };
+        let mut given: Vec<OwnedFd> = Vec::new();
+        let (mut streams, mut limit) = ([None, None], 0);
+        match &how.streams {
+            Streams::Terminal(size) => start.terminal = Some(*size),
+            Streams::Pipes { input, limit: most } => {
+                limit = *most;
+                for (number, stream) in [1, 2].into_iter().zip(&mut streams) {
+                    let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(system)?;
+                    rustix::io::ioctl_fionbio(&ours, true).map_err(system)?;
+                    *stream = Some(ours);
+                    given.push(theirs);
+                    start.numbers.push(number);
+                }
+                if !input.is_empty() {
+                    given.push(holding(input)?);
+                    start.numbers.push(0);
+                }
+            }
+        }
+        let descriptors: Vec<_> = given.iter().map(AsFd::as_fd).collect();
+        let (job, started) = place.start(&start, &descriptors)?;
+        let pid = number(&started.pidfd).unwrap_or_default();
+        let begun = Instant::now();
+        Ok(Self {
+            place,
+            job,
+            started,
+            pid,
+            streams,
+            kept: [Capture::new(limit), Capture::new(limit)],
+            begun,
+            deadline: how.deadline.map(|limit| begun + limit),
+            interrupted: Arc::default(),
+            firmer: &[libc::SIGINT, libc::SIGTERM, libc::SIGKILL],
+            timed_out: false,
+        })
+    }
+
+    /// Until something happens; answers whether it has ended.
+    fn look(&self) -> Result<bool, ProviderError> {
+        let mut waits = vec![PollFd::new(&self.started.pidfd, PollFlags::IN)];
+        waits.extend(self.streams.iter().flatten().map(|stream| PollFd::new(stream, PollFlags::IN)));
+        let left = self.deadline.map_or(LOOK, |deadline| LOOK.min(deadline.saturating_duration_since(Instant::now())));
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut waits, Some(&left)) {
+            Ok(_) => Ok(!waits[0].revents().is_empty()),
+            Err(Errno::INTR) => Ok(false),
+            Err(error) => Err(ProviderError::System { what: "wait for a process", source: error.into() }),
+        }
+    }
+
+    fn read(&mut self, buffer: &mut [u8], sink: &mut Sink<'_>) {
+        for ((end, stream), kept) in self.streams.iter_mut().zip([Stream::Out, Stream::Err]).zip(&mut self.kept) {
+            while let Some(open) = end {
+                match rustix::io::read(open, &mut *buffer) {
+                    Ok(0) => *end = None,
+                    Ok(length) => {
+                        sink(stream, &buffer[..length]);
+                        kept.push(&buffer[..length]);
+                    }
+                    Err(Errno::INTR) => {}
+                    Err(_) => break,
+                }
+            }
+        }
+    }
+
+    /// Asks more and more firmly.
+    fn keep_time(&mut self) {
+        let is_unwanted = self.firmer.len() == 3 && self.interrupted.load(Ordering::SeqCst);
+        if !is_unwanted && self.deadline.is_none_or(|deadline| Instant::now() < deadline) {
+            return;
+        }
+        self.timed_out |= !self.interrupted.load(Ordering::SeqCst);
+        if let Some((signal, firmer)) = self.firmer.split_first() {
+            if self.pid > 0 {
+                family::signal_group(self.pid, *signal);
+            }
+            self.firmer = if firmer.is_empty() { self.firmer } else { firmer };
+        }
+        self.deadline = Some(Instant::now() + GRACE);
+    }
+}
+
+/// A file in memory with this in it, at its beginning.
+fn holding(input: &[u8]) -> Result<OwnedFd, ProviderError> {
+    let failed = |source| ProviderError::System { what: "write the input", source };
+    let file = rustix::fs::memfd_create("input", MemfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
+    fill(&file, input).map_err(failed)?;
+    Ok(file)
+}
+
+impl Process for Beside {
+    fn terminal(&self) -> Option<BorrowedFd<'_>> {
+        self.started.terminal.as_ref().map(AsFd::as_fd)
+    }
+
+    fn interrupter(&self) -> Box<dyn Interrupter> {
+        Box::new(Interrupts(self.interrupted.clone()))
+    }
+
+    fn wait(mut self: Box<Self>, sink: &mut Sink<'_>) -> Result<Ran, ProviderError> {
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            let is_over = self.look()?;
+            self.read(&mut buffer, sink);
+            if is_over {
+                break;
+            }
+            self.keep_time();
+        }
+        let (status, usage) = self.place.ended(self.job).ok_or(ProviderError::Gone { what: "sandbox" })?;
+        let duration = self.begun.elapsed();
+        let (denials, denials_dropped) = self.place.refused();
+        let Self { kept, timed_out, place, job, .. } = *self;
+        place.forget(job);
+        let [stdout, stderr] = kept.map(Capture::finish);
+        Ok(Ran { stdout, stderr, status, timed_out, duration, usage, cwd: None, denials, denials_dropped, shell: Afterwards::LivesOn })
+    }
+}
+
+struct Interrupts(Arc<AtomicBool>);
+
+impl Interrupter for Interrupts {
+    fn interrupt(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
