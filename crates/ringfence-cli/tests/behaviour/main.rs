@@ -21,6 +21,7 @@ mod outside;
 mod processes;
 mod protect;
 mod secrets;
+mod sessions;
 mod status;
 mod terminal;
 mod tools;

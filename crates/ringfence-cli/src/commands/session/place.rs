@@ -13,8 +13,7 @@ const ENDING: &str = "sock";
 pub(super) fn directory() -> Result<PathBuf, CliError> {
     let own = rustix::process::geteuid().as_raw();
     let given = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|given| is_own(given, own));
-    let base = given.unwrap_or_else(|| PathBuf::from(format!("/tmp/ringfence-{own}")));
-    let directory = if base.starts_with("/tmp") { base } else { base.join("ringfence") };
+    let directory = given.map_or_else(|| PathBuf::from(format!("/tmp/ringfence-{own}")), |given| given.join("ringfence"));
     let fail = |source| CliError::File { what: "make", path: directory.display().to_string(), source };
     match fs::DirBuilder::new().mode(0o700).create(&directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(fail(error)),

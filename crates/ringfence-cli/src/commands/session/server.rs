@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -28,7 +28,7 @@ use super::wire::{Kind, receive, send};
 use super::{Start, place};
 use crate::commands::words::{Typed, meant};
 use crate::error::CliError;
-use crate::{say, show};
+use crate::say;
 
 /// How much of each stream is kept for an answer.
 const KEPT: usize = 16 * 1024 * 1024;
@@ -56,16 +56,28 @@ pub(super) fn serve(arguments: Start) -> Result<ExitCode, CliError> {
     let typed = Typed { line: None, command: vec![arguments.shell.clone()], agent: arguments.agent };
     let (asked, resolved) = meant.asked(typed, Stdio::Capture { limit: KEPT });
     let socket = place::socket(&asked.session)?;
+    let path = socket.display().to_string();
     let fail = |what| {
-        let path = socket.display().to_string();
+        let path = path.clone();
         move |source| CliError::File { what, path, source }
     };
     let (id, cwd) = (asked.session.clone(), asked.cwd.to_string());
-    let opened = Opened::open(Box::new(Local::default()), asked, resolved, arguments.shell.clone())?;
-    let listener = UnixListener::bind(&socket).map_err(fail("listen at"))?;
-    fs::set_permissions(&socket, fs::Permissions::from_mode(0o600)).map_err(fail("guard"))?;
-    show::text(&format!("{id}\n"))?;
-    detach().map_err(fail("detach from the terminal for"))?;
+    // Before the sandbox is made: whatever is started keeps what is open now.
+    let aside = Aside::set().map_err(fail("detach from the terminal for"))?;
+    let opened = Opened::open(Box::new(Local::default()), asked, resolved, arguments.shell.clone()).map_err(CliError::from);
+    let listening = opened.and_then(|opened| {
+        let listener = UnixListener::bind(&socket).map_err(fail("listen at"))?;
+        fs::set_permissions(&socket, fs::Permissions::from_mode(0o600)).map_err(fail("guard"))?;
+        Ok((opened, listener))
+    });
+    let (opened, listener) = match listening {
+        Ok(both) => both,
+        Err(error) => {
+            aside.bring_back();
+            return Err(error);
+        }
+    };
+    aside.tell(&id).map_err(fail("tell of"))?;
     let started_ms = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     let kept = Kept { id, name: arguments.name, cwd, started_ms, wall, socket, shell: arguments.shell, opened };
     let kept = Arc::new(kept);
@@ -77,14 +89,36 @@ pub(super) fn serve(arguments: Start) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Into a session of processes of its own, without the streams of whoever started it.
-fn detach() -> io::Result<()> {
-    // Already so for whoever was started alone.
-    let _ = rustix::process::setsid();
-    let null = fs::File::options().read(true).write(true).open("/dev/null")?;
-    rustix::stdio::dup2_stdin(&null)?;
-    rustix::stdio::dup2_stdout(&null)?;
-    Ok(rustix::stdio::dup2_stderr(&null)?)
+/// The streams of whoever started us, which nobody that we start is to have.
+struct Aside {
+    out: OwnedFd,
+    err: OwnedFd,
+}
+
+impl Aside {
+    /// Into a session of processes of its own, with nothing for streams.
+    fn set() -> io::Result<Self> {
+        const AWAY: i32 = 10;
+        // Already so for whoever was started alone.
+        let _ = rustix::process::setsid();
+        let out = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), AWAY)?;
+        let err = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), AWAY)?;
+        let null = fs::File::options().read(true).write(true).open("/dev/null")?;
+        rustix::stdio::dup2_stdin(&null)?;
+        rustix::stdio::dup2_stdout(&null)?;
+        rustix::stdio::dup2_stderr(&null)?;
+        Ok(Self { out, err })
+    }
+
+    /// To say why there is no session.
+    fn bring_back(self) {
+        let _ = rustix::stdio::dup2_stdout(&self.out).and_then(|()| rustix::stdio::dup2_stderr(&self.err));
+    }
+
+    fn tell(self, id: &str) -> io::Result<()> {
+        rustix::io::write(&self.out, format!("{id}\n").as_bytes())?;
+        Ok(())
+    }
 }
 
 type Begun<'a> = dyn FnMut(Box<dyn Interrupter>) + 'a;

@@ -1,0 +1,245 @@
+//! A session keeps what a command leaves in its shell, and nothing is left of it afterwards.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ringfence_testkit::{As, Project, Ran, each_user, processes_with, signal, soon};
+
+use crate::project;
+
+const KILL: i32 = 9;
+
+/// A session in a project, ended with it.
+struct Session {
+    project: Project,
+    id: String,
+}
+
+impl Session {
+    fn start(user: As) -> Self {
+        Self::start_with(user, &[])
+    }
+
+    fn start_with(user: As, words: &[&str]) -> Self {
+        let project = project(user);
+        let runtime = runtime(&project);
+        std::fs::create_dir(&runtime).expect("a directory can be made");
+        std::fs::set_permissions(&runtime, std::fs::Permissions::from_mode(0o700)).expect("its mode can be set");
+        user.own(&runtime);
+        let id = Ran::of(ringfence(&project).args(["session", "start"]).args(words), b"").ok();
+        Self { project, id }
+    }
+
+    fn words(&self, words: &[&str]) -> Ran {
+        Ran::of(ringfence(&self.project).arg("session").args(words), b"")
+    }
+
+    fn exec(&self, line: &str) -> Ran {
+        self.words(&["exec", &self.id, "-c", line])
+    }
+
+    fn json(&self, line: &str) -> serde_json::Value {
+        serde_json::from_str(&self.words(&["exec", &self.id, "--json", "-c", line]).text()).expect("one object")
+    }
+
+    fn keeper(&self) -> u32 {
+        let about: serde_json::Value = serde_json::from_str(&self.words(&["inspect", &self.id]).ok()).expect("one object");
+        about["pid"].as_u64().expect("a number") as u32
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = ringfence(&self.project).args(["session", "stop", &self.id]).stderr(Stdio::null()).status();
+    }
+}
+
+fn runtime(project: &Project) -> PathBuf {
+    project.home().join("run")
+}
+
+fn ringfence(project: &Project) -> Command {
+    let mut command = project.ringfence();
+    command.env("XDG_RUNTIME_DIR", runtime(project));
+    command
+}
+
+#[test]
+fn what_a_command_leaves_is_there_for_the_next() {
+    each_user(|user| {
+        let session = Session::start(user);
+        session.exec("cd src; export LEFT=there; f() { echo of a function; }").ok();
+        let said = session.exec("basename $PWD; echo $LEFT; f").ok();
+        assert_eq!(said, "src\nthere\nof a function");
+        session.exec("exit 3").ends(3);
+        assert_eq!(session.exec("echo [$LEFT]").ok(), "[]");
+    });
+}
+
+#[test]
+fn output_and_status_are_the_commands_own() {
+    each_user(|user| {
+        let session = Session::start(user);
+        let ran = session.exec("echo out; echo err >&2; (exit 42)");
+        assert_eq!((ran.text().as_str(), ran.talk().as_str()), ("out", "err\n"));
+        ran.ends(42);
+        let told = session.json("printf 'a\\377'; cat .env; pwd >&2; cd sub");
+        assert_eq!(told["stdoutBase64"], "Yf8=");
+        assert_eq!(told["blocked"], true);
+        assert_eq!(told["blockedResource"], session.project.at(".env").to_str().unwrap());
+        assert_eq!(told["cwd"], session.project.at("sub").to_str().unwrap());
+        assert_eq!(told["session"], session.id.as_str());
+    });
+}
+
+#[test]
+fn a_command_is_interrupted_and_the_session_goes_on() {
+    each_user(|user| {
+        let session = Session::start(user);
+        session.exec("kept=yes").ok();
+        session.words(&["exec", &session.id, "--timeout", "300ms", "-c", "sleep 30; echo after"]).ends(124);
+        // Whoever asked is gone.
+        let mut asked = ringfence(&session.project);
+        let mut asked = asked.args(["session", "exec", &session.id, "-c", "sleep 31.5; echo after"]).stdout(Stdio::null()).spawn().unwrap();
+        assert!(soon(Duration::from_secs(5), || !processes_with("31.5").is_empty()));
+        asked.kill().unwrap();
+        asked.wait().unwrap();
+        assert!(soon(Duration::from_secs(8), || processes_with("31.5").is_empty()));
+        assert_eq!(session.exec("echo $kept").ok(), "yes");
+    });
+}
+
+#[test]
+fn a_program_runs_beside_the_shell() {
+    each_user(|user| {
+        let session = Session::start(user);
+        session.exec("cd src; export LEFT=there").ok();
+        let said = session.words(&["exec", &session.id, "--", "sh", "-c", "basename $PWD; echo [$LEFT]; exit 9"]);
+        assert_eq!(said.text(), "app\n[]");
+        said.ends(9);
+        session.words(&["exec", &session.id, "--", "no-such-program"]).ends(127);
+        // Also while the shell is busy.
+        let mut slow = ringfence(&session.project);
+        let mut slow = slow.args(["session", "exec", &session.id, "-c", "sleep 4"]).spawn().unwrap();
+        thread::sleep(Duration::from_millis(300));
+        let begun = Instant::now();
+        assert_eq!(session.words(&["exec", &session.id, "--", "echo", "quick"]).ok(), "quick");
+        assert!(begun.elapsed() < Duration::from_secs(3));
+        slow.wait().unwrap();
+        let read = Ran::of(ringfence(&session.project).args(["session", "exec", &session.id, "-i", "--", "wc", "-l"]), b"a\nb\n").ok();
+        assert_eq!(read.trim(), "2");
+    });
+}
+
+#[test]
+fn a_session_is_found_by_its_name_and_nobody_elses() {
+    each_user(|user| {
+        let session = Session::start_with(user, &["--name", "mine"]);
+        assert_eq!(session.words(&["exec", "mine", "-c", "echo found"]).ok(), "found");
+        assert_eq!(session.words(&["exec", &session.id[..13], "-c", "echo found"]).ok(), "found");
+        let listed = session.words(&["list"]).ok();
+        assert!(listed.contains(&session.id) && listed.contains("mine"), "{listed}");
+        let refused = session.words(&["exec", "no-such", "-c", "true"]);
+        assert!(refused.talk().contains("there is no session `no-such`"), "{}", refused.talk());
+        refused.ends(125);
+        session.words(&["stop", "mine"]).ok();
+        assert_eq!(session.words(&["list"]).ok(), "");
+        assert_eq!(std::fs::read_dir(runtime(&session.project).join("ringfence")).unwrap().count(), 0);
+    });
+}
+
+#[test]
+fn others_cannot_use_it() {
+    let session = Session::start(As::Root);
+    let socket = runtime(&session.project).join("ringfence").join(format!("{}.sock", session.id));
+    assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+    // Not even where they can reach it: who asks is looked at.
+    for path in [runtime(&session.project), runtime(&session.project).join("ringfence")] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o666)).unwrap();
+    let code = "import socket,sys\ns = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\ns.sendall(b'q\\0\\0\\0\\x11{\"ask\":\"inspect\"}')\nprint(len(s.recv(100)))";
+    let Some(python) = ringfence_testkit::python() else { return };
+    let mut command = Command::new(python);
+    As::User.put_on(command.args(["-c", code]).arg(&socket).current_dir("/"));
+    let said = Ran::of(&mut command, b"");
+    assert!(said.text() == "0" || said.talk().contains("Error"), "{} {}", said.text(), said.talk());
+}
+
+#[test]
+fn nothing_is_left_when_its_keeper_is_killed() {
+    each_user(|user| {
+        let session = Session::start(user);
+        let marker = format!("77{}.{}", std::process::id(), user.ids().0);
+        session.exec(&format!("sleep {marker} & sleep {marker} >/dev/null 2>&1 & echo $!")).ok();
+        assert!(soon(Duration::from_secs(5), || processes_with(&marker).len() == 2));
+        signal(session.keeper(), KILL);
+        assert!(soon(Duration::from_secs(1), || processes_with(&marker).is_empty()), "{:?}", processes_with(&marker));
+        session.exec("true").ends(125);
+        assert_eq!(session.words(&["list"]).ok(), "");
+    });
+}
+
+#[test]
+fn a_sandbox_that_dies_is_told_and_made_anew() {
+    each_user(|user| {
+        let session = Session::start(user);
+        session.exec("cd src; x=1").ok();
+        let mut busy = ringfence(&session.project);
+        let busy = busy.args(["session", "exec", &session.id, "-c", "sleep 39.25"]).stderr(Stdio::piped()).spawn().unwrap();
+        assert!(soon(Duration::from_secs(5), || !processes_with("39.25").is_empty()));
+        signal(first_process(session.keeper()).expect("it has a first process"), KILL);
+        let ran = ringfence_testkit::finish(busy);
+        assert!(ran.talk().contains("the sandbox is gone"), "{}", ran.talk());
+        ran.ends(125);
+        assert_eq!(session.exec("basename $PWD; echo [$x]").ok(), "app\n[]");
+    });
+}
+
+/// The sandbox's first process: the one below the keeper that is number one to itself.
+fn first_process(keeper: u32) -> Option<u32> {
+    let mut waiting = vec![keeper];
+    while let Some(pid) = waiting.pop() {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let inside = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+        if pid != keeper && inside.split_whitespace().last() == Some("1") {
+            return Some(pid);
+        }
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
+        let children = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+        waiting.extend(children.flat_map(|text| text.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<u32>>()));
+    }
+    None
+}
+
+#[test]
+fn what_cannot_be_opened_is_refused_and_nothing_is_left() {
+    each_user(|user| {
+        let project = project(user);
+        project.write(".ringfence/policy.toml", "version = 1\nnonsense = 3\n");
+        let refused = Ran::of(ringfence(&project).args(["session", "start"]), b"");
+        assert!(refused.talk().contains("nonsense"), "{}", refused.talk());
+        assert_eq!(refused.text(), "");
+        refused.ends(125);
+    });
+}
+
+#[test]
+fn each_command_is_in_the_audit_log() {
+    each_user(|user| {
+        let session = Session::start(user);
+        session.exec("cat .env; true").ok();
+        session.words(&["exec", &session.id, "--", "echo", "beside"]).ok();
+        let log = Ran::of(ringfence(&session.project).args(["log", "--json", "--session", &session.id]), b"").ok();
+        let kinds: Vec<String> = log
+            .lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["operation"].as_str().unwrap().to_owned())
+            .collect();
+        assert!(kinds.len() >= 5, "{log}");
+        assert!(log.contains(".env") && log.contains("echo beside"), "{log}");
+        Ran::of(ringfence(&session.project).args(["log", "--verify"]), b"").ok();
+    });
+}
