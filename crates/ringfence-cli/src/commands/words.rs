@@ -37,7 +37,8 @@ impl Meant {
             None => typed.command,
         };
         let agent = typed.agent.or_else(agent);
-        let asked = Asked { command, cwd: self.cwd, flags: self.flags, files: self.files, stdio, agent, session: session_id() };
+        let asked =
+            Asked { command, cwd: self.cwd, flags: self.flags, files: self.files, stdio, asker: None, agent, session: session_id() };
         (asked, self.resolved)
     }
 }
