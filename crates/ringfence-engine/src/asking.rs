@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ringfence_api::{Answer, Ask, Asker, Denial, Operation};
+use ringfence_api::{Answer, Ask, Asker, Denial, Operation, Outcome, Permission};
 use ringfence_audit::{AuditError, Log, Options, Record, Subject, now_ms};
 use ringfence_policy::{AbsPath, Access, Facts, Grants, OnError, Permit, Verdict};
 
@@ -11,9 +11,11 @@ use crate::book::whole;
 use crate::files::Files;
 use crate::{Asked, Resolved};
 
-/// What may be said to a refusal; nothing but no where it is locked, or no rule is in the way.
-pub fn options(denial: &Denial, files: &Files, resolved: &Resolved) -> Vec<Answer> {
-    offered(denial, Answer::ALL, &resolved.grants, files, &resolved.surroundings.facts)
+/// What a person could be asked about a command that was blocked; `None` if it was not, or if
+/// nothing but no could be said: what stood in its way is locked, or no rule about files.
+pub fn permission(outcome: &Outcome, files: &Files, resolved: &Resolved) -> Option<Permission> {
+    let denial = outcome.blocked_by()?;
+    Permission::of(denial, &offered(denial, Answer::ALL, &resolved.grants, files, &resolved.surroundings.facts))
 }
 
 fn offered(denial: &Denial, options: &[Answer], grants: &Grants, files: &Files, facts: &Facts) -> Vec<Answer> {

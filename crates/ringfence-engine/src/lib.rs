@@ -16,7 +16,7 @@ pub mod learn;
 pub mod session;
 
 pub use allow::{AllowError, Allowed, allow_permanent};
-pub use asking::options;
+pub use asking::permission;
 pub use book::policy_digest;
 pub use error::EngineError;
 pub use facts::{Surroundings, gather};
