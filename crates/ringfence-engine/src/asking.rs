@@ -1,5 +1,8 @@
 //! Asking on behalf of a run: what may be offered, what is recorded of it, and what lasts.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfence_api::{Answer, Ask, Asker, Denial, Operation, Outcome, Permission};

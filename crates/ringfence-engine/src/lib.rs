@@ -14,6 +14,8 @@ mod files;
 mod gitconfig;
 pub mod learn;
 pub mod session;
+#[cfg(test)]
+mod testing;
 
 pub use allow::{AllowError, Allowed, allow_permanent};
 pub use asking::permission;

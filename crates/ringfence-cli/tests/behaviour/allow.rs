@@ -89,10 +89,11 @@ fn what_the_managed_policy_locks_stays_shut_and_is_not_offered() {
         let project = project(user);
         let managed = "version = 1\n[filesystem]\ndeny = [{ path = \"~/.netrc\", locked = true }]\n";
         project.write_at(&project.home().join("managed/policy.toml"), managed);
-        // A directory of that name, for this program alone, wherever the host has one or not.
+        // The machine's own settings with one more among them, for this program alone.
+        let etc = project.home().join("etc").display().to_string();
         let mounts = format!(
-            "mkdir -p /tmp/.ringfence-etc && mount -t tmpfs none /tmp/.ringfence-etc && cp -a /etc/. /tmp/.ringfence-etc/ && \
-             mkdir -p /tmp/.ringfence-etc/ringfence && cp {}/managed/policy.toml /tmp/.ringfence-etc/ringfence/ && mount --move /tmp/.ringfence-etc /etc",
+            "mkdir -p {etc} && mount -t tmpfs none {etc} && cp -a /etc/. {etc}/ 2> /dev/null; mkdir -p {etc}/ringfence && \
+             cp {}/managed/policy.toml {etc}/ringfence/ && mount --bind {etc} /etc",
             project.home().display()
         );
         let refused = Ran::of(project.ringfence_after(&mounts).args(["policy", "allow", "read", "~/.netrc"]), b"");

@@ -1,56 +1,12 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 use super::*;
-
-/// A home directory with a project in it.
-struct Home(AbsPath);
+use crate::testing::Home;
 
 impl Home {
-    fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = fs::canonicalize(std::env::temp_dir()).unwrap().join(format!("ringfence-allow-{}-{number}", std::process::id()));
-        fs::create_dir_all(path.join("p")).unwrap();
-        Self(AbsPath::new(path).unwrap())
-    }
-
-    fn facts(&self) -> Facts {
-        Facts {
-            workspace: self.0.join("p"),
-            home: self.0.clone(),
-            user: "me".into(),
-            variables: BTreeMap::new(),
-            path_dirs: Vec::new(),
-            programs: BTreeSet::new(),
-            installations: BTreeSet::new(),
-            git: None,
-            store: self.0.join(".cache/ringfence/projects/p"),
-            state: self.0.join(".local/state/ringfence"),
-        }
-    }
-
-    fn policy(&self) -> PathBuf {
-        self.0.as_path().join(".config/ringfence/policy.toml")
-    }
-
-    fn write(&self, text: &str) {
-        fs::create_dir_all(self.policy().parent().unwrap()).unwrap();
-        fs::write(self.policy(), text).unwrap();
-    }
-
-    fn read(&self) -> String {
-        fs::read_to_string(self.policy()).unwrap()
-    }
-
-    fn allow(&self, name: &str, access: Access) -> Result<Allowed, AllowError> {
-        allow_permanent(&self.0.join(name), access, &Files::default(), &self.facts())
-    }
-
     #[track_caller]
     fn check_refused(&self, name: &str, code: &str) {
         let before = fs::read(self.policy()).ok();
@@ -66,12 +22,6 @@ impl Home {
         let directory = self.policy().parent().unwrap().to_owned();
         let names: Vec<_> = fs::read_dir(directory).into_iter().flatten().map(|entry| entry.unwrap().file_name()).collect();
         assert!(names.iter().all(|name| name == "policy.toml"), "{names:?}");
-    }
-}
-
-impl Drop for Home {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(self.0.as_path());
     }
 }
 
