@@ -149,7 +149,7 @@ mod tests {
         {
             let text = text(&ask(name, name));
             let rows: Vec<&str> = text.trim_end_matches("\r\n").split("\r\n").collect();
-            let shown = |row: &&str| !row.chars().any(|c| ringfence_api::is_hidden(c));
+            let shown = |row: &&str| !row.chars().any(ringfence_api::is_hidden);
             assert!(rows.iter().all(shown), "{name:?} in {text:?}");
             let framed = |row: &&&str| row.starts_with("│ ") || row.starts_with("────");
             assert_eq!(rows.iter().filter(framed).count(), rows.len(), "{name:?} in {text}");

@@ -178,9 +178,8 @@ impl Open<'_> {
                 }
                 byte if byte == end && line.is_empty() => return Line::Gone,
                 byte if byte == erase || byte == 8 || byte == 127 => {
-                    if line.pop().is_some() {
-                        self.write("\x08 \x08", until);
-                    }
+                    let taken = line.pop().map_or("", |_| "\x08 \x08");
+                    self.write(taken, until);
                 }
                 // What is no letter is kept, so that the line is no answer.
                 byte if line.len() < LONGEST => {
