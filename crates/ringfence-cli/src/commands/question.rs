@@ -1,6 +1,7 @@
 //! `ringfence question`: what `run --ask` asks, without a command that waits for it.
 
 use std::process::ExitCode;
+use std::thread;
 use std::time::Duration;
 
 use clap::Args;
@@ -21,6 +22,9 @@ pub(crate) struct Question {
     /// How often to ask
     #[arg(long, default_value_t = 1)]
     times: u32,
+    /// Ask all of them at once
+    #[arg(long)]
+    together: bool,
     /// What is asked about
     target: String,
 }
@@ -41,8 +45,14 @@ pub(crate) fn run(arguments: Question) -> Result<ExitCode, CliError> {
         count: 1,
     };
     let ask = Ask { denial, options: Answer::ALL.to_vec() };
-    for _ in 0..arguments.times {
-        show::text(&format!("{}\n", terminal.ask(&ask)))?;
+    let put = || show::text(&format!("{}\n", terminal.ask(&ask)));
+    if !arguments.together {
+        (0..arguments.times).try_for_each(|_| put())?;
+        return Ok(ExitCode::SUCCESS);
     }
+    thread::scope(|scope| {
+        let asked: Vec<_> = (0..arguments.times).map(|_| scope.spawn(put)).collect();
+        asked.into_iter().try_for_each(|asked| asked.join().expect("asking does not panic"))
+    })?;
     Ok(ExitCode::SUCCESS)
 }

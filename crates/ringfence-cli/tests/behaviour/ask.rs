@@ -73,6 +73,21 @@ fn what_was_typed_before_the_question_is_no_answer() {
 }
 
 #[test]
+fn several_questions_are_asked_one_after_the_other() {
+    each_user(|user| {
+        let project = project(user);
+        let script = "
+for key in 'osd':
+    expect('ringfence asks'); expect('\\r\\n> ')
+    end = time.monotonic() + 0.3
+    while time.monotonic() < end: pump(0.05)
+    if b'ringfence asks' in seen: print('two at a time')
+    type(key + '\\r')";
+        check(&project, &["--times", "3", "--together", "/data/x"], script, &["allow_once", "allow_session", "deny"]);
+    });
+}
+
+#[test]
 fn no_answer_in_time_is_no() {
     each_user(|user| {
         let project = project(user);
