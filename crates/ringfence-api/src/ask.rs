@@ -52,4 +52,9 @@ pub struct Ask {
 pub trait Asker: fmt::Debug + Send + Sync {
     /// Asks. An answer that is not among the options counts as [`Answer::Deny`].
     fn ask(&self, ask: &Ask) -> Answer;
+
+    /// Hears what came of an answer that did more than let something through, or could not.
+    fn note(&self, text: &str) {
+        let _ = text;
+    }
 }

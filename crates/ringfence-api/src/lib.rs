@@ -9,13 +9,15 @@
 mod ask;
 mod line;
 mod outcome;
+mod permission;
 mod text;
 pub mod violations;
 
 pub use ask::{Answer, Ask, Asker};
 pub use line::{Afterwards, Line, Ran, Stream};
 pub use outcome::{Allowance, Denial, Evidence, Gap, Loss, Observed, Operation, Outcome, Output, Quarantined, Status, Usage};
-pub use text::{base64, is_hidden};
+pub use permission::{Permission, PermissionKind, PermissionStatus, RequiresPermission};
+pub use text::{base64, is_hidden, visible};
 
 use std::ffi::OsString;
 use std::time::Duration;

@@ -2,6 +2,20 @@
 
 pub use ringfence_policy::is_hidden;
 
+/// `text` in which every character shows: what does not, and every blank but the plain one, is
+/// spelt out, and so is the sign that begins such a spelling. No two texts come to the same.
+pub fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\\' => shown.push_str("\\\\"),
+            c if is_hidden(c) || (c.is_whitespace() && c != ' ') => shown.extend(c.escape_unicode()),
+            c => shown.push(c),
+        }
+    }
+    shown
+}
+
 /// Bytes as text of the usual alphabet, for what need not be UTF-8.
 pub fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -32,6 +46,16 @@ mod tests {
         check(b"fo", "Zm8=");
         check(b"foo", "Zm9v");
         check(b"\xff\x00\xfe", "/wD+");
+    }
+
+    #[test]
+    fn whatever_does_not_show_is_spelt_out() {
+        assert_eq!(visible("/a b/é漢😀\u{301}"), "/a b/é漢😀\u{301}");
+        assert_eq!(visible("\u{1b}[2J\r\n\t\u{9b}"), r"\u{1b}[2J\u{d}\u{a}\u{9}\u{9b}");
+        assert_eq!(visible("x\u{202e}y\u{200b}\u{fe0f}\u{3164}\u{e0100}"), r"x\u{202e}y\u{200b}\u{fe0f}\u{3164}\u{e0100}");
+        assert_eq!(visible("\u{a0}\u{2003}\u{3000}"), r"\u{a0}\u{2003}\u{3000}");
+        // What looks like a spelling is none.
+        assert_eq!(visible(r"\u{202e}"), r"\\u{202e}");
     }
 
     #[test]

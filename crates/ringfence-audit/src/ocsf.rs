@@ -63,7 +63,7 @@ fn kind(operation: &str, result: &str) -> (Class, u32) {
         "connect" => (Class::Network, 5),
         "create" => (Class::File, 1),
         "read" => (Class::File, 2),
-        "write" | "repair" => (Class::File, 3),
+        "write" | "repair" | "permit" => (Class::File, 3),
         "rename" | "quarantine" => (Class::File, 5),
         _ => (Class::File, 99),
     }
@@ -251,6 +251,8 @@ mod tests {
         check("rename", "/p/x", "blocked", Class::File, 5);
         check("quarantine", "/p/.git/hooks/x", "blocked", Class::File, 5);
         check("repair", "00000001.jsonl", "failed", Class::File, 3);
+        check("ask", "/p/.env", "allowed", Class::File, 99);
+        check("permit", "/p/.env", "allowed", Class::File, 3);
         check("connect", "evil.example:443", "blocked", Class::Network, 5);
         check("connect", "evil.example:443", "allowed", Class::Network, 1);
         check("something-new", "x", "blocked", Class::File, 99);

@@ -1,11 +1,14 @@
 //! What is written down.
 
+mod asked;
+
 use std::ffi::{OsStr, OsString};
 
 use ringfence_api::{Allowance, Denial, Evidence, Operation, Quarantined, base64};
 use serde::{Serialize, Serializer};
 
 use crate::time::rfc3339;
+pub use asked::Asked;
 
 /// One line of the log.
 ///
@@ -59,6 +62,10 @@ pub enum Act {
     End,
     /// Something within it was refused, or observed: `read`, `write`, `connect` …
     Access(Operation),
+    /// A person was asked about something that was about to be refused: `ask`.
+    Ask,
+    /// What they allowed for good was written into their policy: `permit`.
+    Permit,
     /// Something it planted was moved away: `quarantine`.
     Quarantine,
     /// The log itself was found broken and was mended: `repair`.
@@ -72,6 +79,8 @@ impl Act {
             Act::Begin => "execute",
             Act::End => "exit",
             Act::Access(operation) => operation.word(),
+            Act::Ask => "ask",
+            Act::Permit => "permit",
             Act::Quarantine => "quarantine",
             Act::Repair => "repair",
         }
@@ -108,6 +117,8 @@ pub enum Details {
     Refused(Refused),
     /// Of something that went through.
     Passed(Passed),
+    /// Of something that somebody was asked about.
+    Asked(Asked),
     /// Of something that was moved away.
     #[serde(rename_all = "camelCase")]
     Moved {

@@ -73,6 +73,8 @@ impl Run {
         match (text(&record, "operation"), text(&record, "result")) {
             ("exit", _) => self.ended = Some(record),
             ("quarantine", _) => self.moved.push(record),
+            // What was refused after a question is recorded as such, too.
+            ("ask", _) => {}
             (_, "blocked") => self.refused.push(record),
             _ => {}
         }

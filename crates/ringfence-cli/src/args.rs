@@ -12,6 +12,7 @@ use crate::commands::log::Log;
 use crate::commands::papers::{Completions, Man, Reference};
 use crate::commands::plan::Plan;
 use crate::commands::policy::PolicyCommand;
+use crate::commands::question::Question;
 use crate::commands::session::SessionCommand;
 use crate::commands::test::Test;
 
@@ -53,6 +54,8 @@ pub(crate) enum Command {
     Man(Man),
     #[command(hide = true)]
     Reference(Reference),
+    #[command(hide = true)]
+    Question(Question),
 }
 
 impl Command {
@@ -68,7 +71,7 @@ impl Command {
             Command::Test(arguments) => arguments.json,
             Command::Log(arguments) => arguments.json,
             Command::Policy(arguments) => arguments.wants_json(),
-            Command::Shell(_) | Command::Completions(_) | Command::Man(_) | Command::Reference(_) => false,
+            Command::Shell(_) | Command::Completions(_) | Command::Man(_) | Command::Reference(_) | Command::Question(_) => false,
         }
     }
 }
@@ -96,6 +99,13 @@ pub(crate) struct Run {
     /// and reached, which takes longer
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(crate) observe: Option<ObserveArg>,
+    /// Ask on the terminal about what is about to be refused, while the command waits;
+    /// `--ask=never` if a policy says otherwise
+    #[arg(long, value_enum, value_name = "WHOM", num_args = 0..=1, require_equals = true, default_missing_value = "terminal")]
+    pub(crate) ask: Option<AskArg>,
+    /// How long an answer may take; then it is denied [default: 60s]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) ask_timeout: Option<String>,
     /// Run a line of shell instead of a program
     #[arg(short = 'c', value_name = "STRING", conflicts_with = "command", required_unless_present = "command")]
     pub(crate) line: Option<String>,
@@ -128,7 +138,8 @@ impl From<Shell> for Run {
         let is_there =
             |name: &str| std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).any(|path| path.join(name).is_file());
         let shell = shell.unwrap_or_else(|| if is_there("bash") { "bash".into() } else { "sh".into() });
-        Self { timeout: None, json: false, agent, observe: None, line: None, command: vec![shell, "-i".into()], policy }
+        let command = vec![shell, "-i".into()];
+        Self { timeout: None, json: false, agent, observe: None, ask: None, ask_timeout: None, line: None, command, policy }
     }
 }
 
@@ -206,6 +217,12 @@ pub(crate) enum OnGapArg {
 pub(crate) enum ObserveArg {
     Denials,
     All,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum AskArg {
+    Never,
+    Terminal,
 }
 
 /// Reads the command line; wrong words end the program with a message and status 125.

@@ -7,6 +7,7 @@ pub(crate) mod log;
 pub(crate) mod papers;
 pub(crate) mod plan;
 pub(crate) mod policy;
+pub(crate) mod question;
 mod run;
 pub(crate) mod session;
 pub(crate) mod test;
@@ -34,5 +35,6 @@ pub(crate) fn run(arguments: Arguments, local: &Local) -> Result<ExitCode, CliEr
         Command::Completions(arguments) => papers::completions(arguments),
         Command::Man(arguments) => papers::man(arguments),
         Command::Reference(arguments) => papers::reference(arguments),
+        Command::Question(arguments) => question::run(arguments),
     }
 }

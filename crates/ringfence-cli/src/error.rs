@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io;
 
 use ringfence_audit::AuditError;
-use ringfence_engine::EngineError;
+use ringfence_engine::{AllowError, EngineError};
 use ringfence_policy::PolicyError;
 use ringfence_policy::import::ImportError;
 use serde_json::{Value, json};
@@ -15,6 +15,9 @@ pub(crate) enum CliError {
     /// The engine refused or failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// Something was not allowed for good.
+    #[error(transparent)]
+    Allow(#[from] AllowError),
     /// The audit log could not be read.
     #[error(transparent)]
     Audit(#[from] AuditError),
@@ -58,6 +61,7 @@ impl CliError {
     pub(crate) fn code(&self) -> &'static str {
         match self {
             CliError::Engine(error) => error.code(),
+            CliError::Allow(error) => error.code(),
             CliError::Audit(error) => error.code(),
             CliError::Words { .. } => "usage",
             CliError::File { .. } => "file",
@@ -69,6 +73,7 @@ impl CliError {
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             CliError::Engine(error) => error.hint(),
+            CliError::Allow(error) => error.hint(),
             CliError::Audit(error) => Some(error.hint()),
             CliError::Words { hint, .. } => Some(hint.clone()),
             CliError::File { .. } => None,
@@ -79,7 +84,7 @@ impl CliError {
     pub(crate) fn status(&self) -> u8 {
         match self {
             CliError::Engine(error) => error.status() as u8,
-            CliError::Audit(_) | CliError::Words { .. } | CliError::File { .. } | CliError::Import { .. } => 125,
+            CliError::Allow(_) | CliError::Audit(_) | CliError::Words { .. } | CliError::File { .. } | CliError::Import { .. } => 125,
         }
     }
 

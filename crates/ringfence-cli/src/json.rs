@@ -1,10 +1,11 @@
 //! Outcomes as JSON.
 
-use ringfence_api::{Outcome, Output, base64};
+use ringfence_api::{Outcome, Output, Permission, base64};
 use serde_json::{Map, Value, json};
 
-/// The outcome of the run called `session` as one object, in the words of the interface.
-pub(crate) fn outcome(outcome: &Outcome, session: &str) -> Value {
+/// The outcome of the run called `session` as one object, in the words of the interface; with
+/// what a person could be asked, where nobody was.
+pub(crate) fn outcome(outcome: &Outcome, session: &str, permission: Option<Permission>) -> Value {
     let blocked_by = outcome.blocked_by();
     let mut object = Map::new();
     stream(&mut object, "stdout", &outcome.stdout);
@@ -15,6 +16,7 @@ pub(crate) fn outcome(outcome: &Outcome, session: &str) -> Value {
         "blocked": outcome.blocked(),
         "blockedReason": blocked_by.map(|denial| format!("{} ({})", denial.rule, denial.origin)),
         "blockedResource": blocked_by.map(|denial| &denial.target),
+        "permission": permission,
         "denials": outcome.denials,
         "denialsDropped": outcome.denials_dropped,
         "timedOut": outcome.timed_out,

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod asker;
 mod commands;
 mod error;
 mod json;

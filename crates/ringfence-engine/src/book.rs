@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use ringfence_api::{Denial, Gap, Outcome};
 use ringfence_audit::{Act, AuditError, Begun, Details, Ended, Log, Options, Record, Subject, Verdict, digest, now_ms};
-use ringfence_policy::{AbsPath, Grants, Mode, Observe, OnError};
+use ringfence_policy::{AbsPath, Asking, Grants, Mode, Observe, OnError};
 
 use crate::{Asked, EngineError, Resolved};
 
@@ -175,16 +175,16 @@ fn policy(grants: &Grants) -> &'static str {
 }
 
 /// The same rules have the same digest, in the same version of ringfence, whether what goes
-/// through is told of or not.
+/// through is told of or not, and whether somebody is asked or not.
 pub fn policy_digest(grants: &Grants) -> String {
-    let observed = (grants.observe == Observe::All).then(|| Grants { observe: Observe::Denials, ..grants.clone() });
-    let packed = postcard::to_stdvec(observed.as_ref().unwrap_or(grants)).expect("grants are plain data");
+    let is_plain = grants.observe == Observe::Denials && grants.ask == Asking::Never;
+    let plain = (!is_plain).then(|| Grants { observe: Observe::Denials, ask: Asking::Never, ..grants.clone() });
+    let packed = postcard::to_stdvec(plain.as_ref().unwrap_or(grants)).expect("grants are plain data");
     digest(&packed).to_string()
 }
 
 /// An error with what lies behind it.
-fn whole(error: &EngineError) -> String {
-    let error: &dyn std::error::Error = error;
+pub(crate) fn whole(error: &dyn std::error::Error) -> String {
     std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 

@@ -18,12 +18,16 @@ pub struct Files {
 /// The managed policy.
 const MANAGED: &str = "/etc/ringfence/policy.toml";
 
+/// The person's own policy.
+pub(crate) fn of_the_person(facts: &Facts) -> AbsPath {
+    config_directory(facts).join("ringfence/policy.toml")
+}
+
 /// Reads every policy file that is there.
 pub fn layers(files: &Files, facts: &Facts) -> Result<Vec<Layer>, EngineError> {
-    let config = config_directory(facts);
     let managed = AbsPath::new(MANAGED).expect("an absolute path");
     let mut layers = layers_if_there(&managed, &Source::Managed)?;
-    layers.extend(layers_if_there(&config.join("ringfence/policy.toml"), &Source::User)?);
+    layers.extend(layers_if_there(&of_the_person(facts), &Source::User)?);
     layers.extend(match &files.project {
         // Named by a person on the command line: it speaks with the person's voice.
         Some(file) => layers_of(file, &Source::User)?,

@@ -5,6 +5,8 @@
 
 #![forbid(unsafe_code)]
 
+mod allow;
+mod asking;
 mod book;
 mod error;
 mod facts;
@@ -12,7 +14,11 @@ mod files;
 mod gitconfig;
 pub mod learn;
 pub mod session;
+#[cfg(test)]
+mod testing;
 
+pub use allow::{AllowError, Allowed, allow_permanent};
+pub use asking::permission;
 pub use book::policy_digest;
 pub use error::EngineError;
 pub use facts::{Surroundings, gather};
@@ -20,14 +26,16 @@ pub use files::{Files, layers, layers_of};
 pub use learn::{Learned, Lesson, learn};
 
 use std::ffi::OsString;
+use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_api::{Gap, Loss, Outcome, Request, Stdio};
+use ringfence_api::{Asker, Gap, Loss, Outcome, Request, Stdio};
 use ringfence_audit::AuditError;
 use ringfence_enforce::Plan;
 use ringfence_policy::{AbsPath, Effect, Flags, Grants, OnGap, Origin, Rule, Source, resolve};
 use ringfence_provider::{Provider, Session};
 
+use asking::Witness;
 use book::Book;
 
 /// What a door asks for.
@@ -43,6 +51,8 @@ pub struct Asked {
     pub files: Files,
     /// Where input and output go.
     pub stdio: Stdio,
+    /// Who is asked about what is refused, if anybody is.
+    pub asker: Option<Arc<dyn Asker>>,
     /// On whose behalf, if they said.
     pub agent: Option<String>,
     /// The name of this run; see [`ringfence_audit::session_id`].
@@ -121,6 +131,9 @@ fn attempt(provider: &dyn Provider, asked: &Asked, resolved: &Resolved, book: &m
     // Written before the command starts: a crash leaves a record of what was about to
     // happen, never a command without a record.
     book.begin(&gaps)?;
+    if let Some(asker) = &asked.asker {
+        session.ask(Arc::new(Witness::new(asker.clone(), asked, resolved)));
+    }
     match session.run(&request) {
         Ok(mut outcome) => {
             outcome.gaps.extend(of_output);

@@ -5,13 +5,13 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ringfence_api::{Afterwards, Denial, Gap, Line, Outcome, Quarantined, Ran};
+use ringfence_api::{Afterwards, Denial, Gap, Line, Outcome, Permission, Quarantined, Ran};
 use ringfence_audit::AuditError;
 use ringfence_policy::AbsPath;
 use ringfence_provider::{Interrupter, Process, ProcessStart, Provider, ProviderError, Shell, ShellStart, Sink, Standing, Streams};
 
 use crate::book::Book;
-use crate::{Asked, EngineError, Resolved, accept, open, variables};
+use crate::{Asked, EngineError, Resolved, accept, open, permission, variables};
 
 /// A sandbox that stands and a shell in it, as one policy has it.
 ///
@@ -176,6 +176,11 @@ impl Opened {
                 result.map(|_: Outcome| unreachable!("it is an error"))
             }
         }
+    }
+
+    /// What a person could be asked about a command of it that was blocked.
+    pub fn permission(&self, outcome: &Outcome) -> Option<Permission> {
+        permission(outcome, &self.asked.files, &self.resolved)
     }
 
     /// How it stands.

@@ -7,8 +7,8 @@ mod tables;
 
 use crate::glob::{Case, Glob};
 use crate::grants::{
-    AuditRules, CommandRules, Effect, EnvironmentRules, Exception, Grants, Limits, Mode, NetworkRules, Observe, OnGap, Origin, Pattern,
-    PatternEffect, Rule, Source,
+    Asking, AuditRules, CommandRules, Effect, EnvironmentRules, Exception, Grants, Limits, Mode, NetworkRules, Observe, OnGap, Origin,
+    Pattern, PatternEffect, Rule, Source,
 };
 use crate::path::AbsPath;
 pub use tables::*;
@@ -59,6 +59,7 @@ impl Grants {
             limits: Limits::default(),
             on_gap: OnGap::Refuse,
             observe: Observe::Denials,
+            ask: Asking::Never,
             enabled: true,
             warnings: Vec::new(),
         }

@@ -44,6 +44,8 @@ pub enum PolicyError {
     UnsetVariable { at: Place, entry: String, name: String },
     #[error("{at}`locked` is for the managed policy only")]
     LockedOutsideManaged { at: Place },
+    #[error("{at}`{entry}` cannot be added without changing something else in the file")]
+    NotAmendable { at: Place, entry: String },
     #[error("policy files extend each other in a circle: {}", chain(.files))]
     ExtendsCycle { files: Vec<AbsPath> },
     #[error("the workspace {workspace} holds the whole home directory or more")]
@@ -68,6 +70,7 @@ impl PolicyError {
             PolicyError::GlobInGrant { .. } => "policy-glob-in-grant",
             PolicyError::UnsetVariable { .. } => "policy-unset-variable",
             PolicyError::LockedOutsideManaged { .. } => "policy-locked-outside-managed",
+            PolicyError::NotAmendable { .. } => "policy-not-amendable",
             PolicyError::ExtendsCycle { .. } => "policy-extends-cycle",
             PolicyError::WorkspaceTooBroad { .. } => "policy-workspace-too-broad",
             PolicyError::BeyondCeiling { .. } => "policy-beyond-ceiling",
@@ -91,6 +94,7 @@ impl PolicyError {
             }
             PolicyError::UnsetVariable { name, .. } => format!("export {name}=…, or write the path out"),
             PolicyError::LockedOutsideManaged { .. } => "move the entry to /etc/ringfence/policy.toml".to_owned(),
+            PolicyError::NotAmendable { .. } => "add it by hand".to_owned(),
             PolicyError::ExtendsCycle { .. } => "take one of the files out of `extends`".to_owned(),
             PolicyError::WorkspaceTooBroad { workspace } => {
                 format!("choose a project with `ringfence run -C DIR`, or say `--write {workspace}` if you mean it")
@@ -127,7 +131,8 @@ impl PolicyError {
             | PolicyError::BadPath { at, .. }
             | PolicyError::GlobInGrant { at, .. }
             | PolicyError::UnsetVariable { at, .. }
-            | PolicyError::LockedOutsideManaged { at } => Some(at),
+            | PolicyError::LockedOutsideManaged { at }
+            | PolicyError::NotAmendable { at, .. } => Some(at),
             PolicyError::ExtendsCycle { .. } | PolicyError::WorkspaceTooBroad { .. } | PolicyError::BeyondCeiling { .. } => None,
         }
     }

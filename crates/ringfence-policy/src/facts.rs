@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::grants::{Mode, NetworkMode, Observe, OnGap};
+use crate::grants::{Asking, Mode, NetworkMode, Observe, OnGap};
 use crate::path::AbsPath;
 
 /// What is known of the machine, the user and the project.
@@ -66,6 +66,8 @@ pub struct Flags {
     pub on_gap: Option<OnGap>,
     /// `--observe`
     pub observe: Option<Observe>,
+    /// `--ask`
+    pub ask: Option<Asking>,
     /// `--timeout`, in milliseconds.
     pub wall_ms: Option<u64>,
 }
@@ -85,6 +87,7 @@ impl Flags {
             net: None,
             on_gap: None,
             observe: None,
+            ask: None,
             wall_ms: None,
         }
     }

@@ -36,6 +36,8 @@ pub struct Grants {
     pub on_gap: OnGap,
     /// What is told of a run.
     pub observe: Observe,
+    /// Who is asked about what is refused.
+    pub ask: Asking,
     /// How the audit log is kept.
     pub audit: AuditRules,
     /// Whether commands are confined at all.
@@ -78,6 +80,17 @@ pub enum Observe {
     /// What was refused.
     #[default]
     Denials,
+}
+
+/// Who is asked about what is refused.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Asking {
+    /// Nobody: it stays refused.
+    #[default]
+    Never,
+    /// The person at the terminal, while whoever wanted it waits.
+    Terminal,
 }
 
 /// What to do when the audit log cannot be written.

@@ -11,6 +11,7 @@ pub(crate) const KEYS: &[(&str, &[&str])] = &[
             "mode",
             "on-gap",
             "observe",
+            "ask",
             "filesystem",
             "environment",
             "network",

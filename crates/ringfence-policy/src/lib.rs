@@ -9,6 +9,7 @@
 //! can be tested on any machine, and the same question always has the same answer.
 #![forbid(unsafe_code)]
 
+pub mod amend;
 mod amount;
 pub mod builtin;
 pub mod decide;
@@ -34,6 +35,7 @@ pub mod schema;
 mod testing;
 mod words;
 
+pub use amend::{Permit, amend};
 pub use decide::{Access, Because, Decision, Line, Verdict};
 pub use environment::{EnvDecision, EnvReason};
 pub use error::{Place, PolicyError};

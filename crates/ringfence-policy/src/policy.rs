@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::grants::{Fsync, Mode, NetworkMode, Observe, OnError, OnGap, Ports};
+use crate::grants::{Asking, Fsync, Mode, NetworkMode, Observe, OnError, OnGap, Ports};
 
 /// The one version of the format there is.
 pub const VERSION: u32 = 1;
@@ -35,6 +35,9 @@ pub struct Policy {
     /// What is told of a run: what was refused, or all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observe: Option<Observe>,
+    /// Who is asked about what is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ask: Option<Asking>,
     /// Files and directories.
     #[serde(default, skip_serializing_if = "is_default")]
     pub filesystem: FilesystemPolicy,
@@ -67,6 +70,7 @@ impl Default for Policy {
             mode: None,
             on_gap: None,
             observe: None,
+            ask: None,
             filesystem: FilesystemPolicy::default(),
             environment: EnvironmentPolicy::default(),
             network: NetworkPolicy::default(),

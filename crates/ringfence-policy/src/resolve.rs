@@ -13,7 +13,7 @@ pub(crate) mod tests;
 use crate::builtin;
 use crate::error::PolicyError;
 use crate::facts::{Facts, Flags};
-use crate::grants::{AuditRules, Effect, Fsync, Grants, Mode, NetworkMode, Observe, OnError, OnGap, Origin, Rule, Source};
+use crate::grants::{Asking, AuditRules, Effect, Fsync, Grants, Mode, NetworkMode, Observe, OnError, OnGap, Origin, Rule, Source};
 use crate::layer::Layer;
 use crate::path::AbsPath;
 use scalar::Scalar;
@@ -66,6 +66,7 @@ pub fn resolve(layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants,
         limits,
         on_gap: settings.on_gap.value(),
         observe: settings.observe.value(),
+        ask: settings.ask.value(),
         audit,
         enabled: settings.enabled.value(),
         warnings,
@@ -90,6 +91,7 @@ struct Settings {
     mode: Scalar<Mode>,
     on_gap: Scalar<OnGap>,
     observe: Scalar<Observe>,
+    ask: Scalar<Asking>,
     enabled: Scalar<bool>,
     network: Scalar<NetworkMode>,
     fsync: Scalar<Fsync>,
@@ -102,6 +104,7 @@ impl Settings {
             mode: Scalar::new("mode", Mode::WorkspaceWrite),
             on_gap: Scalar::new("on-gap", OnGap::Refuse),
             observe: Scalar::new("observe", Observe::Denials),
+            ask: Scalar::new("ask", Asking::Never),
             enabled: Scalar::new("enabled", true),
             network: Scalar::new("network.mode", NetworkMode::None),
             fsync: Scalar::new("audit.fsync", Fsync::Never),
@@ -112,6 +115,7 @@ impl Settings {
             settings.mode.offer(layer, policy.mode, warnings);
             settings.on_gap.offer(layer, policy.on_gap, warnings);
             settings.observe.offer(layer, policy.observe, warnings);
+            settings.ask.offer(layer, policy.ask, warnings);
             settings.enabled.offer(layer, policy.enabled, warnings);
             settings.network.offer(layer, policy.network.mode, warnings);
             settings.fsync.offer(layer, policy.audit.fsync, warnings);
@@ -120,6 +124,7 @@ impl Settings {
         settings.mode.flag("--mode", flags.mode)?;
         settings.on_gap.flag("--on-gap", flags.on_gap)?;
         settings.observe.flag("--observe", flags.observe)?;
+        settings.ask.flag("--ask", flags.ask)?;
         settings.network.flag("--net", flags.net)?;
         Ok(settings)
     }

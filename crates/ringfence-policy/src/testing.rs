@@ -49,6 +49,7 @@ fn empty() -> Grants {
         limits: Limits::default(),
         on_gap: OnGap::Refuse,
         observe: Observe::Denials,
+        ask: Asking::Never,
         audit: AuditRules::default_in(&path("/home/me/.local/state/ringfence")),
         enabled: true,
         warnings: Vec::new(),

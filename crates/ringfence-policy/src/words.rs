@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::grants::{Effect, Mode, Observe, Origin, PatternEffect, Source};
+use crate::grants::{Asking, Effect, Mode, Observe, Origin, PatternEffect, Source};
 
 impl Effect {
     /// The word for it in policies and messages.
@@ -34,6 +34,16 @@ impl Observe {
         match self {
             Observe::All => "all",
             Observe::Denials => "denials",
+        }
+    }
+}
+
+impl Asking {
+    /// The word for it in policies and messages.
+    pub fn word(self) -> &'static str {
+        match self {
+            Asking::Never => "never",
+            Asking::Terminal => "terminal",
         }
     }
 }
@@ -94,6 +104,7 @@ impl fmt::Display for Source {
 pub fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c,
-            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-            | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}'
+            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }

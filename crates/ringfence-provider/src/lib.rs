@@ -11,9 +11,10 @@ pub mod conformance;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_api::{Denial, Line, Outcome, Quarantined, Ran, Request, Stream};
+use ringfence_api::{Asker, Denial, Line, Outcome, Quarantined, Ran, Request, Stream};
 pub use ringfence_enforce::apply::Size;
 use ringfence_enforce::{Person, Plan};
 use ringfence_policy::{AbsPath, Grants};
@@ -31,6 +32,12 @@ pub trait Provider {
 pub trait Session {
     /// What will be enforced, and the gaps.
     fn plan(&self) -> &Plan;
+
+    /// From now on, whoever is about to be refused waits for an answer, as far as a place
+    /// can let it wait.
+    fn ask(&mut self, asker: Arc<dyn Asker>) {
+        let _ = asker;
+    }
 
     /// Runs one command to its end.
     fn run(&mut self, request: &Request) -> Result<Outcome, ProviderError>;

@@ -88,6 +88,7 @@ fn trial() -> Result<Trial, CliError> {
         flags,
         files: Files::default(),
         stdio: Stdio::Capture { limit: 4096 },
+        asker: None,
         agent: Some("ringfence doctor".into()),
         session: session_id(),
     };

@@ -10,10 +10,10 @@ use clap::Args;
 use ringfence_api::Stdio;
 use ringfence_engine::{Learned, Lesson, learn, run as run_engine};
 use ringfence_local::Local;
-use ringfence_policy::Observe;
+use ringfence_policy::{Asking, Observe};
 use serde_json::{Value, json};
 
-use super::words::{Typed, meant_to_run};
+use super::words::{Chosen, Typed, meant_to_run};
 use crate::args::PolicyArgs;
 use crate::error::CliError;
 use crate::{say, show};
@@ -60,7 +60,9 @@ pub(crate) struct Learn {
 }
 
 pub(crate) fn run(arguments: Learn, local: &Local) -> Result<ExitCode, CliError> {
-    let meant = meant_to_run(&arguments.policy, arguments.timeout.as_deref(), Some(Observe::All))?;
+    // Whoever learns wants to know what is refused, and nobody is asked to change it meanwhile.
+    let chosen = Chosen { timeout: arguments.timeout.as_deref(), observe: Some(Observe::All), ask: Some(Asking::Never) };
+    let meant = meant_to_run(&arguments.policy, chosen)?;
     if !meant.resolved.grants.is_confined() {
         return Err(CliError::Words {
             what: "the policy is to confine nothing, so nothing can be learnt".into(),

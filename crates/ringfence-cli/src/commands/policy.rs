@@ -1,5 +1,6 @@
 //! `ringfence policy`
 
+mod allow;
 mod check;
 mod import;
 mod list;
@@ -12,7 +13,7 @@ use clap::{Args, Subcommand};
 use crate::error::CliError;
 use crate::show as out;
 
-/// Show, check and import policies
+/// Show, check, extend and import policies
 ///
 /// A policy is laid together from what is built in, `/etc/ringfence/policy.toml`,
 /// `~/.config/ringfence/policy.toml`, the project's `.ringfence/policy.toml` and the flags of a run.
@@ -20,6 +21,7 @@ use crate::show as out;
 #[command(after_help = "Examples:
   ringfence policy show --origin
   ringfence policy check
+  ringfence policy allow read ~/data
   ringfence policy import ~/.claude/settings.json > .ringfence/policy.toml")]
 pub(crate) struct PolicyCommand {
     #[command(subcommand)]
@@ -30,6 +32,7 @@ pub(crate) struct PolicyCommand {
 enum Action {
     Show(show::Show),
     Check(check::Check),
+    Allow(allow::Allow),
     Schema(Schema),
     Import(import::Import),
 }
@@ -46,6 +49,7 @@ impl PolicyCommand {
         match &self.command {
             Action::Show(arguments) => arguments.json,
             Action::Check(arguments) => arguments.json,
+            Action::Allow(arguments) => arguments.json,
             Action::Import(arguments) => arguments.json,
             Action::Schema(_) => false,
         }
@@ -56,6 +60,7 @@ pub(crate) fn run(arguments: PolicyCommand) -> Result<ExitCode, CliError> {
     match arguments.command {
         Action::Show(arguments) => show::run(arguments),
         Action::Check(arguments) => check::run(arguments),
+        Action::Allow(arguments) => allow::run(arguments),
         Action::Schema(_) => {
             out::text(&format!("{:#}\n", ringfence_policy::schema()))?;
             Ok(ExitCode::SUCCESS)

@@ -1,14 +1,17 @@
 //! `ringfence run`
 
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
 
-use ringfence_api::{Status, Stdio};
-use ringfence_engine::run as run_engine;
+use ringfence_api::{Asker, Status, Stdio};
+use ringfence_engine::{permission, run as run_engine};
 use ringfence_local::Local;
-use ringfence_policy::{Mode, Observe};
+use ringfence_policy::{Asking, Mode, Observe};
 
-use super::words::{Typed, meant_to_run};
-use crate::args::{ObserveArg, Run};
+use super::words::{Chosen, Typed, duration, meant_to_run};
+use crate::args::{AskArg, ObserveArg, Run};
+use crate::asker::{PATIENCE, Terminal};
 use crate::error::CliError;
 use crate::{say, show};
 
@@ -29,20 +32,32 @@ pub(crate) fn run(arguments: Run, local: &Local) -> Result<ExitCode, CliError> {
         ObserveArg::Denials => Observe::Denials,
         ObserveArg::All => Observe::All,
     });
-    let meant = meant_to_run(&arguments.policy, arguments.timeout.as_deref(), observe)?;
+    let ask = arguments.ask.map(|ask| match ask {
+        AskArg::Never => Asking::Never,
+        AskArg::Terminal => Asking::Terminal,
+    });
+    let patience = arguments.ask_timeout.as_deref().map(duration).transpose()?.map_or(PATIENCE, Duration::from_millis);
+    let meant = meant_to_run(&arguments.policy, Chosen { timeout: arguments.timeout.as_deref(), observe, ask })?;
     let grants = &meant.resolved.grants;
     if grants.mode == Mode::FullAccess || !grants.enabled {
         say::warning("nothing is confined: the command can do whatever you can");
     }
     let stdio = if arguments.json { Stdio::Capture { limit: KEPT } } else { Stdio::Inherit };
-    let (asked, resolved) = meant.asked(Typed { line: arguments.line, command: arguments.command, agent: arguments.agent }, stdio);
-    let outcome = match run_engine(local, &asked, &resolved, &mut say::unrecorded) {
+    let terminal = (grants.ask == Asking::Terminal && grants.is_confined()).then(|| Arc::new(Terminal::new(patience)));
+    let (mut asked, resolved) = meant.asked(Typed { line: arguments.line, command: arguments.command, agent: arguments.agent }, stdio);
+    asked.asker = terminal.clone().map(|terminal| terminal as Arc<dyn Asker>);
+    let ended = run_engine(local, &asked, &resolved, &mut say::unrecorded);
+    // Whatever was still to be asked has nobody to wait for it, and we are about to leave.
+    terminal.iter().for_each(|terminal| terminal.close());
+    let outcome = match ended {
         Ok(outcome) => outcome,
         Err(error) if arguments.json => return refused(&error.into(), &asked.session),
         Err(error) => return Err(error.into()),
     };
     if arguments.json {
-        show::json(&crate::json::outcome(&outcome, &asked.session))?;
+        let was_asked = terminal.as_ref().is_some_and(|terminal| terminal.is_there());
+        let permission = if was_asked { None } else { permission(&outcome, &asked.files, &resolved) };
+        show::json(&crate::json::outcome(&outcome, &asked.session, permission))?;
     }
     // What is only not told of stands in the JSON and in the log: here it would stand at
     // every command, in what is the command's own.

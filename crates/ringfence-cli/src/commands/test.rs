@@ -127,6 +127,7 @@ fn shell(script: &str, arguments: Vec<OsString>, meant: &Meant) -> Result<Outcom
         flags: meant.flags.clone(),
         files: meant.files.clone(),
         stdio: Stdio::Capture { limit: KEPT },
+        asker: None,
         agent: Some("ringfence test".into()),
         session: session_id(),
     };

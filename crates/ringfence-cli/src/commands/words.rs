@@ -8,7 +8,7 @@ use std::path::Path;
 use ringfence_api::Stdio;
 use ringfence_audit::session_id;
 use ringfence_engine::{Asked, Files, Resolved, resolve_for};
-use ringfence_policy::{AbsPath, Flags, Fsync, Grants, Mode, NetworkMode, Observe, OnError, OnGap};
+use ringfence_policy::{AbsPath, Asking, Flags, Fsync, Grants, Mode, NetworkMode, Observe, OnError, OnGap};
 
 use crate::args::{EngineArg, ModeArg, NetArg, OnGapArg, PolicyArgs};
 use crate::error::CliError;
@@ -37,7 +37,8 @@ impl Meant {
             None => typed.command,
         };
         let agent = typed.agent.or_else(agent);
-        let asked = Asked { command, cwd: self.cwd, flags: self.flags, files: self.files, stdio, agent, session: session_id() };
+        let asked =
+            Asked { command, cwd: self.cwd, flags: self.flags, files: self.files, stdio, asker: None, agent, session: session_id() };
         (asked, self.resolved)
     }
 }
@@ -49,11 +50,19 @@ fn agent() -> Option<String> {
 
 /// Resolves the policy that `arguments` ask for.
 pub(crate) fn meant(arguments: &PolicyArgs) -> Result<Meant, CliError> {
-    meant_to_run(arguments, None, None)
+    meant_to_run(arguments, Chosen::default())
+}
+
+/// What is chosen for a command that is to be run, and for no other purpose.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Chosen<'a> {
+    pub(crate) timeout: Option<&'a str>,
+    pub(crate) observe: Option<Observe>,
+    pub(crate) ask: Option<Asking>,
 }
 
 /// The same for a command that is to be run.
-pub(crate) fn meant_to_run(arguments: &PolicyArgs, timeout: Option<&str>, observe: Option<Observe>) -> Result<Meant, CliError> {
+pub(crate) fn meant_to_run(arguments: &PolicyArgs, chosen: Chosen<'_>) -> Result<Meant, CliError> {
     let cwd = directory(arguments.directory.as_deref())?;
     let mut flags = Flags::none(cwd.clone());
     flags.mode = arguments.mode.map(|mode| match mode {
@@ -69,14 +78,15 @@ pub(crate) fn meant_to_run(arguments: &PolicyArgs, timeout: Option<&str>, observ
         OnGapArg::Refuse => OnGap::Refuse,
         OnGapArg::Run => OnGap::Run,
     });
-    flags.observe = observe;
+    flags.observe = chosen.observe;
+    flags.ask = chosen.ask;
     flags.read = arguments.read.clone();
     flags.write = arguments.write.clone();
     flags.deny = arguments.deny.clone();
     flags.protect = arguments.protect.clone();
     flags.except = arguments.except.clone();
     flags.env = arguments.env.iter().map(|word| variable(word)).collect::<Result<_, _>>()?;
-    flags.wall_ms = timeout.map(duration).transpose()?;
+    flags.wall_ms = chosen.timeout.map(duration).transpose()?;
     let files = Files { project: arguments.policy.as_deref().map(absolute).transpose()? };
     let resolved = resolve_for(&cwd, &flags, &files)?;
     check_engine(arguments.engine, &resolved.grants)?;

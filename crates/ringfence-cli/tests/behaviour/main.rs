@@ -2,6 +2,8 @@
 //! running within the sandbox, as the superuser and as an ordinary user.
 
 mod absent_host;
+mod allow;
+mod ask;
 mod audit;
 mod caches;
 mod corpus;

@@ -1,7 +1,7 @@
 //! One setting over all layers.
 
 use crate::error::PolicyError;
-use crate::grants::{Fsync, Mode, NetworkMode, Observe, OnError, OnGap, Source};
+use crate::grants::{Asking, Fsync, Mode, NetworkMode, Observe, OnError, OnGap, Source};
 use crate::layer::Layer;
 
 /// A setting that is narrower or wider.
@@ -191,6 +191,21 @@ impl Width for Observe {
 
     fn widest_for_projects() -> Self {
         Observe::Denials
+    }
+}
+
+/// Whoever asks may be told yes.
+impl Width for Asking {
+    fn width(self) -> u8 {
+        self as u8
+    }
+
+    fn word(self) -> &'static str {
+        Asking::word(self)
+    }
+
+    fn widest_for_projects() -> Self {
+        Asking::Never
     }
 }
 

@@ -70,7 +70,7 @@ fn check_warns(texts: &[(&str, &str)], expect: &str) -> Grants {
 fn the_defaults() {
     let grants = grants(&[]);
     assert_eq!((grants.mode, grants.on_gap, grants.enabled), (Mode::WorkspaceWrite, OnGap::Refuse, true));
-    assert_eq!((grants.network.mode, grants.observe), (NetworkMode::None, Observe::Denials));
+    assert_eq!((grants.network.mode, grants.observe, grants.ask), (NetworkMode::None, Observe::Denials, Asking::Never));
     assert_eq!(grants.warnings, Vec::<String>::new());
     check(&grants, "write /home/me/p/src/x", Verdict::Allowed);
     check(&grants, "write /home/me/p/.claude/x", Verdict::ReadOnly);
@@ -140,6 +140,10 @@ fn managed_settings_are_ceilings() {
     assert_eq!(check_warns(&seen, "`observe = denials` is ignored").observe, Observe::All);
     let unseen = Flags { observe: Some(Observe::Denials), ..flags() };
     assert_eq!(resolve(&with(&seen[..1]), &unseen, &facts()).unwrap_err().code(), "policy-beyond-ceiling");
+    let unasked = [("managed", "ask = \"never\""), ("user", "ask = \"terminal\"")];
+    assert_eq!(check_warns(&unasked, "`ask = terminal` is ignored").ask, Asking::Never);
+    let asking = Flags { ask: Some(Asking::Terminal), ..flags() };
+    assert_eq!(resolve(&with(&unasked[..1]), &asking, &facts()).unwrap_err().code(), "policy-beyond-ceiling");
     let locked_down = with(&[("managed", "mode = \"read-only\"")]);
     let write = Flags { write: vec!["x".into()], ..flags() };
     assert_eq!(resolve(&locked_down, &write, &facts()).unwrap_err().code(), "policy-beyond-ceiling");
@@ -151,6 +155,7 @@ fn a_project_cannot_widen() {
         "mode = \"full-access\"",
         "enabled = false",
         "on-gap = \"run\"",
+        "ask = \"terminal\"",
         "[network]\nmode = \"full\"",
         "[environment]\nallow = [\"GITHUB_TOKEN\"]",
         "[commands]\nexcluded = [\"docker*\"]",
@@ -173,6 +178,7 @@ fn a_project_cannot_widen() {
     assert_eq!(grants(&[("project", "mode = \"read-only\"")]).mode, Mode::ReadOnly);
     let seen = check_warns(&[("user", "observe = \"all\""), ("project", "observe = \"denials\"")], "cannot widen");
     assert_eq!(seen.observe, Observe::All);
+    assert_eq!(grants(&[("user", "ask = \"terminal\""), ("project", "ask = \"never\"")]).ask, Asking::Never);
 }
 
 #[test]

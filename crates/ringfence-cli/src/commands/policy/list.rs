@@ -66,6 +66,10 @@ fn settings(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
             format!("observe = {}", grants.observe.word()),
             origins.setting("observe", flag("--observe", flags.observe.is_some()), |policy| policy.observe == Some(grants.observe)),
         ),
+        Entry::new(
+            format!("ask = {}", grants.ask.word()),
+            origins.setting("ask", flag("--ask", flags.ask.is_some()), |policy| policy.ask == Some(grants.ask)),
+        ),
     ]
 }
 

@@ -89,6 +89,7 @@ fn as_json(meant: &Meant, sections: &[Section]) -> Value {
         "enabled": grants.enabled,
         "onGap": gap_word(grants.on_gap),
         "observe": grants.observe.word(),
+        "ask": grants.ask.word(),
         "network": network_word(grants.network.mode),
         "limits": limits,
         "audit": {

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use ringfence_api::{Afterwards, Line, Stdio, Stream};
+use ringfence_api::{Afterwards, Line, Permission, Stdio, Stream};
 use ringfence_audit::AuditError;
 use ringfence_engine::EngineError;
 use ringfence_engine::session::{Beside, Executed, Opened};
@@ -232,7 +232,7 @@ impl Kept {
         let executed = run(&mut begun, &mut sink, &mut |error| warnings.push(say::whole(error)));
         *is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
         match executed {
-            Ok(executed) => answered(&executed, &self.id, warnings),
+            Ok(executed) => answered(&executed, &self.id, self.opened.permission(&executed.outcome), warnings),
             Err(error) => failed(error),
         }
     }
@@ -293,8 +293,8 @@ fn gone() -> Value {
     json!({ "error": { "code": "gone", "message": "the session has ended" } })
 }
 
-fn answered(executed: &Executed, id: &str, warnings: Vec<String>) -> Value {
-    let mut answer = crate::json::outcome(&executed.outcome, id);
+fn answered(executed: &Executed, id: &str, permission: Option<Permission>, warnings: Vec<String>) -> Value {
+    let mut answer = crate::json::outcome(&executed.outcome, id, permission);
     answer["cwd"] = executed.cwd.as_ref().map(ToString::to_string).into();
     answer["shell"] = match executed.shell {
         Afterwards::LivesOn => "lives-on",

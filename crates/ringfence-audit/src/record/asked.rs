@@ -1,0 +1,97 @@
+//! Questions to people, and what came of the answers.
+
+use ringfence_api::{Answer, Denial};
+use serde::Serialize;
+
+use super::{Act, Details, Record, Subject, Verdict};
+
+/// Something that somebody was asked about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Asked {
+    /// What was wanted.
+    pub wanted: &'static str,
+    /// What was said.
+    pub answer: Answer,
+    /// Where the rule was written that would have refused.
+    pub origin: String,
+    /// Whether a written rule would have, not the mere absence of one.
+    pub explicit: bool,
+    /// The process that waited.
+    pub pid: u32,
+    /// Its program.
+    pub program: String,
+}
+
+impl Record {
+    /// A question, and what was said to it.
+    pub fn asked(subject: &Subject, now_ms: u64, denial: &Denial, answer: Answer) -> Record {
+        Record {
+            timestamp: now_ms,
+            agent: subject.agent.clone(),
+            session: subject.session.clone(),
+            operation: Act::Ask,
+            target: denial.target.clone(),
+            result: if answer == Answer::Deny { Verdict::Blocked } else { Verdict::Allowed },
+            policy: denial.rule.clone(),
+            reason: Some(format!("answered {answer}")),
+            details: Details::Asked(Asked {
+                wanted: denial.operation.word(),
+                answer,
+                origin: denial.origin.clone(),
+                explicit: denial.explicit,
+                pid: denial.pid,
+                program: denial.program.clone(),
+            }),
+        }
+    }
+
+    /// What came of writing down what was allowed for good: the rule and where it stands now,
+    /// or why it does not.
+    pub fn permitted(subject: &Subject, now_ms: u64, target: &str, rule: &str, written: Result<String, String>) -> Record {
+        let result = if written.is_ok() { Verdict::Allowed } else { Verdict::Failed };
+        Record {
+            timestamp: now_ms,
+            agent: subject.agent.clone(),
+            session: subject.session.clone(),
+            operation: Act::Permit,
+            target: target.to_owned(),
+            result,
+            policy: rule.to_owned(),
+            reason: Some(written.unwrap_or_else(|why| why)),
+            details: Details::None {},
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfence_api::{Evidence, Operation};
+
+    use super::*;
+
+    #[test]
+    fn a_question_has_the_same_keys_and_what_was_said() {
+        let denial = Denial {
+            operation: Operation::Read,
+            target: "/h/.ssh/id".into(),
+            rule: "~/.ssh".into(),
+            origin: "built in".into(),
+            explicit: true,
+            pid: 42,
+            program: "cat".into(),
+            time_ms: 0,
+            evidence: Evidence::Kernel,
+            count: 1,
+        };
+        let subject = Subject { agent: None, session: "s".into() };
+        let text = |record: Record| serde_json::to_string(&record).unwrap();
+        let asked = |answer: Answer| text(Record::asked(&subject, 1_769_596_205_000, &denial, answer));
+        let expect = r#"{"timestamp":"2026-01-28T10:30:05.000Z","agent":null,"session":"s","operation":"ask","target":"/h/.ssh/id","result":"allowed","policy":"~/.ssh","reason":"answered allow_once","wanted":"read","answer":"allow_once","origin":"built in","explicit":true,"pid":42,"program":"cat"}"#;
+        assert_eq!(asked(Answer::AllowOnce), expect);
+        assert!(asked(Answer::Deny).contains(r#""result":"blocked","policy":"~/.ssh","reason":"answered deny""#));
+        let written = text(Record::permitted(&subject, 0, "/h/.ssh/id", "read ~/.ssh/id", Err("no room".into())));
+        let expect = r#"{"timestamp":"1970-01-01T00:00:00.000Z","agent":null,"session":"s","operation":"permit","target":"/h/.ssh/id","result":"failed","policy":"read ~/.ssh/id","reason":"no room"}"#;
+        assert_eq!(written, expect);
+    }
+}

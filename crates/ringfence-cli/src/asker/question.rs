@@ -1,0 +1,163 @@
+//! What a question looks like.
+
+use std::time::Duration;
+
+use ringfence_api::{Answer, Ask, Denial, visible};
+
+/// Ends whatever the command has begun: a sequence (CAN, ST), another alphabet (SI, G0), colours,
+/// scrolling in a part of the screen, a hidden cursor, and its line.
+const FRESH: &str = "\x18\x1b\\\x0f\x1b(B\x1b[0m\x1b7\x1b[r\x1b8\x1b[?25h\r\n";
+
+/// The letter for an answer.
+pub(super) fn key_of(answer: Answer) -> &'static str {
+    match answer {
+        Answer::AllowOnce => "o",
+        Answer::AllowSession => "s",
+        Answer::AllowPermanent => "p",
+        Answer::Deny => "d",
+    }
+}
+
+/// What was done about it.
+pub(super) fn word_of(answer: Answer) -> &'static str {
+    match answer {
+        Answer::AllowOnce => "allowed this once",
+        Answer::AllowSession => "allowed for this session",
+        Answer::AllowPermanent => "allowed for good",
+        Answer::Deny => "denied",
+    }
+}
+
+/// The whole question, in a frame as wide as the terminal.
+pub(super) fn question(ask: &Ask, patience: Duration, width: usize) -> String {
+    let Denial { operation, target, rule, origin, pid, program, .. } = &ask.denial;
+    let width = width.clamp(40, 200);
+    let who = match (program.as_str(), *pid) {
+        ("", 0) => "a program".to_owned(),
+        ("", pid) => format!("process {pid}"),
+        (program, 0) => quoted(program),
+        (program, pid) => format!("{}, process {pid}", quoted(program)),
+    };
+    let rows = [
+        ("who", who),
+        ("wants", format!("to {}", operation.wish())),
+        ("what", quoted(target)),
+        ("rule", format!("{}, {}", quoted(rule), visible(origin))),
+    ];
+    let mut text = format!("{FRESH}{}\r\n", edge(" ringfence asks ", width));
+    for (label, value) in rows {
+        text.push_str(&row(label, &value, width));
+    }
+    text.push_str(&format!("│ {}\r\n", options_line(&ask.options)));
+    text.push_str(&format!("{}\r\n", edge(&format!(" letter and Enter; Enter alone denies; {} s ", patience.as_secs()), width)));
+    text
+}
+
+/// `o allow once   d deny`.
+pub(super) fn options_line(options: &[Answer]) -> String {
+    let word = |answer: &Answer| match answer {
+        Answer::AllowOnce => "o allow once",
+        Answer::AllowSession => "s for this session",
+        Answer::AllowPermanent => "p for good",
+        Answer::Deny => "d deny",
+    };
+    options.iter().map(word).collect::<Vec<_>>().join("   ")
+}
+
+/// Between marks, so that blanks at its ends are seen.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", visible(text).replace('"', "\\\""))
+}
+
+fn edge(text: &str, width: usize) -> String {
+    let left = width.saturating_sub(text.chars().count() + 4);
+    format!("────{text}{}", "─".repeat(left))
+}
+
+/// A label and a value, which goes on below itself and nowhere else: a name could be so long
+/// that its end stood where the next row begins.
+fn row(label: &str, value: &str, width: usize) -> String {
+    const LABEL: usize = 5;
+    let room = width - LABEL - 4;
+    let mut rows = vec![String::new()];
+    let mut taken = 0;
+    for c in value.chars() {
+        // What is not plain may take two columns.
+        let columns = if c.is_ascii() { 1 } else { 2 };
+        if taken + columns > room {
+            rows.push(String::new());
+            taken = 0;
+        }
+        taken += columns;
+        rows.last_mut().expect("never empty").push(c);
+    }
+    let first = std::iter::once(label).chain(std::iter::repeat("")).zip(&rows);
+    first.map(|(label, part)| format!("│ {label:LABEL$} {part}\r\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfence_api::{Evidence, Operation};
+
+    use super::*;
+
+    fn ask(target: &str, program: &str) -> Ask {
+        let denial = Denial {
+            operation: Operation::Read,
+            target: target.into(),
+            rule: "~/.ssh".into(),
+            origin: "built in".into(),
+            explicit: true,
+            pid: 42,
+            program: program.into(),
+            time_ms: 0,
+            evidence: Evidence::Kernel,
+            count: 1,
+        };
+        Ask { denial, options: Answer::ALL.to_vec() }
+    }
+
+    fn text(ask: &Ask) -> String {
+        let text = question(ask, Duration::from_secs(60), 60);
+        text.strip_prefix(FRESH).expect("it begins afresh").to_owned()
+    }
+
+    #[test]
+    fn it_says_who_wants_what_and_which_rule_is_in_the_way() {
+        let expect = "──── ringfence asks ────────────────────────────────────────\r
+│ who   \"/usr/bin/cat\", process 42\r
+│ wants to read\r
+│ what  \"/home/me/.ssh/id_rsa\"\r
+│ rule  \"~/.ssh\", built in\r
+│ o allow once   s for this session   p for good   d deny\r
+──── letter and Enter; Enter alone denies; 60 s ────────────\r\n";
+        assert_eq!(text(&ask("/home/me/.ssh/id_rsa", "/usr/bin/cat")), expect);
+    }
+
+    #[test]
+    fn only_what_is_offered_is_shown() {
+        let ask = Ask { options: vec![Answer::AllowOnce, Answer::Deny], ..ask("/x", "") };
+        assert!(text(&ask).contains("│ o allow once   d deny\r\n"));
+        assert!(text(&ask).contains("│ who   process 42\r\n"));
+    }
+
+    #[test]
+    fn no_name_steers_the_terminal_or_leaves_its_row() {
+        let long = format!("/x{}\"│ what  \"/harmless", " ".repeat(45));
+        for name in
+            ["/a\x1b[2J\x1b]0;t\x07\r\n│ what  \"/b\"", "/a\u{202e}b\u{9b}31m\u{200b}", "/\u{7f}\0", long.as_str(), &"漢".repeat(300)]
+        {
+            let text = text(&ask(name, name));
+            let rows: Vec<&str> = text.trim_end_matches("\r\n").split("\r\n").collect();
+            let shown = |row: &&str| !row.chars().any(ringfence_api::is_hidden);
+            assert!(rows.iter().all(shown), "{name:?} in {text:?}");
+            let framed = |row: &&&str| row.starts_with("│ ") || row.starts_with("────");
+            assert_eq!(rows.iter().filter(framed).count(), rows.len(), "{name:?} in {text}");
+            assert_eq!(rows.iter().filter(|row| row.starts_with("│ what ")).count(), 1, "{name:?} in {text}");
+            assert!(
+                rows.iter().all(|row| row.chars().map(|c| if c.is_ascii() || "│─".contains(c) { 1 } else { 2 }).sum::<usize>() <= 60),
+                "{text}"
+            );
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The controlling terminal, by a descriptor of our own.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode as FileMode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{Signal, getpgrp};
+use rustix::termios::{
+    LocalModes, OptionalActions, QueueSelector, SpecialCodeIndex, Termios, tcflush, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr,
+};
+
+use super::passed_on;
+
+/// Longer lines are no answer.
+const LONGEST: usize = 16;
+
+/// A terminal.
+#[derive(Debug)]
+pub(super) struct Tty {
+    fd: OwnedFd,
+    mode: Mutex<Mode>,
+}
+
+/// Whose the terminal's settings are.
+#[derive(Debug)]
+enum Mode {
+    /// The command's.
+    Theirs,
+    /// Ours, for a question, and then again so.
+    Ours(Box<Termios>),
+    /// The command's, and no question is begun any more.
+    Closed,
+}
+
+/// What was typed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// A line, without its end.
+    Text(String),
+    /// A key that sends a signal.
+    Signal(Signal),
+    /// Nothing in time.
+    Late,
+    /// The terminal went away, or the person has ended its input.
+    Gone,
+}
+
+impl Tty {
+    /// The terminal of this process.
+    pub(super) fn open() -> Option<Self> {
+        // Not waiting: a terminal that was stopped (Ctrl-S) must not keep a question waiting.
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let fd = rustix::fs::open("/dev/tty", flags, FileMode::empty()).ok()?;
+        Some(Self { fd, mode: Mutex::new(Mode::Theirs) })
+    }
+
+    /// Whether we are in its foreground: whoever is not and reads is stopped.
+    pub(super) fn is_ours(&self) -> bool {
+        tcgetpgrp(&self.fd).is_ok_and(|group| group == getpgrp())
+    }
+
+    pub(super) fn width(&self) -> usize {
+        tcgetwinsize(&self.fd).map_or(80, |size| if size.ws_col == 0 { 80 } else { size.ws_col.into() })
+    }
+
+    fn mode(&self) -> MutexGuard<'_, Mode> {
+        self.mode.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the settings ours until the answer is dropped.
+    pub(super) fn begin(&self) -> Option<Open<'_>> {
+        let mut mode = self.mode();
+        let Mode::Theirs = *mode else { return None };
+        let saved = tcgetattr(&self.fd).ok()?;
+        let mut ours = saved.clone();
+        ours.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG | LocalModes::IEXTEN);
+        ours.special_codes[SpecialCodeIndex::VMIN] = 1;
+        ours.special_codes[SpecialCodeIndex::VTIME] = 0;
+        tcsetattr(&self.fd, OptionalActions::Now, &ours).ok()?;
+        let keys = [SpecialCodeIndex::VINTR, SpecialCodeIndex::VQUIT, SpecialCodeIndex::VERASE, SpecialCodeIndex::VEOF];
+        let keys = keys.map(|key| saved.special_codes[key]);
+        *mode = Mode::Ours(Box::new(saved));
+        Some(Open { tty: self, keys })
+    }
+
+    /// Gives the settings back.
+    fn end(&self, next: Mode) {
+        let mut mode = self.mode();
+        if let Mode::Ours(saved) = &*mode {
+            let _ = tcsetattr(&self.fd, OptionalActions::Now, saved);
+        }
+        if !matches!(*mode, Mode::Closed) {
+            *mode = next;
+        }
+    }
+
+    /// As [`Tty::end`], for good.
+    pub(super) fn close(&self) {
+        self.end(Mode::Closed);
+    }
+
+    /// Writes all of `text`; `false` if that cannot be done in time.
+    pub(super) fn write(&self, text: &str, until: Instant) -> bool {
+        let mut rest = text.as_bytes();
+        while !rest.is_empty() {
+            if !self.wait(PollFlags::OUT, until) {
+                return false;
+            }
+            match rustix::io::write(&self.fd, rest) {
+                Ok(length) => rest = &rest[length..],
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// Until it is ready, or `until`.
+    fn wait(&self, what: PollFlags, until: Instant) -> bool {
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            match poll(&mut [PollFd::new(&self.fd, what)], Some(&left)) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+}
+
+/// A terminal whose settings are ours.
+#[derive(Debug)]
+pub(super) struct Open<'a> {
+    tty: &'a Tty,
+    /// Interrupt, quit, erase, end of input.
+    keys: [u8; 4],
+}
+
+impl Open<'_> {
+    pub(super) fn write(&self, text: &str, until: Instant) -> bool {
+        self.tty.write(text, until)
+    }
+
+    /// Throws away what was typed so far.
+    pub(super) fn forget_input(&self) -> bool {
+        tcflush(&self.tty.fd, QueueSelector::IFlush).is_ok()
+    }
+
+    /// The next line that is typed.
+    pub(super) fn line(&self, until: Instant) -> Line {
+        let [interrupt, quit, erase, end] = self.keys;
+        let mut line = String::new();
+        loop {
+            if !self.tty.wait(PollFlags::IN, until) {
+                return Line::Late;
+            }
+            let mut byte = [0];
+            match rustix::io::read(&self.tty.fd, &mut byte) {
+                Ok(1) => {}
+                Err(Errno::AGAIN | Errno::INTR) => continue,
+                Ok(_) | Err(_) => return Line::Gone,
+            }
+            let byte = byte[0];
+            if let Some(signal) = passed_on(byte, interrupt, quit) {
+                return Line::Signal(signal);
+            }
+            match byte {
+                b'\r' | b'\n' => {
+                    self.write("\r\n", until);
+                    return Line::Text(line);
+                }
+                byte if byte == end && line.is_empty() => return Line::Gone,
+                byte if byte == erase || byte == 8 || byte == 127 => {
+                    let taken = line.pop().map_or("", |_| "\x08 \x08");
+                    self.write(taken, until);
+                }
+                // What is no letter is kept, so that the line is no answer.
+                byte if line.len() < LONGEST => {
+                    let shown = if byte.is_ascii_graphic() { byte as char } else { '?' };
+                    line.push(shown);
+                    self.write(shown.encode_utf8(&mut [0; 4]), until);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.tty.end(Mode::Theirs);
+    }
+}

@@ -1,0 +1,159 @@
+//! The file, and the one beside it that will take its place.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ringfence_policy::AbsPath;
+use rustix::fs::OFlags;
+
+use super::AllowError;
+use crate::files::plain_file;
+
+/// How long somebody else may take to write the file.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Where a policy file really is.
+#[derive(Debug)]
+pub(super) struct Place {
+    file: AbsPath,
+    draft: AbsPath,
+}
+
+impl Place {
+    /// Where `named` leads. Neither the file nor its directory has to be there; a link that
+    /// leads nowhere is an error, since nobody knows what was meant.
+    pub(super) fn find(named: &AbsPath) -> Result<Self, AllowError> {
+        let file = if fs::symlink_metadata(named.as_path()).is_ok() {
+            fs::canonicalize(named.as_path()).and_then(absolute).map_err(|source| failed("follow", named, source))?
+        } else {
+            named.clone()
+        };
+        let directory = file.parent().unwrap_or_else(AbsPath::root);
+        // By its real name, if it is there: rules speak of real names.
+        let real = fs::canonicalize(directory.as_path()).and_then(absolute).unwrap_or(directory);
+        let name = file.name().unwrap_or_default().to_owned();
+        let mut draft = std::ffi::OsString::from(".");
+        draft.push(&name);
+        draft.push(".new");
+        Ok(Self { file: real.join(&name), draft: real.join(&draft) })
+    }
+
+    pub(super) fn file(&self) -> &AbsPath {
+        &self.file
+    }
+
+    /// The file that is written before it takes the place of the other.
+    pub(super) fn draft(&self) -> &AbsPath {
+        &self.draft
+    }
+
+    /// What the file says, if it is there, without waiting for whoever writes it.
+    pub(super) fn peek(&self) -> Result<Option<Vec<u8>>, AllowError> {
+        match plain_file(&self.file) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(failed("read", &self.file, error)),
+        }
+    }
+
+    /// Waits until nobody else writes the file, and keeps others from it.
+    ///
+    /// The draft is the lock: whoever holds it has it to itself until it has become the file,
+    /// and then the next one finds that its name is gone, and makes another. One that a
+    /// crash has left is taken over.
+    pub(super) fn take(self) -> Result<Taken, AllowError> {
+        let directory = self.file.parent().unwrap_or_else(AbsPath::root);
+        DirBuilder::new().recursive(true).mode(0o700).create(directory.as_path()).map_err(|error| failed("make", &directory, error))?;
+        let begun = Instant::now();
+        loop {
+            let draft = self.open().map_err(|error| failed("write", &self.draft, error))?;
+            if draft.try_lock().is_ok() && is_at(&draft, &self.draft) {
+                return Ok(Taken { place: self, draft });
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(failed("lock", &self.draft, io::ErrorKind::WouldBlock.into()));
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn open(&self) -> io::Result<File> {
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC).bits() as i32;
+        let draft = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(flags)
+            .open(self.draft.as_path())?;
+        if draft.metadata()?.is_file() { Ok(draft) } else { Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file")) }
+    }
+}
+
+/// A place that nobody else writes to.
+#[derive(Debug)]
+pub(super) struct Taken {
+    place: Place,
+    draft: File,
+}
+
+impl Taken {
+    pub(super) fn read(&self) -> Result<Option<Vec<u8>>, AllowError> {
+        self.place.peek()
+    }
+
+    /// Puts a file with this text in the place of what is there.
+    pub(super) fn replace(mut self, text: &str) -> Result<(), AllowError> {
+        let (file, draft) = (self.place.file.clone(), self.place.draft.clone());
+        let failed = |error| failed("write", &file, error);
+        self.write(text).map_err(failed)?;
+        fs::rename(draft.as_path(), file.as_path()).map_err(failed)?;
+        let directory = file.parent().unwrap_or_else(AbsPath::root);
+        File::open(directory.as_path()).and_then(|directory| directory.sync_all()).map_err(failed)
+    }
+
+    fn write(&mut self, text: &str) -> io::Result<()> {
+        self.draft.set_len(0)?;
+        match fs::metadata(self.place.file.as_path()) {
+            Ok(kept) => {
+                let own = self.draft.metadata()?;
+                if (own.uid(), own.gid()) != (kept.uid(), kept.gid()) {
+                    std::os::unix::fs::fchown(&self.draft, Some(kept.uid()), Some(kept.gid()))?;
+                }
+                self.draft.set_permissions(Permissions::from_mode(kept.mode() & 0o7777))?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.draft.set_permissions(Permissions::from_mode(0o600))?,
+            Err(error) => return Err(error),
+        }
+        self.draft.write_all(text.as_bytes())?;
+        self.draft.sync_all()
+    }
+}
+
+impl Drop for Taken {
+    /// Leaves nothing behind: what has become the file has lost this name.
+    fn drop(&mut self) {
+        if is_at(&self.draft, &self.place.draft) {
+            let _ = fs::remove_file(self.place.draft.as_path());
+        }
+    }
+}
+
+/// Whether this is still the file of that name.
+fn is_at(file: &File, path: &AbsPath) -> bool {
+    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    let found = fs::symlink_metadata(path.as_path()).map(identity).ok();
+    found.is_some() && found == file.metadata().map(identity).ok()
+}
+
+fn absolute(path: std::path::PathBuf) -> io::Result<AbsPath> {
+    AbsPath::new(path).ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
+
+fn failed(what: &'static str, file: &AbsPath, source: io::Error) -> AllowError {
+    AllowError::File { what, file: file.clone(), source }
+}

@@ -1,0 +1,158 @@
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::thread;
+
+use super::*;
+use crate::testing::Home;
+
+impl Home {
+    #[track_caller]
+    fn check_refused(&self, name: &str, code: &str) {
+        let before = fs::read(self.policy()).ok();
+        let error = self.allow(name, Access::Read).unwrap_err();
+        assert_eq!(error.code(), code, "{error}");
+        assert_eq!(fs::read(self.policy()).ok(), before, "{error}");
+        assert!(!could_allow(&self.0.join(name), Access::Read, &Files::default(), &self.facts()), "{name}");
+        self.check_tidy();
+    }
+
+    #[track_caller]
+    fn check_tidy(&self) {
+        let directory = self.policy().parent().unwrap().to_owned();
+        let names: Vec<_> = fs::read_dir(directory).into_iter().flatten().map(|entry| entry.unwrap().file_name()).collect();
+        assert!(names.iter().all(|name| name == "policy.toml"), "{names:?}");
+    }
+}
+
+#[test]
+fn what_is_built_in_is_opened_for_that_very_path() {
+    let home = Home::new();
+    for (name, access) in [(".ssh/id", Access::Read), ("p/.env", Access::Write), ("p/.vscode", Access::Write), ("notes", Access::Read)] {
+        assert!(could_allow(&home.0.join(name), access, &Files::default(), &home.facts()), "{name}");
+        let allowed = home.allow(name, access).unwrap();
+        assert!(allowed.is_new, "{name}");
+        let again = home.allow(name, access).unwrap();
+        assert_eq!((again.is_new, again.place()), (false, allowed.place()), "{name}");
+    }
+    let lines = home.read();
+    assert_eq!(lines, "version = 1\n\n[filesystem]\nread = [\"~/.ssh/id\", \"~/notes\"]\nwrite = [\"~/p/.env\", \"~/p/.vscode\"]\n");
+    assert!(home.allow("notes", Access::Execute).unwrap().place().ends_with("/.config/ringfence/policy.toml:4"));
+    // Nothing beside it.
+    let grants = resolve(&layers(&Files::default(), &home.facts()).unwrap(), &Flags::none(home.0.join("p")), &home.facts()).unwrap();
+    for shut in [".ssh", ".ssh/other", "p/x/.env", "p/.env.local"] {
+        assert_eq!(grants.verdict(&home.0.join(shut), Access::Read), Verdict::Denied, "{shut}");
+    }
+    home.check_tidy();
+}
+
+#[test]
+fn reading_first_and_writing_later_are_two_lines() {
+    let home = Home::new();
+    home.allow("x", Access::Read).unwrap();
+    home.allow("x", Access::Write).unwrap();
+    assert!(!home.allow("x", Access::Read).unwrap().is_new);
+    assert_eq!(home.read(), "version = 1\n\n[filesystem]\nread = [\"~/x\"]\nwrite = [\"~/x\"]\n");
+}
+
+#[test]
+fn the_file_keeps_its_mode_and_a_new_one_is_the_persons_alone() {
+    let mode = |home: &Home| fs::metadata(home.policy()).unwrap().permissions().mode() & 0o7777;
+    let home = Home::new();
+    home.allow("x", Access::Read).unwrap();
+    assert_eq!(mode(&home), 0o600);
+    home.write("version = 1 # é\n");
+    fs::set_permissions(home.policy(), fs::Permissions::from_mode(0o640)).unwrap();
+    home.allow("x", Access::Read).unwrap();
+    assert_eq!((mode(&home), home.read().lines().next()), (0o640, Some("version = 1 # é")));
+}
+
+#[test]
+fn a_file_with_a_mistake_is_told_of_and_stays() {
+    let home = Home::new();
+    for (text, code, place) in [
+        ("version = 1\n[filesystem\n", "policy-syntax", (Some(2), Some(12))),
+        ("version = 1\n[filesystem]\nraed = []\n", "policy-unknown-key", (Some(3), Some(1))),
+        ("version = 2\n", "policy-bad-version", (Some(1), Some(11))),
+    ] {
+        home.write(text);
+        home.check_refused("x", code);
+        let Err(AllowError::Engine(EngineError::Policy(error))) = home.allow("x", Access::Read) else { panic!("{text}") };
+        assert_eq!((error.line(), error.column()), place, "{text}");
+        assert_eq!(error.file().unwrap().as_path(), home.policy());
+    }
+    fs::write(home.policy(), b"version = 1 # \xff").unwrap();
+    home.check_refused("x", "policy-not-utf8");
+}
+
+#[test]
+fn what_would_stay_shut_is_not_written() {
+    let home = Home::new();
+    home.write("version = 1\n[filesystem]\ndeny = [\"~/x\"]\n");
+    home.check_refused("x", "allow-shut");
+    let error = home.allow("x", Access::Read).unwrap_err().to_string();
+    assert!(error.ends_with("policy.toml:3 (user policy))"), "{error}");
+    // What a name of their own shuts, their own word opens.
+    home.write("version = 1\n[filesystem]\ndeny = [\"*.sqlite\"]\n");
+    assert!(home.allow("p/a.sqlite", Access::Read).unwrap().is_new);
+    home.write("version = 1\nmode = \"read-only\"\n");
+    assert_eq!(home.allow("p/x", Access::Write).unwrap_err().code(), "allow-shut");
+}
+
+#[test]
+fn what_is_our_own_or_has_no_name_is_not_opened() {
+    let home = Home::new();
+    home.check_refused(".config/ringfence/policy.toml", "allow-own");
+    home.check_refused(".local/state/ringfence/audit/head", "allow-own");
+    for name in ["$HOME", "a*", "a\u{202e}b", "a\nb", "a\u{fffd}"] {
+        home.check_refused(name, "allow-unnamed");
+    }
+}
+
+#[test]
+fn a_link_stays_and_what_it_leads_to_is_written() {
+    let home = Home::new();
+    fs::create_dir_all(home.policy().parent().unwrap()).unwrap();
+    fs::create_dir(home.0.as_path().join("dotfiles")).unwrap();
+    let real = home.0.as_path().join("dotfiles/ringfence.toml");
+    symlink("../../dotfiles/ringfence.toml", home.policy()).unwrap();
+    home.check_refused("x", "allow-not-written");
+    fs::write(&real, "version = 1 # kept\n").unwrap();
+    home.allow("x", Access::Read).unwrap();
+    assert!(fs::symlink_metadata(home.policy()).unwrap().is_symlink());
+    assert_eq!(fs::read_to_string(&real).unwrap(), "version = 1 # kept\n\n[filesystem]\nread = [\"~/x\"]\n");
+    assert_eq!(fs::read_dir(real.parent().unwrap()).unwrap().count(), 1);
+}
+
+#[test]
+fn nothing_is_written_where_commands_could_change_it() {
+    let home = Home::new();
+    fs::create_dir_all(home.policy().parent().unwrap()).unwrap();
+    let real = home.0.as_path().join("p/ringfence.toml");
+    fs::write(&real, "version = 1\n").unwrap();
+    symlink(&real, home.policy()).unwrap();
+    home.check_refused("x", "allow-exposed");
+}
+
+#[test]
+fn of_many_at_once_none_is_lost() {
+    let home = Home::new();
+    let facts = home.facts();
+    // What a crash left is taken over.
+    fs::create_dir_all(home.policy().parent().unwrap()).unwrap();
+    fs::write(home.policy().with_file_name(".policy.toml.new"), "left, and longer than what is written over it".repeat(100)).unwrap();
+    thread::scope(|scope| {
+        for writer in 0..8 {
+            let (home, facts) = (&home, &facts);
+            scope.spawn(move || {
+                for number in 0..10 {
+                    allow_permanent(&home.0.join(format!("{writer}-{number}")), Access::Read, &Files::default(), facts).unwrap();
+                }
+            });
+        }
+    });
+    let layers = layers(&Files::default(), &facts).unwrap();
+    let entries: BTreeSet<&str> = layers[0].policy.filesystem.read.iter().map(|entry| entry.path()).collect();
+    assert_eq!((entries.len(), layers[0].policy.filesystem.read.len()), (80, 80));
+    home.check_tidy();
+}

@@ -1,0 +1,128 @@
+//! Asking on behalf of a run: what may be offered, what is recorded of it, and what lasts.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ringfence_api::{Answer, Ask, Asker, Denial, Operation, Outcome, Permission};
+use ringfence_audit::{AuditError, Log, Options, Record, Subject, now_ms};
+use ringfence_policy::{AbsPath, Access, Facts, Grants, OnError, Permit, Verdict};
+
+use crate::allow::{allow_permanent, could_allow};
+use crate::book::whole;
+use crate::files::Files;
+use crate::{Asked, Resolved};
+
+/// What a person could be asked about a command that was blocked; `None` if it was not, or if
+/// nothing but no could be said: what stood in its way is locked, or no rule about files.
+pub fn permission(outcome: &Outcome, files: &Files, resolved: &Resolved) -> Option<Permission> {
+    let denial = outcome.blocked_by()?;
+    Permission::of(denial, &offered(denial, Answer::ALL, &resolved.grants, files, &resolved.surroundings.facts))
+}
+
+fn offered(denial: &Denial, options: &[Answer], grants: &Grants, files: &Files, facts: &Facts) -> Vec<Answer> {
+    let Some((path, access)) = wanted(denial) else { return vec![Answer::Deny] };
+    let decision = grants.decide(&path, access);
+    if decision.verdict == Verdict::Allowed || decision.rule.as_ref().is_some_and(|because| because.is_locked()) {
+        return vec![Answer::Deny];
+    }
+    let lasts = || could_allow(&path, access, files, facts);
+    options.iter().copied().filter(|answer| *answer != Answer::AllowPermanent || lasts()).collect()
+}
+
+/// What would have to be opened; `None` for what is no file.
+fn wanted(denial: &Denial) -> Option<(AbsPath, Access)> {
+    let access = match denial.operation {
+        Operation::Read => Access::Read,
+        Operation::Execute => Access::Execute,
+        Operation::Write | Operation::Create | Operation::Rename => Access::Write,
+        Operation::Connect | Operation::Call => return None,
+    };
+    Some((AbsPath::new(&denial.target)?, access))
+}
+
+/// Stands between a place and whoever is asked.
+///
+/// What is locked is never asked about, what is said is on record before it has an effect,
+/// and what is allowed for good is written down.
+#[derive(Debug)]
+pub(crate) struct Witness {
+    asker: Arc<dyn Asker>,
+    grants: Grants,
+    facts: Facts,
+    files: Files,
+    subject: Subject,
+    log: Mutex<Option<Log>>,
+}
+
+impl Witness {
+    pub(crate) fn new(asker: Arc<dyn Asker>, asked: &Asked, resolved: &Resolved) -> Self {
+        Self {
+            asker,
+            grants: resolved.grants.clone(),
+            facts: resolved.surroundings.facts.clone(),
+            files: asked.files.clone(),
+            subject: Subject { agent: asked.agent.clone(), session: asked.session.clone() },
+            log: Mutex::new(None),
+        }
+    }
+
+    /// Records, and says whether things may go on.
+    fn record(&self, record: Record) -> Result<(), AuditError> {
+        let rules = &self.grants.audit;
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = match log.as_mut() {
+            Some(log) => log.append(&[record]),
+            None => {
+                let options = Options { fsync: rules.fsync, rotate_bytes: rules.rotate_bytes };
+                Log::open(rules.directory.as_path(), options).and_then(|opened| log.insert(opened).append(&[record]))
+            }
+        };
+        match written {
+            Err(error) if rules.on_error == OnError::Refuse => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes down what is allowed for good. If that cannot be, it is allowed as long as the
+    /// sandbox lives: the person has said yes to that as well.
+    fn keep(&self, denial: &Denial, options: &[Answer]) -> Answer {
+        let Some((path, access)) = wanted(denial) else { return Answer::Deny };
+        let rule = Permit::new(&path, access, &self.facts).map_or_else(String::new, |permit| format!("{} {}", permit.key(), permit.text()));
+        let allowed = allow_permanent(&path, access, &self.files, &self.facts);
+        let (note, record) = match &allowed {
+            Ok(allowed) if allowed.is_new => (format!("`{rule}` now stands in {}", allowed.place()), Ok(allowed.place())),
+            Ok(allowed) => (format!("it is open by {} already", allowed.place()), Ok(allowed.place())),
+            Err(error) => (format!("not written down: {}", whole(error)), Err(whole(error))),
+        };
+        self.asker.note(&note);
+        // The answer is on record, and the file speaks for itself.
+        let _ = self.record(Record::permitted(&self.subject, now_ms(), &denial.target, &rule, record));
+        let lesser = [Answer::AllowSession, Answer::AllowOnce].into_iter().find(|answer| options.contains(answer));
+        if allowed.is_ok() { Answer::AllowPermanent } else { lesser.unwrap_or(Answer::Deny) }
+    }
+}
+
+impl Asker for Witness {
+    fn ask(&self, ask: &Ask) -> Answer {
+        let options = offered(&ask.denial, &ask.options, &self.grants, &self.files, &self.facts);
+        if options.iter().all(|answer| *answer == Answer::Deny) {
+            return Answer::Deny;
+        }
+        let said = self.asker.ask(&Ask { denial: ask.denial.clone(), options: options.clone() });
+        let said = if options.contains(&said) { said } else { Answer::Deny };
+        if let Err(error) = self.record(Record::asked(&self.subject, now_ms(), &ask.denial, said)) {
+            self.asker.note(&format!("the answer cannot be recorded, and nothing goes through unrecorded: {}", whole(&error)));
+            return Answer::Deny;
+        }
+        match said {
+            Answer::AllowPermanent => self.keep(&ask.denial, &options),
+            said => said,
+        }
+    }
+
+    fn note(&self, text: &str) {
+        self.asker.note(text);
+    }
+}

@@ -1,0 +1,152 @@
+use std::fs;
+
+use ringfence_api::Evidence;
+use ringfence_policy::{Flags, resolve};
+use serde_json::Value;
+
+use super::*;
+use crate::files::layers;
+use crate::testing::Home;
+
+/// Says always the same, and remembers what it heard.
+#[derive(Debug)]
+struct Parrot {
+    says: Answer,
+    offered: Mutex<Vec<Vec<Answer>>>,
+    notes: Mutex<Vec<String>>,
+}
+
+impl Asker for Parrot {
+    fn ask(&self, ask: &Ask) -> Answer {
+        self.offered.lock().unwrap().push(ask.options.clone());
+        self.says
+    }
+
+    fn note(&self, text: &str) {
+        self.notes.lock().unwrap().push(text.to_owned());
+    }
+}
+
+struct Trial {
+    home: Home,
+    parrot: Arc<Parrot>,
+    witness: Witness,
+}
+
+impl Trial {
+    /// A run under the policy of a person who always says the same.
+    fn new(policy: &str, says: Answer) -> Self {
+        let home = Home::new();
+        home.write(policy);
+        let facts = home.facts();
+        let grants = resolve(&layers(&Files::default(), &facts).unwrap(), &Flags::none(facts.workspace.clone()), &facts).unwrap();
+        let parrot = Arc::new(Parrot { says, offered: Mutex::default(), notes: Mutex::default() });
+        let subject = Subject { agent: Some("a".into()), session: "s".into() };
+        let witness = Witness { asker: parrot.clone(), grants, facts, files: Files::default(), subject, log: Mutex::new(None) };
+        Self { home, parrot, witness }
+    }
+
+    fn denial(&self, operation: Operation, name: &str) -> Denial {
+        Denial {
+            operation,
+            target: self.home.0.join(name).to_string(),
+            rule: "~/.ssh".into(),
+            origin: "built in".into(),
+            explicit: true,
+            pid: 42,
+            program: "cat".into(),
+            time_ms: 0,
+            evidence: Evidence::Kernel,
+            count: 1,
+        }
+    }
+
+    fn ask(&self, operation: Operation, name: &str) -> Answer {
+        self.witness.ask(&Ask { denial: self.denial(operation, name), options: Answer::ALL.to_vec() })
+    }
+
+    /// `operation target result reason` of each record, the target by its last name.
+    fn records(&self) -> Vec<String> {
+        let log = self.witness.grants.audit.directory.join("00000001.jsonl");
+        let text = fs::read_to_string(log.as_path()).unwrap_or_default();
+        let line = |line: &str| {
+            let record: Value = serde_json::from_str(line).unwrap();
+            let text = |key: &str| record[key].as_str().unwrap().to_owned();
+            let name = text("target").rsplit('/').next().unwrap_or_default().to_owned();
+            format!("{} {name} {} {} {}", text("operation"), text("result"), text("policy"), text("reason"))
+        };
+        text.lines().map(line).collect()
+    }
+}
+
+const PLAIN: &str = "version = 1 # mine\n";
+
+#[test]
+fn what_is_said_is_on_record() {
+    for (says, result) in [(Answer::AllowOnce, "allowed"), (Answer::AllowSession, "allowed"), (Answer::Deny, "blocked")] {
+        let trial = Trial::new(PLAIN, says);
+        assert_eq!(trial.ask(Operation::Read, ".ssh/id"), says);
+        assert_eq!(trial.records(), [format!("ask id {result} ~/.ssh answered {says}")]);
+        assert_eq!(trial.home.read(), PLAIN);
+    }
+}
+
+#[test]
+fn what_is_allowed_for_good_is_written_down_and_said_so() {
+    let trial = Trial::new(PLAIN, Answer::AllowPermanent);
+    assert_eq!(trial.ask(Operation::Read, ".ssh/id"), Answer::AllowPermanent);
+    assert_eq!(trial.home.read(), "version = 1 # mine\n\n[filesystem]\nread = [\"~/.ssh/id\"]\n");
+    let place = format!("{}:4", trial.home.policy().display());
+    let written = format!("permit id allowed read ~/.ssh/id {place}");
+    assert_eq!(trial.records(), ["ask id allowed ~/.ssh answered allow_permanent".to_owned(), written]);
+    assert_eq!(*trial.parrot.notes.lock().unwrap(), [format!("`read ~/.ssh/id` now stands in {place}")]);
+}
+
+#[test]
+fn what_cannot_be_written_down_is_allowed_as_long_as_the_sandbox_lives() {
+    let trial = Trial::new(PLAIN, Answer::AllowPermanent);
+    // Broken between the question and the answer, as far as anybody can tell.
+    let options = Answer::ALL.to_vec();
+    trial.home.write("version = 1\n[filesystem\n");
+    assert_eq!(trial.witness.keep(&trial.denial(Operation::Read, ".ssh/id"), &options), Answer::AllowSession);
+    assert_eq!(trial.witness.keep(&trial.denial(Operation::Read, ".ssh/id"), &[Answer::AllowPermanent]), Answer::Deny);
+    assert_eq!(trial.home.read(), "version = 1\n[filesystem\n");
+    assert!(trial.records()[0].starts_with("permit id failed read ~/.ssh/id "), "{:?}", trial.records());
+    assert!(trial.parrot.notes.lock().unwrap()[0].contains("policy.toml:2:12: not valid TOML"), "{:?}", trial.parrot);
+}
+
+#[test]
+fn what_would_not_last_is_not_offered_for_good() {
+    let trial = Trial::new("version = 1\n[filesystem]\ndeny = [\"~/x\"]\n", Answer::AllowPermanent);
+    assert_eq!(trial.ask(Operation::Read, "x"), Answer::Deny);
+    let fewer = vec![Answer::AllowOnce, Answer::AllowSession, Answer::Deny];
+    assert_eq!(*trial.parrot.offered.lock().unwrap(), [fewer]);
+    assert_eq!(trial.records(), ["ask x blocked ~/.ssh answered deny"]);
+}
+
+#[test]
+fn what_is_locked_or_open_or_no_file_is_not_asked_about() {
+    let mut trial = Trial::new(PLAIN, Answer::AllowOnce);
+    for rule in trial.witness.grants.rules.iter_mut().filter(|rule| rule.root.as_path().ends_with(".ssh")) {
+        rule.locked = true;
+        rule.origin.source = ringfence_policy::Source::Managed;
+    }
+    assert_eq!(trial.ask(Operation::Read, ".ssh/id"), Answer::Deny);
+    assert_eq!(trial.ask(Operation::Read, "p/x"), Answer::Deny);
+    assert_eq!(trial.ask(Operation::Connect, ".netrc"), Answer::Deny);
+    assert_eq!((trial.parrot.offered.lock().unwrap().len(), trial.records().len()), (0, 0));
+    assert_eq!(trial.ask(Operation::Read, ".netrc"), Answer::AllowOnce);
+}
+
+#[test]
+fn nothing_goes_through_that_cannot_be_recorded() {
+    for (policy, expect) in [(PLAIN, Answer::Deny), ("version = 1\n[audit]\non-error = \"run\"\n", Answer::AllowOnce)] {
+        let trial = Trial::new(policy, Answer::AllowOnce);
+        fs::write(trial.home.0.join(".local").as_path(), "in the way").unwrap();
+        assert_eq!(trial.ask(Operation::Read, ".ssh/id"), expect);
+    }
+    let trial = Trial::new(PLAIN, Answer::AllowPermanent);
+    fs::write(trial.home.0.join(".local").as_path(), "in the way").unwrap();
+    assert_eq!(trial.ask(Operation::Read, ".ssh/id"), Answer::Deny);
+    assert_eq!(trial.home.read(), PLAIN);
+}

@@ -1,0 +1,62 @@
+//! A person's home for tests.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use ringfence_policy::{AbsPath, Access, Facts};
+
+use crate::allow::{AllowError, Allowed, allow_permanent};
+use crate::files::Files;
+
+/// A home directory with a project in it.
+pub(crate) struct Home(pub(crate) AbsPath);
+
+impl Home {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = fs::canonicalize(std::env::temp_dir()).unwrap().join(format!("ringfence-allow-{}-{number}", std::process::id()));
+        fs::create_dir_all(path.join("p")).unwrap();
+        Self(AbsPath::new(path).unwrap())
+    }
+
+    pub(crate) fn facts(&self) -> Facts {
+        Facts {
+            workspace: self.0.join("p"),
+            home: self.0.clone(),
+            user: "me".into(),
+            variables: BTreeMap::new(),
+            path_dirs: Vec::new(),
+            programs: BTreeSet::new(),
+            installations: BTreeSet::new(),
+            git: None,
+            store: self.0.join(".cache/ringfence/projects/p"),
+            state: self.0.join(".local/state/ringfence"),
+        }
+    }
+
+    pub(crate) fn policy(&self) -> PathBuf {
+        self.0.as_path().join(".config/ringfence/policy.toml")
+    }
+
+    pub(crate) fn write(&self, text: &str) {
+        fs::create_dir_all(self.policy().parent().unwrap()).unwrap();
+        fs::write(self.policy(), text).unwrap();
+    }
+
+    pub(crate) fn read(&self) -> String {
+        fs::read_to_string(self.policy()).unwrap()
+    }
+
+    pub(crate) fn allow(&self, name: &str, access: Access) -> Result<Allowed, AllowError> {
+        allow_permanent(&self.0.join(name), access, &Files::default(), &self.facts())
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(self.0.as_path());
+    }
+}
