@@ -35,9 +35,15 @@ pub(crate) struct SessionCommand {
 enum What {
     Start(Start),
     Exec(Exec),
+    /// Open a shell of its own in a session, at this terminal
+    #[command(after_help = "Examples:\n  ringfence session attach tests")]
     Attach(Which),
     List(List),
+    /// Print what is known of a session as one JSON object
+    #[command(after_help = "Examples:\n  ringfence session inspect tests")]
     Inspect(Which),
+    /// End a session and everything in it
+    #[command(after_help = "Examples:\n  ringfence session stop tests")]
     Stop(Which),
     #[command(hide = true)]
     Serve(Start),
@@ -45,6 +51,9 @@ enum What {
 
 /// Open a session and print its id
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ringfence session start
+  ringfence session start --name tests --mode read-only --read ~/data")]
 pub(crate) struct Start {
     /// What to call it by, beside its id
     #[arg(long, value_name = "NAME")]
@@ -61,7 +70,12 @@ pub(crate) struct Start {
 
 /// Run a line in the shell of a session, or a program beside it
 #[derive(Debug, Args)]
-#[command(after_help = "Exit status: the command's own; 124 time limit, 125 ringfence failed.")]
+#[command(after_help = "Examples:
+  ringfence session exec tests -c 'cd src && make'
+  ringfence session exec tests --json --timeout 5m -c 'cargo test'
+  ringfence session exec tests -- git status
+
+Exit status: the command's own; 124 time limit, 125 ringfence failed.")]
 pub(crate) struct Exec {
     /// The session: its id, the beginning of it, or its name
     #[arg(value_name = "SESSION")]
@@ -85,6 +99,9 @@ pub(crate) struct Exec {
 
 /// List the sessions there are
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ringfence session list
+  ringfence session list --json")]
 pub(crate) struct List {
     /// Print one JSON array
     #[arg(long)]

@@ -159,8 +159,7 @@ impl Usher<'_> {
     /// Whether a call was about the mask of new files and is let through: nothing is decided
     /// by it, and every command ends with one.
     fn is_mask(&mut self, notification: &Notification) -> bool {
-        let call = Arch::from_audit(notification.arch).and_then(|arch| Call::from_number(arch, notification.call as u32));
-        if call != Some(Call::Umask) {
+        if called(notification) != Some(Call::Umask) {
             return false;
         }
         self.masks.changed(notification.pid, notification.arguments[0]);
@@ -185,9 +184,10 @@ impl Usher<'_> {
     }
 
     /// Whether a call was the first process's own and is let through: it is ours, does what it
-    /// is told from outside, and nobody inside can read or change what it has in memory.
+    /// is told from outside, and nobody inside can read or change what it has in memory. Only
+    /// by the mask it says something to us.
     fn is_ours(&self, notification: &Notification) -> bool {
-        if notification.pid != self.init {
+        if notification.pid != self.init || called(notification) == Some(Call::Umask) {
             return false;
         }
         let _ = self.send(notification, &Reply::Through);
@@ -299,6 +299,10 @@ impl Usher<'_> {
         }
         reply
     }
+}
+
+fn called(notification: &Notification) -> Option<Call> {
+    Call::from_number(Arch::from_audit(notification.arch)?, notification.call as u32)
 }
 
 fn judged(caller: &Caller<'_>, masks: &mut caller::Masks, mounts: &mut Mounts, judge: Option<&mut Judge>, control: &OwnedFd) -> Reply {
