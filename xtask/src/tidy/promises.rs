@@ -25,12 +25,14 @@ fn named(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2).filter(|word| word.contains("::"))
 }
 
-/// The names of the functions under `#[test]`.
+/// The names of the functions under `#[test]`, and of checks that every place is put to.
 fn tests(code: &str) -> impl Iterator<Item = &str> {
-    code.split("#[test]").skip(1).filter_map(|rest| {
+    let functions = code.split("#[test]").skip(1).filter_map(|rest| {
         let name = rest.split_once("fn ")?.1;
         name.split(|c: char| !(c.is_alphanumeric() || c == '_')).next()
-    })
+    });
+    let checks = code.split(" Check::").skip(1).filter_map(|rest| rest.split('"').nth(1));
+    functions.chain(checks)
 }
 
 /// Whether `place`, a file (`escape/mount.rs`) or modules (`escape::mount`), leads to `path`.
@@ -45,11 +47,15 @@ mod tests {
     use super::super::testing::{check, tree};
     use super::findings;
 
+    const CHECKS: (&str, &str) =
+        ("crates/a/src/conformance/shells.rs", "const ALL: &[Check] = &[\n    Check::shells(\"they_live_on\", act),\n];");
     const TESTS: (&str, &str) = ("crates/a/tests/escape/mount.rs", "#[test]\n#[should_panic]\nfn umount_fails() {}\nfn helper() {}\n");
 
     #[test]
     fn a_promise_names_a_test() {
         check(findings, &tree(&[TESTS]), &[]);
+        let checked = "| P1 | it holds | `shells.rs::they_live_on` |\n";
+        check(findings, &tree(&[CHECKS, ("PROMISES.md", checked)]), &[]);
         let kept = "| P1 | it holds | `mount::umount_fails`, `escape/mount.rs::umount_fails`, `escape::mount::umount_fails` |\n`/proc`\n";
         check(findings, &tree(&[TESTS, ("PROMISES.md", kept)]), &[]);
         check(
