@@ -31,7 +31,7 @@ fn tests(code: &str) -> impl Iterator<Item = &str> {
         let name = rest.split_once("fn ")?.1;
         name.split(|c: char| !(c.is_alphanumeric() || c == '_')).next()
     });
-    let checks = code.split(" Check::").skip(1).filter_map(|rest| rest.split('"').nth(1));
+    let checks = code.split(" Check::").skip(1).filter_map(|rest| rest.split_once(')')?.0.rsplit(',').next().map(str::trim));
     functions.chain(checks)
 }
 
@@ -48,7 +48,7 @@ mod tests {
     use super::findings;
 
     const CHECKS: (&str, &str) =
-        ("crates/a/src/conformance/shells.rs", "const ALL: &[Check] = &[\n    Check::shells(\"they_live_on\", act),\n];");
+        ("crates/a/src/conformance/shells.rs", "const ALL: &[Check] = &[\n    Check::shells(\"they_live_on\", they_live_on),\n];");
     const TESTS: (&str, &str) = ("crates/a/tests/escape/mount.rs", "#[test]\n#[should_panic]\nfn umount_fails() {}\nfn helper() {}\n");
 
     #[test]
