@@ -15,7 +15,7 @@ pub mod violations;
 
 pub use ask::{Answer, Ask, Asker};
 pub use line::{Afterwards, Line, Ran, Stream};
-pub use outcome::{Allowance, Denial, Evidence, Gap, Loss, Observed, Operation, Outcome, Output, Quarantined, Status, Usage};
+pub use outcome::{Allowance, Denial, Evidence, Gap, Granted, Loss, Observed, Operation, Outcome, Output, Quarantined, Status, Usage};
 pub use permission::{Permission, PermissionKind, PermissionStatus, RequiresPermission};
 pub use text::{base64, is_hidden, visible};
 

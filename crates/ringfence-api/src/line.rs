@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ringfence_policy::AbsPath;
 
-use crate::{Denial, Output, Status, Usage};
+use crate::{Denial, Granted, Output, Status, Usage};
 
 /// A command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +66,8 @@ pub struct Ran {
     pub denials: Vec<Denial>,
     /// How often something else was refused that is not among them.
     pub denials_dropped: u64,
+    /// What was about to be refused meanwhile, and went through because somebody said so.
+    pub granted: Vec<Granted>,
     /// What became of the shell.
     pub shell: Afterwards,
 }

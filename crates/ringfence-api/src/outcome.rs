@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Answer;
+
 /// What became of a command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -16,6 +18,9 @@ pub struct Outcome {
     pub denials: Vec<Denial>,
     /// How often something else was refused that is not among them.
     pub denials_dropped: u64,
+    /// What was about to be refused, and went through because somebody said so.
+    #[serde(default)]
+    pub granted: Vec<Granted>,
     /// What went through, where the policy wants to know.
     pub observed: Option<Observed>,
     /// Whether the time limit ended it.
@@ -184,6 +189,16 @@ impl Denial {
             _ => false,
         }
     }
+}
+
+/// Something that went through because somebody said so.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Granted {
+    /// What would have been refused; its count is how often this answer let it through.
+    pub denial: Denial,
+    /// What was said.
+    pub answer: Answer,
 }
 
 /// What went through.

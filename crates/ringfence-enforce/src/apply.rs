@@ -12,19 +12,21 @@ mod jobs;
 mod launch;
 mod lookout;
 mod pause;
+mod porter;
 mod probe;
 mod usher;
 
-pub use intent::{Intent, intent};
+pub use intent::{End, Intent, intent};
 pub use launch::{Ahead, Event, LaunchError, Made, Reins, Running, What};
 pub use lookout::{FOREIGN, Inside, Lookout, OWN, Question, Sighting};
+pub use porter::{Covered, Delivery};
 pub use probe::{Obstacle, probe, support};
 
 use std::os::fd::{AsFd, OwnedFd};
 
 use ringfence_api::{Allowance, Denial, Usage};
 use ringfence_policy::{AbsPath, Grants, Rule};
-use rustix::fs::{AtFlags, StatxFlags};
+use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::{Guard, Plan};
@@ -146,15 +148,14 @@ struct Addendum {
 }
 
 impl Addendum {
-    /// Behind whatever stands there.
+    /// Behind whatever stands there. The kernel finds the end: several may do so at a time.
     fn append(&self, file: &OwnedFd) -> rustix::io::Result<()> {
         let bytes = postcard::to_stdvec(self).map_err(|_| rustix::io::Errno::INVAL)?;
-        let end = rustix::fs::fstat(file)?.st_size as u64;
-        let mut written = 0;
-        while written < bytes.len() {
-            written += rustix::io::pwrite(file, &bytes[written..], end + written as u64)?;
+        rustix::fs::fcntl_setfl(file, OFlags::APPEND)?;
+        match rustix::io::write(file, &bytes)? {
+            length if length == bytes.len() => Ok(()),
+            _ => Err(rustix::io::Errno::NOSPC),
         }
-        Ok(())
     }
 
     /// Those that stand behind `from`, and where the last of them ends. One that is only

@@ -295,6 +295,7 @@ fn executed(ran: Ran, enforced: Vec<String>, gaps: Vec<Gap>) -> Executed {
         status: ran.status,
         denials: ran.denials,
         denials_dropped: ran.denials_dropped,
+        granted: ran.granted,
         observed: None,
         timed_out: ran.timed_out,
         duration_ms: ran.duration.as_millis() as u64,

@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Denial, Operation, Outcome, Output, Request, Status, Stdio, Usage};
+use ringfence_api::{Denial, Granted, Operation, Outcome, Output, Request, Status, Stdio, Usage};
 use ringfence_enforce::Plan;
 use ringfence_enforce::apply::{Event, Inside, LaunchError, Made, Reins, Running};
 use ringfence_provider::ProviderError;
@@ -143,15 +144,26 @@ impl Seen {
         Ok(None)
     }
 
+    /// What went through since this was asked for last, because somebody said so.
+    pub(crate) fn granted(&self) -> Vec<Granted> {
+        self.watch.as_ref().map(Watch::granted).unwrap_or_default()
+    }
+
     fn look_out(&mut self, inside: Inside, subject: &dyn Subject) -> Result<(), ProviderError> {
+        let props = self.watch.as_ref().map(Watch::props);
+        let inside = Arc::new(if props.is_some() { inside } else { inside.unwired() });
+        if let Some(watch) = &self.watch {
+            watch.let_in(inside.clone());
+        }
         if !matches!(self.live, LookingOut::Wanted) {
             return Ok(());
         }
-        let props = self.watch.as_ref().map(Watch::props);
-        let inside = if props.is_some() { inside } else { inside.unwired() };
         let begun = subject.reins().ok_or_else(|| std::io::Error::from_raw_os_error(libc::EMFILE));
         let begun = begun.and_then(|reins| Live::begin(inside, props, reins));
         let live = begun.map_err(|source| ProviderError::System { what: "look out for what appears", source })?;
+        if let Some(watch) = &self.watch {
+            watch.looked_out_for_by(live.renewal());
+        }
         self.live = LookingOut::Begun(live);
         Ok(())
     }
@@ -278,6 +290,7 @@ impl<'a> Attendance<'a> {
     }
 
     fn finish(self, status: Status, usage: Usage, duration: Duration) -> Outcome {
+        let granted = self.seen.granted();
         let (denials, denials_dropped) = self.seen.refused();
         let mut output = self.pipes.into_iter().map(|(_, capture)| capture.finish());
         let (stdout, stderr): (Output, Output) = (output.next().unwrap_or_default(), output.next().unwrap_or_default());
@@ -288,6 +301,7 @@ impl<'a> Attendance<'a> {
             observed: None,
             denials,
             denials_dropped,
+            granted,
             timed_out: self.timed_out,
             duration_ms: duration.as_millis() as u64,
             usage,

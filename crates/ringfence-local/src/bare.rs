@@ -7,8 +7,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use ringfence_api::{Denial, Outcome, Request, Status, Usage};
+use ringfence_api::{Asker, Denial, Outcome, Request, Status, Usage};
 use ringfence_enforce::Plan;
 use ringfence_enforce::apply::{Event, LaunchError};
 use ringfence_policy::AbsPath;
@@ -33,6 +34,10 @@ impl Bare {
 impl Session for Bare {
     fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    fn ask(&mut self, _asker: Arc<dyn Asker>) {
+        // Nothing is refused.
     }
 
     fn run(&mut self, request: &Request) -> Result<Outcome, ProviderError> {

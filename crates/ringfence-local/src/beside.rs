@@ -164,10 +164,23 @@ impl Process for Beside {
         let (status, usage) = self.place.ended(self.job).ok_or(ProviderError::Gone { what: "sandbox" })?;
         let duration = self.begun.elapsed();
         let (denials, denials_dropped) = self.place.refused();
+        let granted = self.place.granted();
         let Self { kept, timed_out, place, job, .. } = *self;
         place.forget(job);
         let [stdout, stderr] = kept.map(Capture::finish);
-        Ok(Ran { stdout, stderr, status, timed_out, duration, usage, cwd: None, denials, denials_dropped, shell: Afterwards::LivesOn })
+        Ok(Ran {
+            stdout,
+            stderr,
+            status,
+            timed_out,
+            duration,
+            usage,
+            cwd: None,
+            denials,
+            denials_dropped,
+            granted,
+            shell: Afterwards::LivesOn,
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod allowances;
+mod asks;
 mod attend;
 mod bare;
 mod beside;
@@ -20,9 +21,10 @@ use std::cell::RefCell;
 use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Denial, Gap, Outcome, Quarantined, Request};
+use ringfence_api::{Asker, Denial, Gap, Outcome, Quarantined, Request};
 use ringfence_enforce::apply::{self, Ahead, Launch};
 use ringfence_enforce::{Network, Person, Plan, Step, plan, survey};
 use ringfence_policy::{AbsPath, Grants};
@@ -77,6 +79,7 @@ impl Provider for Local {
             person: person.clone(),
             farewell: self.farewell,
             ahead: self.ahead.take(),
+            asker: None,
             refused: (Vec::new(), 0),
         }))
     }
@@ -122,6 +125,7 @@ struct Confined {
     person: Person,
     farewell: Farewell,
     ahead: Option<Ahead>,
+    asker: Option<Arc<dyn Asker>>,
     /// What was refused to a command that ended in an error.
     refused: (Vec<Denial>, u64),
 }
@@ -132,6 +136,10 @@ const FRESH: Duration = Duration::from_millis(50);
 impl Session for Confined {
     fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    fn ask(&mut self, asker: Arc<dyn Asker>) {
+        self.asker = Some(asker);
     }
 
     fn run(&mut self, request: &Request) -> Result<Outcome, ProviderError> {
@@ -187,7 +195,8 @@ impl Confined {
     }
 
     fn seen(&self, plan: &Plan) -> attend::Seen {
-        attend::Seen { watch: Watch::over(plan, &self.held), live: LookingOut::over(plan), ..attend::Seen::default() }
+        let watch = Watch::over(plan, &self.held, self.asker.as_ref());
+        attend::Seen { watch, live: LookingOut::over(plan), ..attend::Seen::default() }
     }
 
     /// With what held, what did not, and what was refused and nobody told of.

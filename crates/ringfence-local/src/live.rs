@@ -11,7 +11,7 @@ use ringfence_enforce::apply::{Birth, FOREIGN, Inside, Lookout, OWN, Reins, Sigh
 use ringfence_enforce::{Kind, Plan, Step};
 use ringfence_provider::ProviderError;
 use ringfence_tripwire::{PropKind, Scene};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 
 use crate::attend::Farewell;
@@ -37,7 +37,19 @@ pub(crate) struct Live {
     changed: Arc<Condvar>,
     /// Closed, it ends the thread.
     stop: OwnedFd,
+    /// Written to, it lets another lookout take over.
+    renew: Renewal,
     thread: JoinHandle<()>,
+}
+
+/// Lets another lookout take over, which knows of what was opened since.
+#[derive(Debug, Clone)]
+pub(crate) struct Renewal(Arc<OwnedFd>);
+
+impl Renewal {
+    pub(crate) fn wanted(&self) {
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
 }
 
 /// What was heard of it.
@@ -121,13 +133,19 @@ impl LookingOut {
 
 impl Live {
     /// Begins, on a thread of its own.
-    pub(crate) fn begin(inside: Inside, props: Option<Props>, reins: Reins) -> std::io::Result<Self> {
+    pub(crate) fn begin(inside: Arc<Inside>, props: Option<Props>, reins: Reins) -> std::io::Result<Self> {
         let (stopped, stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        let renewed = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let renew = Renewal(Arc::new(renewed.try_clone()?));
         let told = Arc::new(Mutex::new(Told::default()));
         let changed = Arc::new(Condvar::new());
-        let post = Post { inside, props, reins, told: told.clone(), changed: changed.clone(), stopped };
+        let post = Post { inside, props, reins, told: told.clone(), changed: changed.clone(), stopped, renewed };
         let thread = thread::Builder::new().name("lookout".into()).spawn(move || post.keep())?;
-        Ok(Self { told, changed, stop, thread })
+        Ok(Self { told, changed, stop, renew, thread })
+    }
+
+    pub(crate) fn renewal(&self) -> Renewal {
+        self.renew.clone()
     }
 
     fn end(self, farewell: Farewell) -> Result<Vec<Gap>, ProviderError> {
@@ -156,17 +174,19 @@ impl Live {
 }
 
 struct Post {
-    inside: Inside,
+    inside: Arc<Inside>,
     props: Option<Props>,
     reins: Reins,
     told: Arc<Mutex<Told>>,
     changed: Arc<Condvar>,
     stopped: OwnedFd,
+    renewed: OwnedFd,
 }
 
 /// What there is to do next.
 enum Next {
     Listen,
+    Renew,
     Wait,
     Stop,
 }
@@ -185,15 +205,20 @@ impl Post {
 
     /// Speaks with the lookout until it is to end.
     fn listen(&self) -> std::io::Result<()> {
-        let lookout = Lookout::start(&self.inside).map_err(std::io::Error::other)?;
-        if let Some(props) = &self.props {
-            props.own.add(lookout.pid());
-        }
+        let mut lookout = self.start()?;
         let mut is_paused = false;
         loop {
             match self.wait(Some(&lookout), None) {
                 Next::Stop => return Ok(()),
                 Next::Wait => continue,
+                Next::Renew => {
+                    let _ = rustix::io::read(&self.renewed, &mut [0; 8]);
+                    lookout = self.start()?;
+                    if std::mem::take(&mut is_paused) {
+                        self.resume();
+                    }
+                    continue;
+                }
                 Next::Listen => {}
             }
             match lookout.next() {
@@ -209,8 +234,7 @@ impl Post {
                     lookout.answer(question, OWN);
                 }
                 Some(Sighting::Caught) if is_paused => {
-                    lock(&self.told).is_paused = false;
-                    self.reins.resume();
+                    self.resume();
                     is_paused = false;
                 }
                 Some(Sighting::Caught) => {}
@@ -220,6 +244,19 @@ impl Post {
                 None => return Err(std::io::Error::other("the lookout ended")),
             }
         }
+    }
+
+    fn start(&self) -> std::io::Result<Lookout> {
+        let lookout = Lookout::start(&self.inside).map_err(std::io::Error::other)?;
+        if let Some(props) = &self.props {
+            props.own.add(lookout.pid());
+        }
+        Ok(lookout)
+    }
+
+    fn resume(&self) {
+        lock(&self.told).is_paused = false;
+        self.reins.resume();
     }
 
     /// Whether the command made a name of git's. The usher may be about to say so: it is
@@ -255,6 +292,9 @@ impl Post {
     fn wait(&self, lookout: Option<&Lookout>, limit: Option<Duration>) -> Next {
         let limit = limit.map(|limit| Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() });
         let mut ends = vec![PollFd::new(&self.stopped, PollFlags::empty())];
+        if lookout.is_some() {
+            ends.push(PollFd::new(&self.renewed, PollFlags::IN));
+        }
         let descriptor = lookout.map(Lookout::descriptor);
         ends.extend(descriptor.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)));
         if poll(&mut ends, limit.as_ref()).is_err() {
@@ -263,6 +303,8 @@ impl Post {
         if !ends[0].revents().is_empty() {
             Next::Stop
         } else if ends.get(1).is_some_and(|end| !end.revents().is_empty()) {
+            Next::Renew
+        } else if ends.get(2).is_some_and(|end| !end.revents().is_empty()) {
             Next::Listen
         } else {
             Next::Wait

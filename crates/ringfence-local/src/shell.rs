@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ringfence_api::{Denial, Line, Ran, Status, Usage};
+use ringfence_api::{Denial, Granted, Line, Ran, Status, Usage};
 use ringfence_enforce::apply::{Job, Start};
 use ringfence_policy::AbsPath;
 use ringfence_provider::{Interrupter, ProviderError, Shell, ShellStart, Sink};
@@ -36,6 +36,9 @@ pub(crate) trait Place: Send + Sync {
 
     /// What was refused since this was asked for last.
     fn refused(&self) -> (Vec<Denial>, u64);
+
+    /// What went through since this was asked for last, because somebody said so.
+    fn granted(&self) -> Vec<Granted>;
 }
 
 /// A process that runs.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Denial, Quarantined, Status, Usage};
+use ringfence_api::{Denial, Granted, Quarantined, Status, Usage};
 use ringfence_enforce::apply::{Ahead, Event, Job, LaunchError, Running, Start, What};
 use ringfence_enforce::{Plan, Step};
 use ringfence_policy::AbsPath;
@@ -171,6 +171,10 @@ impl Place for Ground {
         let mut state = self.lock();
         state.catch_up();
         state.seen.refused()
+    }
+
+    fn granted(&self) -> Vec<Granted> {
+        self.lock().seen.granted()
     }
 }
 

@@ -2,15 +2,19 @@
 
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
-use crate::denials::Denials;
-use crate::live::Props;
-use ringfence_api::{Denial, Evidence, Operation};
+use ringfence_api::{Answer, Asker, Denial, Evidence, Granted, Operation};
+use ringfence_enforce::apply::{End, Inside};
 use ringfence_enforce::{Plan, apply, scene};
 use ringfence_policy::{AbsPath, Access, Decision, Grants, Verdict};
-use ringfence_tripwire::{Scene, Trip, Tripwire, Watcher};
+use ringfence_tripwire::{Lead, Pending, Scene, Trip, Tripwire, Watcher};
+
+use crate::asks::{Asks, Ground, Target, is_asked_about, is_granted, is_worth_asking};
+use crate::denials::Denials;
+use crate::live::{Props, Renewal};
 
 /// A sandbox whose tripwire is served from here.
 #[derive(Debug)]
@@ -21,14 +25,18 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// `None` where the plan has no tripwire.
-    pub(crate) fn over(plan: &Plan, grants: &Grants) -> Option<Self> {
+    /// `None` where the plan has no tripwire. With an `asker`, some of what would be refused
+    /// is asked about.
+    pub(crate) fn over(plan: &Plan, grants: &Grants, asker: Option<&Arc<dyn Asker>>) -> Option<Self> {
         if !plan.is_wired() {
             return None;
         }
         let owner = plan.identity().map(|identity| (identity.uid, identity.gid))?;
-        let log = Log { grants: grants.clone(), own: Arc::default(), denials: Mutex::default() };
-        Some(Self { scene: Arc::new(RwLock::new(scene(plan))), log: Arc::new(log), owner })
+        let (scene, own) = (Arc::new(RwLock::new(scene(plan))), Arc::<Own>::default());
+        let ground = Arc::new(Ground::new(grants.clone(), scene.clone(), own.clone()));
+        let denials = Arc::<Mutex<Denials>>::default();
+        let asks = asker.map(|asker| Asks::of(asker.clone(), ground.clone(), denials.clone()));
+        Some(Self { scene, log: Arc::new(Log { ground, denials, own, asks }), owner })
     }
 
     /// Serves `device` until the sandbox is gone, on a thread of its own. What our `own`
@@ -36,6 +44,7 @@ impl Watch {
     /// looks for the command.
     pub(crate) fn serve(&self, device: OwnedFd, own: [i32; 2], processor: Option<usize>) {
         own.into_iter().for_each(|pid| self.log.own.add(pid));
+        self.log.asks.iter().for_each(|asks| asks.begin());
         let tripwire = Tripwire::new(device, self.scene.clone(), self.log.clone(), self.owner);
         // Should there be no thread, the device is closed and every look fails.
         let _ = std::thread::Builder::new().name("tripwire".into()).spawn(move || tripwire.serve(processor));
@@ -50,6 +59,21 @@ impl Watch {
     pub(crate) fn take(&self) -> Denials {
         std::mem::take(&mut self.log.denials.lock().unwrap_or_else(PoisonError::into_inner))
     }
+
+    /// What went through so far because somebody said so.
+    pub(crate) fn granted(&self) -> Vec<Granted> {
+        self.log.asks.as_ref().map(|asks| asks.granted()).unwrap_or_default()
+    }
+
+    /// The sandbox can be reached into by this.
+    pub(crate) fn let_in(&self, inside: Arc<Inside>) {
+        self.log.ground.let_in(inside);
+    }
+
+    /// What appears is looked out for, and whoever does so may have to know more.
+    pub(crate) fn looked_out_for_by(&self, renewal: Renewal) {
+        self.log.ground.looked_out_for_by(renewal);
+    }
 }
 
 /// Processes of ours, by their numbers.
@@ -61,6 +85,10 @@ impl Own {
         self.0.write().unwrap_or_else(PoisonError::into_inner).push(pid as u32);
     }
 
+    pub(crate) fn remove(&self, pid: i32) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|own| *own != pid as u32);
+    }
+
     fn has(&self, pid: u32) -> bool {
         self.0.read().unwrap_or_else(PoisonError::into_inner).contains(&pid)
     }
@@ -68,9 +96,10 @@ impl Own {
 
 #[derive(Debug)]
 struct Log {
-    grants: Grants,
+    ground: Arc<Ground>,
+    denials: Arc<Mutex<Denials>>,
     own: Arc<Own>,
-    denials: Mutex<Denials>,
+    asks: Option<Arc<Asks>>,
 }
 
 impl Watcher for Log {
@@ -83,27 +112,76 @@ impl Watcher for Log {
             return;
         }
         let Some(trip) = self.meant(trip) else { return };
-        let program = fs::read_link(format!("/proc/{}/exe", trip.pid)).unwrap_or_default();
-        let wanted = match trip.operation {
-            Operation::Write | Operation::Create | Operation::Rename => Access::Write,
-            _ => Access::Read,
-        };
-        let decision = self.grants.decide(&trip.path, wanted);
-        let (rule, origin) = because(&decision);
-        let time_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-        let denial = Denial {
-            operation: trip.operation,
-            target: trip.path.to_string_lossy().into_owned(),
-            rule,
-            origin,
-            explicit: decision.verdict != Verdict::Absent,
-            pid: trip.pid,
-            program: program.to_string_lossy().into_owned(),
-            time_ms,
-            evidence: Evidence::Kernel,
-            count: 1,
-        };
-        self.denials.lock().unwrap_or_else(PoisonError::into_inner).note(denial);
+        self.refused(denial(&trip, &self.decide(&trip)));
+    }
+
+    fn can_ask(&self) -> bool {
+        self.asks.is_some()
+    }
+
+    fn lead(&self, path: &AbsPath, pid: u32) -> Option<Lead> {
+        if self.own.has(pid) {
+            return None;
+        }
+        let intent = apply::intent(pid).filter(|intent| intent.end == End::Use)?;
+        let meant = if intent.path.is_within(path) { intent.path } else { real(&intent.path).filter(|real| real.is_within(path))? };
+        let decision = self.ground.decide(&meant, Access::Read);
+        if !is_granted(&decision) && !self.ground.read(|grants| is_worth_asking(&decision, grants)) {
+            return None;
+        }
+        let found = fs::symlink_metadata(path.as_path()).ok()?;
+        Some(match found.file_type() {
+            kind if kind.is_dir() => Lead::Directory,
+            kind if kind.is_symlink() => Lead::Link(fs::read_link(path.as_path()).ok()?),
+            kind if kind.is_file() && found.permissions().mode() & 0o111 != 0 => Lead::Program,
+            kind if kind.is_file() => Lead::File,
+            _ => return None,
+        })
+    }
+
+    fn ask(&self, trip: Trip, pending: Pending) {
+        if self.own.has(trip.pid) {
+            return;
+        }
+        // A cover that was put just now, and nobody has said yet of what: no question can be
+        // made of it, and whoever tries again will find it named.
+        if trip.path == AbsPath::root() {
+            return self.tripped(trip);
+        }
+        let decision = self.decide(&trip);
+        let denial = denial(&trip, &decision);
+        let target = if is_asked_about(trip.operation) { Target::look(&trip.path, trip.operation) } else { None };
+        let is_worth_it = || self.ground.read(|grants| is_worth_asking(&decision, grants));
+        match (&self.asks, target) {
+            (Some(asks), Some(target)) if is_granted(&decision) && !target.may_be_another() => {
+                if let Err(denial) = asks.let_through(denial, Answer::AllowSession, &target, pending) {
+                    self.refused(denial);
+                }
+            }
+            (Some(asks), Some(target)) if is_worth_it() => {
+                asks.ask(denial, target, pending);
+            }
+            _ => self.refused(denial),
+        }
+    }
+}
+
+/// What is told of something that is refused.
+fn denial(trip: &Trip, decision: &Decision) -> Denial {
+    let program = fs::read_link(format!("/proc/{}/exe", trip.pid)).unwrap_or_default();
+    let (rule, origin) = because(decision);
+    let time_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    Denial {
+        operation: trip.operation,
+        target: trip.path.to_string_lossy().into_owned(),
+        rule,
+        origin,
+        explicit: decision.verdict != Verdict::Absent,
+        pid: trip.pid,
+        program: program.to_string_lossy().into_owned(),
+        time_ms,
+        evidence: Evidence::Kernel,
+        count: 1,
     }
 }
 
@@ -118,6 +196,18 @@ pub(crate) fn because(decision: &Decision) -> (String, String) {
 }
 
 impl Log {
+    fn refused(&self, denial: Denial) {
+        self.denials.lock().unwrap_or_else(PoisonError::into_inner).note(denial);
+    }
+
+    fn decide(&self, trip: &Trip) -> Decision {
+        let wanted = match trip.operation {
+            Operation::Write | Operation::Create | Operation::Rename => Access::Write,
+            _ => Access::Read,
+        };
+        self.ground.decide(&trip.path, wanted)
+    }
+
     /// What was wanted by somebody who got no further than to where the trip tells; `None`
     /// if it is nowhere: programs look for many things that are not there.
     fn meant(&self, trip: Trip) -> Option<Trip> {

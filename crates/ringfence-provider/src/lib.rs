@@ -35,9 +35,7 @@ pub trait Session {
 
     /// From now on, whoever is about to be refused waits for an answer, as far as a place
     /// can let it wait.
-    fn ask(&mut self, asker: Arc<dyn Asker>) {
-        let _ = asker;
-    }
+    fn ask(&mut self, asker: Arc<dyn Asker>);
 
     /// Runs one command to its end.
     fn run(&mut self, request: &Request) -> Result<Outcome, ProviderError>;

@@ -4,15 +4,23 @@
 //! stays on what is opened never comes by here; every other one does, with its full path
 //! and the process that wants it. What is denied in an opened tree is covered by a node
 //! of the same file system, and tells as well.
+//!
+//! Where somebody can be asked, an open that would be refused waits instead, and whoever
+//! answers may open the host's own file for it.
 
 #![forbid(unsafe_code)]
 
 mod company;
+mod desk;
+mod ghosts;
+mod post;
 mod scene;
 mod serve;
 mod wire;
 
 pub use company::Company;
+pub use desk::Pending;
+pub use ghosts::Lead;
 pub use scene::{Prop, PropKind, Scene};
 pub use serve::{Tripwire, Watcher};
 

@@ -85,6 +85,40 @@ impl Scene {
         }
     }
 
+    /// Lets something stand at `path` for it to be mounted over: what is there already, or
+    /// something that is denied as long as it is not.
+    pub fn stand(&mut self, path: &AbsPath, kind: PropKind) {
+        let above = |at: &usize| path.is_within(&self.props[*at].path) && self.props[*at].path != AbsPath::root();
+        match self.covers.iter().copied().filter(above).max_by_key(|at| self.props[*at].path.depth()) {
+            Some(at) => self.stand_below(at, path, kind),
+            None => self.put(path, kind),
+        }
+    }
+
+    fn stand_below(&mut self, mut at: usize, path: &AbsPath, kind: PropKind) {
+        let Ok(below) = path.as_path().strip_prefix(self.props[at].path.as_path()).map(PathBuf::from) else { return };
+        for name in &below {
+            let next = self.props[at].path.join(name);
+            let found = self.props[at].children.get(name).copied();
+            at = found.unwrap_or_else(|| {
+                self.props.push(Prop { path: next, kind: PropKind::DeniedDirectory, children: BTreeMap::new() });
+                let made = self.props.len() - 1;
+                self.props[at].children.insert(name.to_owned(), made);
+                made
+            });
+            if found.is_none() && self.props[at].path == *path {
+                self.props[at].kind = kind.clone();
+            }
+        }
+    }
+
+    /// Whether something other than what is denied stands below `path`: mounting over `path`
+    /// would hide it.
+    pub fn holds_more(&self, path: &AbsPath) -> bool {
+        let is_denied = |kind: &PropKind| matches!(kind, PropKind::DeniedFile | PropKind::DeniedDirectory);
+        self.by_path.iter().any(|(below, at)| below != path && below.is_within(path) && !is_denied(&self.props[*at].kind))
+    }
+
     /// What stands at `path`.
     pub fn find(&self, path: &AbsPath) -> Option<&Prop> {
         self.by_path.get(path).map(|at| &self.props[*at])

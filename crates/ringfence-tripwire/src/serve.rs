@@ -1,19 +1,19 @@
 //! Answering the kernel.
 
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, Instant};
 
 use ringfence_api::Operation;
 use ringfence_policy::AbsPath;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::FileType;
 use rustix::io::Errno;
-use rustix::thread::CpuSet;
 
-use crate::company::{Company, only};
+use crate::desk::{Desk, Opened, Pending, Waiting};
+use crate::ghosts::{Ghost, Ghosts, Lead};
+use crate::post::Post;
 use crate::scene::{Prop, PropKind, Scene};
-use crate::wire::{Answer, Ask, Entry, Request};
+use crate::wire::{Answer, Ask, Entry, Lasts, Request, forgotten};
 use crate::{COVERS, ROOT, Trip};
 
 /// Who is told.
@@ -24,15 +24,35 @@ pub trait Watcher: Send + Sync {
 
     /// Something was refused.
     fn tripped(&self, trip: Trip);
+
+    /// Whether anybody can be asked. If not, the rest is not wanted.
+    fn can_ask(&self) -> bool {
+        false
+    }
+
+    /// Somebody looks for `path`, which nothing opens. Answers what the host has there, if
+    /// `pid` is on its way to open something that is to be asked about.
+    fn lead(&self, path: &AbsPath, pid: u32) -> Option<Lead> {
+        let (_, _) = (path, pid);
+        None
+    }
+
+    /// Something is about to be refused. The answer may come later, and from anywhere.
+    fn ask(&self, trip: Trip, pending: Pending) {
+        self.tripped(trip);
+        drop(pending);
+    }
 }
 
 /// The file system, to be served by one thread.
 pub struct Tripwire {
-    device: OwnedFd,
+    desk: Arc<Desk>,
     scene: Arc<RwLock<Scene>>,
     watcher: Arc<dyn Watcher>,
     owner: (u32, u32),
     is_sealed: bool,
+    can_ask: bool,
+    ghosts: Ghosts,
 }
 
 /// The node of the file system's own top, which holds the two trees.
@@ -52,10 +72,17 @@ const LONGEST_NAME: usize = 255;
 /// Larger than any request: a name is at most 255 bytes, and nothing can be written here.
 const LONGEST: usize = 64 * 1024;
 
+/// How much the kernel may read before somebody wants it.
+const AHEAD: u32 = 128 * 1024;
+
+/// The most that is read at a time.
+const LONGEST_READ: u32 = 1 << 20;
+
 impl Tripwire {
     /// `device` is an open `/dev/fuse` of a mount that belongs to `owner`.
     pub fn new(device: OwnedFd, scene: Arc<RwLock<Scene>>, watcher: Arc<dyn Watcher>, owner: (u32, u32)) -> Self {
-        Self { device, scene, watcher, owner, is_sealed: false }
+        let can_ask = watcher.can_ask();
+        Self { desk: Arc::new(Desk::new(device)), scene, watcher, owner, is_sealed: false, can_ask, ghosts: Ghosts::default() }
     }
 
     /// Serves until nobody has it mounted any more. The sandbox is built on `processor`.
@@ -63,7 +90,7 @@ impl Tripwire {
         let mut buffer = vec![0; LONGEST];
         let mut post = Post::at(processor);
         loop {
-            let length = match rustix::io::read(&self.device, &mut buffer[..]) {
+            let length = match rustix::io::read(&self.desk.device, &mut buffer[..]) {
                 Ok(length) => length,
                 // Nobody waits for it any more: the caller was interrupted before we looked.
                 Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => continue,
@@ -73,7 +100,7 @@ impl Tripwire {
             let Some(request) = Request::parse(&buffer[..length]) else { return };
             if let Some(answer) = self.answer(&request) {
                 // A caller that died meanwhile needs none.
-                let _ = post.wake(request.pid, || rustix::io::write(&self.device, &answer));
+                let _ = post.wake(request.pid, || rustix::io::write(&self.desk.device, &answer));
             }
         }
     }
@@ -83,15 +110,35 @@ impl Tripwire {
         let scene = self.scene.clone();
         let scene = scene.read().unwrap_or_else(PoisonError::into_inner);
         Some(match request.ask {
-            Ask::Silent => return None,
-            Ask::Hello { minor, flags } => Answer::hello(unique, minor, flags),
+            Ask::Forget(lookups) => {
+                self.ghosts.forget(request.node, lookups);
+                return None;
+            }
+            Ask::ForgetMany(pairs) => {
+                forgotten(pairs).for_each(|(node, lookups)| self.ghosts.forget(node, lookups));
+                return None;
+            }
+            Ask::Interrupt(waiting) => {
+                self.desk.interrupted(waiting);
+                return None;
+            }
+            Ask::Hello { minor, flags } => Answer::hello(unique, minor, flags, if self.can_ask { AHEAD } else { 0 }),
             Ask::Statistics => Answer::statistics(unique),
-            Ask::Release => Answer::nothing(unique),
+            Ask::Flush => Answer::nothing(unique),
+            Ask::Release(handle) => {
+                self.desk.close(handle);
+                Answer::nothing(unique)
+            }
             Ask::Unknown => Answer::error(unique, Errno::NOSYS.raw_os_error()),
+            Ask::Read { handle, offset, size } => self.read(unique, handle, offset, size),
+            Ask::List { handle, offset, size, plus } if handle > 0 => self.listed(unique, handle, offset, size, plus),
             _ if request.node < FIRST => self.top(request, &scene),
             _ => match scene.prop((request.node - FIRST) as usize) {
-                Some(prop) => self.of_prop(request, prop, &scene),
-                None => Answer::error(unique, Errno::STALE.raw_os_error()),
+                Some(prop) => return self.of_prop(request, prop, &scene),
+                None => match self.ghosts.find(request.node).cloned() {
+                    Some(ghost) => return self.of_ghost(request, &ghost),
+                    None => Answer::error(unique, Errno::STALE.raw_os_error()),
+                },
             },
         })
     }
@@ -108,7 +155,7 @@ impl Tripwire {
             },
             Ask::Attributes => Answer::attributes(unique, &self.directory(node)),
             Ask::OpenDirectory if !self.is_sealed => Answer::opened(unique),
-            Ask::List { offset, size, plus } if node == COVERS_NODE => {
+            Ask::List { offset, size, plus, .. } if node == COVERS_NODE => {
                 let left = scene.covers().iter().enumerate().skip(offset as usize);
                 // No more than can fit: an entry has at least the length of its head.
                 let named: Vec<_> = left.take(size as usize / 24 + 1).map(|(number, at)| (number, number.to_string(), *at)).collect();
@@ -124,23 +171,25 @@ impl Tripwire {
         }
     }
 
-    fn of_prop(&self, request: &Request<'_>, prop: &Prop, scene: &Scene) -> Vec<u8> {
+    /// Answers what is not asked about; `None` if whoever wants it waits.
+    fn of_prop(&mut self, request: &Request<'_>, prop: &Prop, scene: &Scene) -> Option<Vec<u8>> {
         let unique = request.unique;
-        let refuse = |path: &AbsPath, operation: Operation| {
-            self.watcher.tripped(Trip { path: path.clone(), operation, pid: request.pid });
-            Answer::error(unique, Errno::ACCESS.raw_os_error())
-        };
-        match request.ask {
+        let refuse = |path: &AbsPath, operation: Operation| self.refuse(request, path, operation);
+        Some(match request.ask {
             Ask::Attributes => Answer::attributes(unique, &self.entry_of(request.node, prop)),
             Ask::Lookup(name) => self.lookup(request, prop, name, scene),
             Ask::ReadLink => match &prop.kind {
                 PropKind::Link(target) => Answer::text(unique, target.as_os_str().as_encoded_bytes()),
                 _ => Answer::error(unique, Errno::INVAL.raw_os_error()),
             },
+            Ask::Open(flags) if self.can_ask && prop.kind == PropKind::DeniedFile => {
+                return self.wait(request, &prop.path, wanted(flags), Errno::ACCESS);
+            }
             Ask::Open(flags) => refuse(&prop.path, wanted(flags)),
             Ask::OpenDirectory if prop.kind == PropKind::Directory => Answer::opened(unique),
+            Ask::OpenDirectory if self.can_ask => return self.wait(request, &prop.path, Operation::Read, Errno::ACCESS),
             Ask::OpenDirectory => refuse(&prop.path, Operation::Read),
-            Ask::List { offset, size, plus } => {
+            Ask::List { offset, size, plus, .. } => {
                 // The kernel makes nothing of these two, but programs expect them.
                 let own = [".", ".."].map(|name| (OsStr::new(name), Entry { node: NOBODY, ..self.directory(request.node) }));
                 let named = prop.children.iter().map(|(name, at)| (name.as_os_str(), self.entry(scene, *at)));
@@ -155,15 +204,81 @@ impl Tripwire {
                 (PropKind::Passage, mask) if mask & READ != 0 => Answer::error(unique, Errno::ACCESS.raw_os_error()),
                 _ => Answer::nothing(unique),
             },
-            Ask::Make(name) => refuse(&prop.path.join(name), Operation::Create),
-            Ask::Remove(name) => refuse(&prop.path.join(name), Operation::Write),
-            Ask::Rename(name) => refuse(&prop.path.join(name), Operation::Rename),
-            Ask::SetAttributes => refuse(&prop.path, Operation::Write),
-            _ => Answer::error(unique, Errno::NOSYS.raw_os_error()),
+            _ => self.changed(request, &prop.path),
+        })
+    }
+
+    /// Nothing is changed here.
+    fn changed(&self, request: &Request<'_>, path: &AbsPath) -> Vec<u8> {
+        match request.ask {
+            Ask::Make(name) => self.refuse(request, &path.join(name), Operation::Create),
+            Ask::Remove(name) => self.refuse(request, &path.join(name), Operation::Write),
+            Ask::Rename(name) => self.refuse(request, &path.join(name), Operation::Rename),
+            Ask::SetAttributes => self.refuse(request, path, Operation::Write),
+            _ => Answer::error(request.unique, Errno::NOSYS.raw_os_error()),
         }
     }
 
-    fn lookup(&self, request: &Request<'_>, prop: &Prop, name: &OsStr, scene: &Scene) -> Vec<u8> {
+    fn of_ghost(&mut self, request: &Request<'_>, ghost: &Ghost) -> Option<Vec<u8>> {
+        let unique = request.unique;
+        Some(match (request.ask, &ghost.lead) {
+            (Ask::Attributes, lead) => Answer::attributes(unique, &self.ghost_entry(request.node, lead)),
+            (Ask::Lookup(name), Lead::Directory) => {
+                let path = ghost.path.join(name);
+                self.lead(request, &path, ghost.refusal).unwrap_or_else(|| {
+                    self.watcher.tripped(Trip { path, operation: Operation::Read, pid: request.pid });
+                    Answer::error(unique, ghost.refusal.raw_os_error())
+                })
+            }
+            (Ask::ReadLink, Lead::Link(target)) => Answer::text(unique, target.as_os_str().as_encoded_bytes()),
+            (Ask::Open(flags), Lead::File | Lead::Program) => return self.wait(request, &ghost.path, wanted(flags), ghost.refusal),
+            (Ask::OpenDirectory, Lead::Directory) => return self.wait(request, &ghost.path, Operation::Read, ghost.refusal),
+            (Ask::Access(0), _) => Answer::nothing(unique),
+            (Ask::Access(mask), _) => self.refuse(request, &ghost.path, accessed(mask)),
+            _ => self.changed(request, &ghost.path),
+        })
+    }
+
+    fn refuse(&self, request: &Request<'_>, path: &AbsPath, operation: Operation) -> Vec<u8> {
+        self.watcher.tripped(Trip { path: path.clone(), operation, pid: request.pid });
+        Answer::error(request.unique, Errno::ACCESS.raw_os_error())
+    }
+
+    /// Lets whoever wants to open something wait.
+    fn wait(&self, request: &Request<'_>, path: &AbsPath, operation: Operation, refusal: Errno) -> Option<Vec<u8>> {
+        let kind = if request.ask == Ask::OpenDirectory { FileType::Directory } else { FileType::RegularFile };
+        let waiting = Waiting { unique: request.unique, node: request.node, kind, refusal };
+        let pending = Pending::begin(&self.desk, request.pid, waiting);
+        self.watcher.ask(Trip { path: path.clone(), operation, pid: request.pid }, pending);
+        None
+    }
+
+    /// What the host has at `path`, for somebody who is on the way to be asked about.
+    fn lead(&mut self, request: &Request<'_>, path: &AbsPath, refusal: Errno) -> Option<Vec<u8>> {
+        let lead = self.watcher.lead(path, request.pid).filter(|_| self.can_ask)?;
+        let node = self.ghosts.show(path.clone(), lead.clone(), refusal)?;
+        Some(Answer::entry(request.unique, &self.ghost_entry(node, &lead)))
+    }
+
+    /// A part of what was opened for somebody.
+    fn read(&self, unique: u64, handle: u64, offset: u64, size: u32) -> Vec<u8> {
+        let Some(opened) = self.desk.opened(handle) else { return Answer::error(unique, Errno::BADF.raw_os_error()) };
+        let mut bytes = vec![0; size.min(LONGEST_READ) as usize];
+        match rustix::io::retry_on_intr(|| rustix::io::pread(&opened.file, bytes.as_mut_slice(), offset)) {
+            Ok(length) => Answer::text(unique, &bytes[..length]),
+            Err(error) => Answer::error(unique, error.raw_os_error()),
+        }
+    }
+
+    fn listed(&self, unique: u64, handle: u64, offset: u64, size: u32, plus: bool) -> Vec<u8> {
+        let Some(opened) = self.desk.opened(handle) else { return Answer::error(unique, Errno::BADF.raw_os_error()) };
+        let names = opened.names.iter().enumerate().skip(offset as usize);
+        // Each asks for itself: of none is more told than that it is there.
+        let entries = names.map(|(at, (name, mode))| (at as u64 + 1, name.as_os_str(), Entry { mode: *mode, ..self.directory(NOBODY) }));
+        Answer::list(unique, size, plus, entries)
+    }
+
+    fn lookup(&mut self, request: &Request<'_>, prop: &Prop, name: &OsStr, scene: &Scene) -> Vec<u8> {
         let unique = request.unique;
         if let Some(at) = prop.children.get(name) {
             return Answer::entry(unique, &self.entry(scene, *at));
@@ -172,18 +287,17 @@ impl Tripwire {
             return Answer::error(unique, Errno::NAMETOOLONG.raw_os_error());
         }
         let path = prop.path.join(name);
-        let trip = |operation| self.watcher.tripped(Trip { path: path.clone(), operation, pid: request.pid });
-        match prop.kind {
-            PropKind::Directory | PropKind::Passage if self.watcher.exists(&path) => {
-                trip(Operation::Read);
-                Answer::error(unique, Errno::NOENT.raw_os_error())
-            }
-            PropKind::Directory | PropKind::Passage => Answer::absent(unique, NOWHERE),
-            _ => {
-                trip(Operation::Read);
-                Answer::error(unique, Errno::ACCESS.raw_os_error())
-            }
+        let refusal = if matches!(prop.kind, PropKind::Directory | PropKind::Passage) { Errno::NOENT } else { Errno::ACCESS };
+        if self.can_ask
+            && let Some(led) = self.lead(request, &path, refusal)
+        {
+            return led;
         }
+        if refusal == Errno::NOENT && !self.watcher.exists(&path) {
+            return Answer::absent(unique, NOWHERE);
+        }
+        self.watcher.tripped(Trip { path, operation: Operation::Read, pid: request.pid });
+        Answer::error(unique, refusal.raw_os_error())
     }
 
     fn entry(&self, scene: &Scene, at: usize) -> Entry {
@@ -195,62 +309,33 @@ impl Tripwire {
 
     fn entry_of(&self, node: u64, prop: &Prop) -> Entry {
         let size = if let PropKind::Link(target) = &prop.kind { target.as_os_str().len() as u64 } else { 0 };
-        Entry { mode: prop.kind.mode(), size, ..self.directory(node) }
+        let entry = Entry { mode: prop.kind.mode(), size, ..self.directory(node) };
+        match prop.kind {
+            PropKind::DeniedFile | PropKind::DeniedDirectory | PropKind::Passage if self.can_ask => {
+                self.as_opened(Entry { lasts: Lasts::Name, ..entry })
+            }
+            _ => entry,
+        }
+    }
+
+    fn ghost_entry(&self, node: u64, lead: &Lead) -> Entry {
+        let size = if let Lead::Link(target) = lead { target.as_os_str().len() as u64 } else { 0 };
+        self.as_opened(Entry { mode: lead.mode(), size, lasts: Lasts::Once, ..self.directory(node) })
+    }
+
+    /// With the host's own size, as long as somebody has it open: nobody else gets to know.
+    fn as_opened(&self, entry: Entry) -> Entry {
+        const KIND: u32 = 0o170_000;
+        let status = |opened: Arc<Opened>| rustix::fs::fstat(&opened.file).ok().filter(|status| status.st_mode & KIND == entry.mode & KIND);
+        match self.desk.open_of(entry.node).and_then(status) {
+            Some(status) => Entry { mode: status.st_mode, size: status.st_size as u64, modified: status.st_mtime as u64, ..entry },
+            None => entry,
+        }
     }
 
     fn directory(&self, node: u64) -> Entry {
         let (uid, gid) = self.owner;
-        Entry { node, mode: PropKind::Directory.mode(), size: 0, uid, gid }
-    }
-}
-
-/// Where we wait for questions. On the processor of whoever asks, one is answered by a switch
-/// to us and back; elsewhere, each time a processor would have to be woken.
-///
-/// While a sandbox is built, one question follows the other, all from one processor. Later
-/// we stay where we are as long as nobody else runs, and bring there who asks.
-struct Post {
-    company: Option<Company>,
-    /// Where else we may be.
-    away: Option<CpuSet>,
-    is_kept: bool,
-    since: Instant,
-}
-
-impl Post {
-    /// So long a sandbox may take to be built.
-    const BUILT: Duration = Duration::from_millis(20);
-
-    fn at(processor: Option<usize>) -> Self {
-        let proc = rustix::fs::open("/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
-        let company = proc.and_then(|proc| Company::of(proc.as_fd()));
-        let away = rustix::thread::sched_getaffinity(None).ok();
-        let mut post = Self { company, away, is_kept: false, since: Instant::now() };
-        post.is_kept = processor.is_some_and(|processor| post.keep(processor));
-        post
-    }
-
-    fn keep(&self, processor: usize) -> bool {
-        self.away.is_some() && rustix::thread::sched_setaffinity(None, &only(processor)).is_ok()
-    }
-
-    /// Stays, or goes wherever there is room.
-    fn choose(&mut self) {
-        if self.since.elapsed() < Self::BUILT {
-            return;
-        }
-        match (self.company.as_ref().is_some_and(Company::is_none), self.is_kept) {
-            (true, false) => self.is_kept = self.keep(rustix::thread::sched_getcpu()),
-            (false, true) => self.is_kept = self.away.as_ref().is_none_or(|away| rustix::thread::sched_setaffinity(None, away).is_err()),
-            _ => {}
-        }
-    }
-
-    fn wake<T>(&self, other: u32, wake: impl FnOnce() -> T) -> T {
-        match &self.company {
-            Some(company) if self.is_kept && self.since.elapsed() >= Self::BUILT => company.wake(other as i32, wake),
-            _ => wake(),
-        }
+        Entry { node, mode: PropKind::Directory.mode(), size: 0, uid, gid, modified: 0, lasts: Lasts::Forever }
     }
 }
 

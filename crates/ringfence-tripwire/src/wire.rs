@@ -34,6 +34,7 @@ pub(crate) enum Ask<'a> {
     OpenDirectory,
     /// From an offset, at most so many bytes; with each entry's attributes, or not.
     List {
+        handle: u64,
         offset: u64,
         size: u32,
         plus: bool,
@@ -46,10 +47,23 @@ pub(crate) enum Ask<'a> {
     /// A name here is to become another.
     Rename(&'a OsStr),
     Statistics,
-    /// Nobody waits for an answer.
-    Silent,
-    /// The kernel may close what was opened.
-    Release,
+    /// From an offset, at most so many bytes of what was opened.
+    Read {
+        handle: u64,
+        offset: u64,
+        size: u32,
+    },
+    /// The kernel forgets so many lookups of a node. Nobody waits for an answer.
+    Forget(u64),
+    /// The same of several: pairs of a node and a number.
+    ForgetMany(&'a [u8]),
+    /// Whoever waits for the answer to this request is wanted elsewhere. Nobody waits for an
+    /// answer to that.
+    Interrupt(u64),
+    /// Somebody closed a descriptor of what was opened.
+    Flush,
+    /// The last one did.
+    Release(u64),
     /// A call that does not exist here; the kernel need not ask again.
     Unknown,
 }
@@ -78,7 +92,7 @@ impl<'a> Request<'a> {
         let body = bytes.get(HEADER..length)?;
         let ask = match u32_at(bytes, 4)? {
             1 => Ask::Lookup(name_at(body, 0)?),
-            2 | 36 | 42 => Ask::Silent,
+            2 => Ask::Forget(u64_at(body, 0)?),
             3 => Ask::Attributes,
             4 => Ask::SetAttributes,
             5 => Ask::ReadLink,
@@ -89,19 +103,28 @@ impl<'a> Request<'a> {
             12 => Ask::Rename(name_at(body, 8)?),
             13 => Ask::Make(name_at(body, 8)?),
             14 => Ask::Open(u32_at(body, 0)?),
+            15 => Ask::Read { handle: u64_at(body, 0)?, offset: u64_at(body, 8)?, size: u32_at(body, 16)? },
             17 => Ask::Statistics,
-            18 | 25 | 29 => Ask::Release,
+            18 | 29 => Ask::Release(u64_at(body, 0)?),
+            25 => Ask::Flush,
             26 => Ask::Hello { minor: u32_at(body, 4)?, flags: u32_at(body, 12)? },
             27 => Ask::OpenDirectory,
-            28 => Ask::List { offset: u64_at(body, 8)?, size: u32_at(body, 16)?, plus: false },
+            28 => Ask::List { handle: u64_at(body, 0)?, offset: u64_at(body, 8)?, size: u32_at(body, 16)?, plus: false },
             34 => Ask::Access(u32_at(body, 0)?),
+            36 => Ask::Interrupt(u64_at(body, 0)?),
             35 | 51 => Ask::Make(name_at(body, 16)?),
-            44 => Ask::List { offset: u64_at(body, 8)?, size: u32_at(body, 16)?, plus: true },
+            42 => Ask::ForgetMany(body.get(8..)?),
+            44 => Ask::List { handle: u64_at(body, 0)?, offset: u64_at(body, 8)?, size: u32_at(body, 16)?, plus: true },
             45 => Ask::Rename(name_at(body, 16)?),
             _ => Ask::Unknown,
         };
         Some(Self { unique: u64_at(bytes, 8)?, node: u64_at(bytes, 16)?, pid: u32_at(bytes, 32)?, ask })
     }
+}
+
+/// The pairs of a request to forget.
+pub(crate) fn forgotten(bytes: &[u8]) -> impl Iterator<Item = (u64, u64)> {
+    bytes.chunks_exact(16).filter_map(|pair| Some((u64_at(pair, 0)?, u64_at(pair, 8)?)))
 }
 
 /// An answer in the making.
@@ -126,13 +149,14 @@ impl Answer {
         Self::new(unique).done()
     }
 
-    pub(crate) fn hello(unique: u64, minor: u32, flags: u32) -> Vec<u8> {
+    /// `ahead` is how many bytes the kernel may read before somebody wants them.
+    pub(crate) fn hello(unique: u64, minor: u32, flags: u32, ahead: u32) -> Vec<u8> {
         /// What is taken of what the kernel offers: entries with attributes in lists,
         /// several calls in one directory at a time, links remembered.
         const WANTED: u32 = 1 << 13 | 1 << 18 | 1 << 23;
         const MINOR: u32 = 31;
         let mut answer = Self::new(unique);
-        answer.u32(7).u32(minor.min(MINOR)).u32(0).u32(flags & WANTED);
+        answer.u32(7).u32(minor.min(MINOR)).u32(ahead).u32(flags & WANTED);
         // Most requests under way, longest write, granularity of time.
         answer.u16(12).u16(9).u32(4096).u32(1).u16(0).u16(0);
         answer.0.resize(16 + 64, 0);
@@ -155,7 +179,7 @@ impl Answer {
 
     pub(crate) fn attributes(unique: u64, entry: &Entry) -> Vec<u8> {
         let mut answer = Self::new(unique);
-        answer.u64(FOREVER).u64(0).put_attributes(entry);
+        answer.u64(entry.lasts.attributes()).u64(0).put_attributes(entry);
         answer.done()
     }
 
@@ -170,6 +194,14 @@ impl Answer {
         const KEEP_AND_CACHE: u32 = 1 << 1 | 1 << 3;
         let mut answer = Self::new(unique);
         answer.u64(0).u32(KEEP_AND_CACHE).u32(0);
+        answer.done()
+    }
+
+    /// Something of the host was opened for whoever asks, and has this number. It may be
+    /// another the next time.
+    pub(crate) fn opened_as(unique: u64, handle: u64) -> Vec<u8> {
+        let mut answer = Self::new(unique);
+        answer.u64(handle).u32(0).u32(0);
         answer.done()
     }
 
@@ -217,11 +249,20 @@ impl Answer {
     }
 
     fn put_entry(&mut self, entry: &Entry) -> &mut Self {
-        self.u64(entry.node).u64(0).u64(FOREVER).u64(FOREVER).u32(0).u32(0).put_attributes(entry)
+        let (name, attributes) = (entry.lasts.name(), entry.lasts.attributes());
+        self.u64(entry.node).u64(0).u64(name).u64(attributes).u32(0).u32(0).put_attributes(entry)
     }
 
     fn put_attributes(&mut self, entry: &Entry) -> &mut Self {
-        self.u64(entry.node).u64(entry.size).u64(0).u64(0).u64(0).u64(0).u32(0).u32(0).u32(0);
+        self.u64(entry.node)
+            .u64(entry.size)
+            .u64(entry.size.div_ceil(512))
+            .u64(entry.modified)
+            .u64(entry.modified)
+            .u64(entry.modified)
+            .u32(0)
+            .u32(0)
+            .u32(0);
         self.u32(entry.mode).u32(1).u32(entry.uid).u32(entry.gid).u32(0).u32(4096).u32(0)
     }
 
@@ -232,8 +273,29 @@ impl Answer {
     }
 }
 
-/// Seconds for which the kernel may believe what it was told: nothing here changes.
-const FOREVER: u64 = 1 << 30;
+/// For how long the kernel may believe what it was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lasts {
+    /// Nothing of it changes.
+    Forever,
+    /// The name stands for the node, and the node may be opened for somebody.
+    Name,
+    /// For this once.
+    Once,
+}
+
+impl Lasts {
+    const FOREVER: u64 = 1 << 30;
+
+    /// In seconds.
+    fn name(self) -> u64 {
+        if self == Lasts::Once { 0 } else { Self::FOREVER }
+    }
+
+    fn attributes(self) -> u64 {
+        if self == Lasts::Forever { Self::FOREVER } else { 0 }
+    }
+}
 
 /// What stands at a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -244,13 +306,16 @@ pub(crate) struct Entry {
     pub(crate) size: u64,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+    /// When it was last written to, in seconds since 1970.
+    pub(crate) modified: u64,
+    pub(crate) lasts: Lasts,
 }
 
 #[cfg(test)]
 mod tests {
     use std::ffi::OsStr;
 
-    use super::{Answer, Ask, Entry, Request};
+    use super::{Answer, Ask, Entry, Lasts, Request, forgotten};
 
     /// A request as the kernel lays it out.
     fn request(opcode: u32, node: u64, body: &[u8]) -> Vec<u8> {
@@ -279,7 +344,13 @@ mod tests {
         check(14, &2u32.to_ne_bytes(), Ask::Open(2));
         check(3, &[], Ask::Attributes);
         check(99, &[], Ask::Unknown);
-        check(2, &[0; 8], Ask::Silent);
+        check(2, &3u64.to_ne_bytes(), Ask::Forget(3));
+        check(36, &9u64.to_ne_bytes(), Ask::Interrupt(9));
+        check(18, &[4u64.to_ne_bytes(), [0; 8]].concat(), Ask::Release(4));
+        check(15, &[4u64, 5, 6].map(u64::to_ne_bytes).concat(), Ask::Read { handle: 4, offset: 5, size: 6 });
+        let pairs = [1u64, 7, 2, 8, 3].map(u64::to_ne_bytes).concat();
+        check(42, &pairs, Ask::ForgetMany(&pairs[8..]));
+        assert_eq!(forgotten(&pairs[8..]).collect::<Vec<_>>(), [(7, 2), (8, 3)]);
     }
 
     #[test]
@@ -296,14 +367,15 @@ mod tests {
 
     #[test]
     fn answers_have_the_kernels_sizes() {
-        let entry = Entry { node: 9, mode: 0o040_755, size: 0, uid: 1, gid: 2 };
+        let entry = Entry { node: 9, mode: 0o040_755, size: 0, uid: 1, gid: 2, modified: 0, lasts: Lasts::Forever };
         let sizes = [
             (Answer::error(7, 13), 16),
-            (Answer::hello(7, 40, u32::MAX), 16 + 64),
+            (Answer::hello(7, 40, u32::MAX, 0), 16 + 64),
             (Answer::entry(7, &entry), 16 + 128),
             (Answer::absent(7, 1), 16 + 128),
             (Answer::attributes(7, &entry), 16 + 104),
             (Answer::opened(7), 16 + 16),
+            (Answer::opened_as(7, 1), 16 + 16),
             (Answer::statistics(7), 16 + 80),
         ];
         for (answer, size) in sizes {
@@ -316,7 +388,7 @@ mod tests {
 
     #[test]
     fn lists_hold_what_fits_and_go_on_from_there() {
-        let entry = Entry { node: 9, mode: 0o040_755, size: 0, uid: 1, gid: 2 };
+        let entry = Entry { node: 9, mode: 0o040_755, size: 0, uid: 1, gid: 2, modified: 0, lasts: Lasts::Forever };
         let names = ["a", "longer-name", "b"];
         let all = || names.iter().enumerate().map(|(at, name)| (at as u64 + 1, OsStr::new(*name), entry));
         assert_eq!(Answer::list(7, 4096, false, all()).len(), 16 + 32 + 40 + 32);

@@ -7,7 +7,9 @@ const DOCUMENT: &str = "PROMISES.md";
 
 pub(super) fn findings(tree: &Tree) -> Vec<Finding> {
     let Some(promises) = tree.file(DOCUMENT) else { return Vec::new() };
-    let tests: Vec<(&str, &str)> = tree.rust().flat_map(|(path, code)| tests(code).map(move |name| (path, name))).collect();
+    let text = |path: &str| tree.file(path).map_or("", |file| &file.text);
+    let tests: Vec<(&str, &str)> =
+        tree.rust().flat_map(|(path, code)| tests(code).chain(listed(text(path))).map(move |name| (path, name))).collect();
     let mut findings = Vec::new();
     for (index, line) in promises.text.lines().enumerate() {
         for named in named(line) {
@@ -35,6 +37,15 @@ fn tests(code: &str) -> impl Iterator<Item = &str> {
     functions.chain(checks)
 }
 
+/// Those that a test with a `main` of its own lists: `("module::name", name)`.
+fn listed(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| {
+        let (named, function) = line.trim().strip_prefix("(\"")?.split_once("\", ")?;
+        let function = function.trim_end_matches([',', ')']);
+        (named.rsplit_once("::")?.1 == function).then_some(function)
+    })
+}
+
 /// Whether `place`, a file (`escape/mount.rs`) or modules (`escape::mount`), leads to `path`.
 fn lies_in(path: &str, place: &str) -> bool {
     let place = place.trim_end_matches(".rs").replace("::", "/");
@@ -58,6 +69,10 @@ mod tests {
         check(findings, &tree(&[CHECKS, ("PROMISES.md", checked)]), &[]);
         let kept = "| P1 | it holds | `mount::umount_fails`, `escape/mount.rs::umount_fails`, `escape::mount::umount_fails` |\n`/proc`\n";
         check(findings, &tree(&[TESTS, ("PROMISES.md", kept)]), &[]);
+        let listed =
+            ("crates/a/tests/asks/once.rs", "const TESTS: &[Test] = &[\n    (\"once::it_opens\", it_opens),\n    (\"other\", name),\n];\n");
+        check(findings, &tree(&[listed, ("PROMISES.md", "`once::it_opens`, `asks::once::it_opens`\n")]), &[]);
+        check(findings, &tree(&[listed, ("PROMISES.md", "`once::name`\n")]), &["PROMISES.md:1: no test"]);
         check(
             findings,
             &tree(&[TESTS, ("PROMISES.md", "# Promises\n`mount::helper`\n`mount::absent`\n`elsewhere::umount_fails`\n")]),

@@ -20,6 +20,7 @@ use rustix::net::{
 use rustix::thread::CpuSet;
 
 use super::lookout::{self, LOOKOUT};
+use super::porter::{self, PORTER};
 use super::{CONTROL_FD, During, Fault, HELPER, Report, init, usher};
 use crate::plan::Network;
 
@@ -37,6 +38,9 @@ fn main() -> i32 {
     let word = std::env::args_os().nth(1);
     if word.as_deref() == Some(OsStr::new(LOOKOUT)) {
         return lookout::main(&control);
+    }
+    if word.as_deref() == Some(OsStr::new(PORTER)) {
+        return porter::main(&control);
     }
     let network = if word.as_deref() == Some(OsStr::new(HOST_NETWORK)) { Network::Host } else { Network::Own };
     let mask = signal::block(&Set::of(&[])).expect("asking for the mask changes nothing");

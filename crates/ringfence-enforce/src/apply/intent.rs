@@ -21,6 +21,17 @@ pub struct Intent {
     pub path: AbsPath,
     /// For what.
     pub operation: Operation,
+    /// What would become of it.
+    pub end: End,
+}
+
+/// What a call is going to do with what it finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Open it for reading, or start it as a program.
+    Use,
+    /// Look at it, or change it.
+    Other,
 }
 
 /// Where the arguments of a call stand that takes a path.
@@ -49,12 +60,22 @@ pub fn intent(pid: u32) -> Option<Intent> {
     } else {
         base(pid, form.directory.and_then(|number| arguments.get(number)).copied())?.join(&written)
     };
-    let operation = match form.wants {
-        Wants::Always(operation) => operation,
-        Wants::AsFlagged(number) if arguments.get(number)? & libc::O_ACCMODE as u64 == libc::O_RDONLY as u64 => Operation::Read,
-        Wants::AsFlagged(_) => Operation::Write,
+    let (operation, end) = match form.wants {
+        Wants::Always(Operation::Execute) => (Operation::Execute, End::Use),
+        Wants::Always(operation) => (operation, End::Other),
+        Wants::AsFlagged(number) => flagged(*arguments.get(number)?),
     };
-    Some(Intent { path, operation })
+    Some(Intent { path, operation, end })
+}
+
+/// What an open with these flags is for.
+fn flagged(flags: u64) -> (Operation, End) {
+    let is = |flag: i32| flags & flag as u64 == flag as u64;
+    match flags & libc::O_ACCMODE as u64 == libc::O_RDONLY as u64 {
+        true if is(libc::O_PATH) || is(libc::O_CREAT) || is(libc::O_TRUNC) => (Operation::Read, End::Other),
+        true => (Operation::Read, End::Use),
+        false => (Operation::Write, End::Other),
+    }
 }
 
 /// The call that a process waits in, with its arguments, as the kernel writes it. Read at

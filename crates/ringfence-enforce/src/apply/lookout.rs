@@ -7,6 +7,7 @@
 
 mod covers;
 mod git;
+mod lifted;
 mod post;
 
 use std::ffi::CString;
@@ -23,10 +24,12 @@ use serde::{Deserialize, Serialize};
 
 use super::helper::{NOT_FOR_US, all_handed_over, hand_over, is_gone};
 use super::launch::{LaunchError, failed, helper};
-use super::{Birth, CONTROL_FD, HELPER, Launch};
+use super::{Addendum, Birth, CONTROL_FD, HELPER, Launch};
 use crate::plan::{Kind, Step};
 use covers::Covers;
+pub(super) use covers::attached_masks;
 use git::Repositories;
+use lifted::{Lifted, is_opened_since};
 use post::Post;
 
 /// Of a repository: the command made it.
@@ -190,9 +193,15 @@ fn stand(control: &OwnedFd) -> io::Result<()> {
     }
     let Some(Inside { user, mount, plan, wire }) = all_handed_over(control).and_then(Inside::of) else { return Ok(()) };
     let unreadable = || io::Error::from(io::ErrorKind::InvalidData);
-    let launch = Launch::read(&plan).ok_or_else(unreadable)?;
-    let grants: Grants = postcard::from_bytes(&launch.grants).map_err(|_| unreadable())?;
+    let (launch, length) = Launch::read_with_length(&plan).ok_or_else(unreadable)?;
+    let mut grants: Grants = postcard::from_bytes(&launch.grants).map_err(|_| unreadable())?;
     let trees = launch.plan.steps.iter().find_map(|step| if let Step::Lookout { trees } = step { Some(trees.clone()) } else { None });
+    let mut trees = trees.unwrap_or_default();
+    let lifted = Lifted::since(plan.try_clone()?, length);
+    for Addendum { rules, .. } in Addendum::read(&plan, length).map(|(added, _)| added).unwrap_or_default() {
+        trees.extend(rules.iter().filter(|rule| is_opened_since(rule) && rule.root.as_path().is_dir()).map(|rule| rule.root.clone()));
+        grants.rules.extend(rules);
+    }
     // Seen from the host, where nothing is covered.
     let denied = post::denied(&launch.plan);
     let repositories = Repositories::new(&grants, &launch.plan, plan);
@@ -212,7 +221,7 @@ fn stand(control: &OwnedFd) -> io::Result<()> {
     // Only a matter of speed: little is done at a time, and that should be done at once.
     let niceness = rustix::process::getpriority_process(None).unwrap_or_default();
     let _ = process::set_turn(TURN_NS, niceness);
-    let covers = Covers::new(control, wire, &launch.plan)?;
+    let covers = Covers::new(control, wire, &launch.plan, lifted)?;
     let index = NameIndex::new(&grants);
-    Post::new(&grants, &index, trees.unwrap_or_default(), &launch.plan, denied, covers, repositories)?.stand()
+    Post::new(&grants, &index, trees, &launch.plan, denied, covers, repositories)?.stand()
 }

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ringfence_api::{Denial, Quarantined, Status, Usage};
+use ringfence_api::{Denial, Granted, Quarantined, Status, Usage};
 use ringfence_enforce::Plan;
 use ringfence_enforce::apply::{Job, Start};
 use ringfence_provider::{Process, ProcessStart, ProviderError, Shell, ShellStart, Standing, Streams};
@@ -135,5 +135,9 @@ impl Place for Ground {
 
     fn refused(&self) -> (Vec<Denial>, u64) {
         (Vec::new(), 0)
+    }
+
+    fn granted(&self) -> Vec<Granted> {
+        Vec::new()
     }
 }

@@ -200,9 +200,10 @@ impl<'a> Course<'a> {
         let usage = self.usage(duration, all);
         let timed_out = self.timed_out;
         let (denials, denials_dropped) = self.shell.place.refused();
+        let granted = self.shell.place.granted();
         let [stdout, stderr] = self.kept.map(Capture::finish);
         let cwd = (shell == Afterwards::LivesOn).then(|| self.shell.cwd()).flatten();
-        Ran { stdout, stderr, status, timed_out, duration, usage, cwd, denials, denials_dropped, shell }
+        Ran { stdout, stderr, status, timed_out, duration, usage, cwd, denials, denials_dropped, granted, shell }
     }
 
     /// What was used since that was looked at last.

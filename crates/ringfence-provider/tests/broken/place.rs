@@ -69,6 +69,8 @@ impl Session for Bare {
         Err(ProviderError::Gone { what: "sandbox" })
     }
 
+    fn ask(&mut self, _asker: std::sync::Arc<dyn ringfence_api::Asker>) {}
+
     fn refused(&mut self) -> (Vec<ringfence_api::Denial>, u64) {
         (Vec::new(), 0)
     }
@@ -96,6 +98,7 @@ fn nothing() -> Outcome {
         stderr: Output::default(),
         status: Status::Exited(0),
         denials: Vec::new(),
+        granted: Vec::new(),
         observed: None,
         denials_dropped: 0,
         timed_out: false,

@@ -19,6 +19,7 @@ use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 use rustix::net::SendFlags;
 use rustix::time::Timespec;
 
+use super::lifted::Lifted;
 use super::{OWN, Question, Sighting, receive, send, send_by};
 use crate::apply::Birth;
 use crate::apply::build::{masks, put, restrict};
@@ -33,6 +34,8 @@ pub(super) struct Covers<'a> {
     stock: Stock,
     /// The file system that covers are of: what is on it is covered.
     device: u64,
+    /// What was opened meanwhile.
+    lifted: Lifted,
     /// Which nodes cover what, as long as nobody was told.
     used: Vec<(usize, AbsPath)>,
     count: usize,
@@ -65,7 +68,7 @@ struct Spare {
 const SPARE: usize = 16;
 
 impl<'a> Covers<'a> {
-    pub(super) fn new(control: &'a OwnedFd, wire: Option<OwnedFd>, plan: &Plan) -> io::Result<Self> {
+    pub(super) fn new(control: &'a OwnedFd, wire: Option<OwnedFd>, plan: &Plan, lifted: Lifted) -> io::Result<Self> {
         let talk = Arc::new(Talk { socket: Mutex::new(control.try_clone()?), asked: AtomicU64::new(0) });
         let stock = match wire {
             Some(wire) => {
@@ -80,11 +83,14 @@ impl<'a> Covers<'a> {
             Stock::Masks(masks) => masks,
         };
         let device = rustix::fs::fstat(base)?.st_dev;
-        Ok(Self { control, talk, stock, device, used: Vec::new(), count: 0 })
+        Ok(Self { control, talk, stock, device, lifted, used: Vec::new(), count: 0 })
     }
 
-    /// Covers what stands at `path`, unless it is covered or gone.
+    /// Covers what stands at `path`, unless it is covered or gone, or was opened meanwhile.
     pub(super) fn put(&mut self, path: &AbsPath, cover: Cover) -> io::Result<()> {
+        if matches!(cover, Cover::Deny(_)) && self.lifted.has(path) {
+            return Ok(());
+        }
         let how = ResolveFlags::NO_SYMLINKS;
         let target = match rustix::fs::openat2(CWD, path.as_path(), OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), how) {
             Ok(target) => target,
@@ -284,7 +290,7 @@ fn nodes(wire: &OwnedFd, plan: &Plan) -> io::Result<OwnedFd> {
 }
 
 /// Masks that are mounted, so that they can be copied.
-fn attached_masks() -> rustix::io::Result<OwnedFd> {
+pub(in crate::apply) fn attached_masks() -> rustix::io::Result<OwnedFd> {
     let masks = masks()?;
     attach(&masks, MASKS)?;
     Ok(masks)

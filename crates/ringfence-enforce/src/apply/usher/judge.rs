@@ -336,6 +336,8 @@ impl Judge {
     /// command's own are its own, until they are looked through at the end.
     fn is_protected(&self, decision: &Decision, place: &Place) -> Result<bool, Errno> {
         match &decision.rule {
+            // What somebody opened for reading has no mount of its own once the host replaced it.
+            Some(Because::Rule(rule)) if rule.origin.source == Source::Session => Ok(true),
             Some(Because::Rule(rule)) => Ok(rule.effect == Effect::Protect),
             Some(Because::Pattern(pattern)) if pattern.origin.source == Source::BuiltIn && pattern.glob.text().contains(".git/") => {
                 self.is_in_guarded_git(place.directory.as_fd())

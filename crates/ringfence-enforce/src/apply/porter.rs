@@ -1,0 +1,225 @@
+//! The porter: brings something of the host into a sandbox that runs.
+//!
+//! A process of its own, which the caller starts once somebody has said yes. It takes up the
+//! warden's rights, copies the host's mounts to have some of its own, covers there what stays
+//! shut, and only then moves the whole to where the command finds it: at no time is anything
+//! reachable that a rule shuts.
+
+use std::ffi::CString;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+
+use ringfence_policy::{AbsPath, Rule};
+use ringfence_sys::mount::{NO_DEV, NO_SUID, READ_ONLY, Reach};
+use ringfence_sys::process::{self, Wait};
+use ringfence_sys::signal::{self, Set};
+use ringfence_sys::{namespace, privilege};
+use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use rustix::mount::{OpenTreeFlags, open_tree};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
+use serde::{Deserialize, Serialize};
+
+use super::build::{put, restrict};
+use super::helper::{NOT_FOR_US, all_handed_over, hand_over, is_gone};
+use super::launch::{LaunchError, failed, helper};
+use super::lookout::{Inside, attached_masks};
+use super::{Addendum, CONTROL_FD, During, Fault, HELPER};
+use crate::plan::{Cover, Guard, Kind};
+use crate::scene::COVERS;
+
+/// The argument that makes our binary the porter.
+pub(super) const PORTER: &str = "--porter";
+
+/// What is to be brought into a sandbox, to be read there.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Delivery {
+    /// What, and where: at the same path.
+    pub path: AbsPath,
+    /// Its device and inode, by which it is known.
+    pub identity: (u64, u64),
+    /// What stays shut or protected in it.
+    pub covers: Vec<Covered>,
+}
+
+/// Something that is covered in what is delivered.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Covered {
+    /// Where.
+    pub path: AbsPath,
+    /// How.
+    pub cover: Cover,
+    /// The tripwire's node for it, where it has one.
+    pub node: Option<usize>,
+}
+
+impl Inside {
+    /// Lets those who judge in the sandbox know of more rules and guards.
+    pub fn add(&self, rules: Vec<Rule>, guards: Vec<Guard>) -> io::Result<()> {
+        Ok(Addendum { guards, rules }.append(&self.plan)?)
+    }
+
+    /// Brings something in. `begun` is told the number of the process that does so, before
+    /// it sets foot inside.
+    pub fn deliver(&self, delivery: &Delivery, begun: impl FnOnce(i32)) -> Result<(), LaunchError> {
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(helper("socketpair"))?;
+        // Out of the way of the number it is to have.
+        let theirs = rustix::io::fcntl_dupfd_cloexec(theirs, 10).map_err(helper("fcntl"))?;
+        let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(helper("open /dev/null"))?;
+        let null = rustix::io::fcntl_dupfd_cloexec(null, 10).map_err(helper("fcntl"))?;
+        let arguments = [HELPER, PORTER].map(|word| CString::new(word).expect("a literal without NUL"));
+        let descriptors = [(null.as_fd(), 0), (null.as_fd(), 1), (null.as_fd(), 2), (theirs.as_fd(), CONTROL_FD)];
+        let list = written(delivery)?;
+        let mask = Set::of(NOT_FOR_US);
+        let pid = process::spawn(c"/proc/self/exe", &arguments, &[], &descriptors, &mask).map_err(failed("spawn /proc/self/exe"))?;
+        drop(theirs);
+        begun(pid);
+        let handed = match &self.wire {
+            Some(wire) => hand_over(&ours, [self.user.as_fd(), self.mount.as_fd(), list.as_fd(), wire.as_fd()]),
+            None => hand_over(&ours, [self.user.as_fd(), self.mount.as_fd(), list.as_fd()]),
+        };
+        let told = handed.map_err(helper("brief the porter")).and_then(|()| told(&ours));
+        let _ = signal::kill(pid, libc::SIGKILL);
+        while let Ok(Some((_, change, _))) = process::wait(pid, Wait::Block) {
+            if matches!(change, process::Change::Exited(_) | process::Change::Killed(_)) {
+                break;
+            }
+        }
+        told
+    }
+}
+
+fn written(delivery: &Delivery) -> Result<OwnedFd, LaunchError> {
+    let failed = failed("write what is to be brought in");
+    let bytes = postcard::to_stdvec(delivery).map_err(|_| failed(io::ErrorKind::InvalidData.into()))?;
+    let mut file =
+        std::fs::File::from(rustix::fs::memfd_create("ringfence-delivery", MemfdFlags::CLOEXEC).map_err(helper("memfd_create"))?);
+    file.write_all(&bytes).map_err(failed)?;
+    Ok(file.into())
+}
+
+/// How it went, as the porter says; it ends without a word if it was ended.
+fn told(socket: &OwnedFd) -> Result<(), LaunchError> {
+    let mut buffer = vec![0; 8 * 1024];
+    let length =
+        rustix::io::retry_on_intr(|| rustix::net::recv(socket, buffer.as_mut_slice(), RecvFlags::empty())).map_or(0, |(length, _)| length);
+    match postcard::from_bytes::<Option<(String, i32)>>(buffer.get(..length).unwrap_or_default()) {
+        Ok(None) => Ok(()),
+        Ok(Some((what, errno))) => Err(LaunchError::Step { what, source: io::Error::from_raw_os_error(errno) }),
+        Err(_) => Err(LaunchError::Silent),
+    }
+}
+
+/// What our binary does as the porter; answers its exit status.
+pub(super) fn main(control: &OwnedFd) -> i32 {
+    let done = carry(control);
+    let word = done.as_ref().err().map(|fault| (fault.what.clone(), fault.errno));
+    if let Ok(bytes) = postcard::to_stdvec(&word) {
+        let _ = rustix::net::send(control, &bytes, SendFlags::NOSIGNAL);
+    }
+    if done.is_ok() { 0 } else { 125 }
+}
+
+const CLONE: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE.union(OpenTreeFlags::OPEN_TREE_CLOEXEC);
+const CLONE_ALL: OpenTreeFlags = CLONE.union(OpenTreeFlags::AT_RECURSIVE).union(OpenTreeFlags::AT_EMPTY_PATH);
+
+fn carry(control: &OwnedFd) -> Result<(), Fault> {
+    privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
+    if is_gone(control) {
+        return Ok(());
+    }
+    let unreadable = || Fault { what: "read what is to be brought in".into(), errno: libc::EBADMSG };
+    let mut given = all_handed_over(control).ok_or_else(unreadable)?.into_iter();
+    let (Some(user), Some(mount), Some(list)) = (given.next(), given.next(), given.next()) else { return Err(unreadable()) };
+    let delivery: Delivery = read(&list).ok_or_else(unreadable)?;
+    let path = &delivery.path;
+    namespace::enter(user.as_fd(), namespace::USER).during(|| "enter the user namespace".into())?;
+    // A copy of the host's mounts that is ours: whatever is done in it, the host never sees.
+    namespace::unshare(namespace::MOUNT).during(|| "unshare(CLONE_NEWNS)".into())?;
+    privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
+    let own = rustix::fs::open("/proc/self/ns/mnt", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .during(|| "open the mount namespace".into())?;
+    let source = found(path).during(|| format!("find {path}"))?;
+    let status = rustix::fs::fstat(&source).during(|| format!("look at {path}"))?;
+    if (status.st_dev, status.st_ino) != delivery.identity {
+        return Err(Fault { what: format!("bring in {path}, which is another by now,"), errno: libc::ESTALE });
+    }
+    let mut tree = open_tree(&source, "", CLONE_ALL).during(|| format!("copy {path}"))?;
+    restrict(&tree, Reach::Below, READ_ONLY | NO_SUID | NO_DEV).during(|| format!("make {path} read-only"))?;
+    if !delivery.covers.is_empty() {
+        let wire = given.next();
+        enter(&mount)?;
+        let nodes = nodes(wire.as_ref(), &delivery.covers)?;
+        enter(&own)?;
+        put(&tree, &source).during(|| format!("stand {path} on itself"))?;
+        for (covered, node) in delivery.covers.iter().zip(nodes) {
+            cover(covered, node)?;
+        }
+        tree = found(path).and_then(|covered| open_tree(covered, "", CLONE_ALL)).during(|| format!("copy {path}"))?;
+    }
+    enter(&mount)?;
+    let target = found(path).during(|| format!("find {path} inside"))?;
+    put(&tree, &target).during(|| format!("mount {path}"))
+}
+
+fn enter(mount: &OwnedFd) -> Result<(), Fault> {
+    namespace::enter(mount.as_fd(), namespace::MOUNT).during(|| "enter the mount namespace".into())
+}
+
+/// What stands at a path, never by way of a link.
+fn found(path: &AbsPath) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat2(CWD, path.as_path(), flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+}
+
+/// Something to cover each denied thing with: the tripwire's node for it, or a mask.
+fn nodes(wire: Option<&OwnedFd>, covers: &[Covered]) -> Result<Vec<Option<OwnedFd>>, Fault> {
+    let mut made = None;
+    let mut node = |covered: &Covered| -> rustix::io::Result<Option<OwnedFd>> {
+        let Cover::Deny(kind) = covered.cover else { return Ok(None) };
+        if let (Some(number), Some(wire)) = (covered.node, wire) {
+            // Before 6.15, the kernel copies only what is mounted where we are.
+            let there = format!("{}/{number}", ringfence_tripwire::COVERS);
+            let node = open_tree(wire, there, CLONE).or_else(|_| open_tree(CWD, format!("{COVERS}/{number}"), CLONE));
+            if let Ok(node) = node {
+                return Ok(Some(node));
+            }
+        }
+        if made.is_none() {
+            made = Some(attached_masks()?);
+        }
+        let masks = made.as_ref().expect("made just above");
+        open_tree(masks, if kind == Kind::Directory { "directory" } else { "file" }, CLONE).map(Some)
+    };
+    covers.iter().map(|covered| node(covered).during(|| format!("deny {}", covered.path))).collect()
+}
+
+fn cover(covered: &Covered, node: Option<OwnedFd>) -> Result<(), Fault> {
+    let Covered { path, cover, .. } = covered;
+    let target = match found(path) {
+        Ok(target) => target,
+        // Gone meanwhile, or a link by now, on which nothing can be mounted.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
+        Err(error) => return Err(error).during(|| format!("cover {path}")),
+    };
+    let covered = match (cover, node) {
+        (Cover::Deny(_), Some(node)) => put(&node, &target),
+        // All of it is read-only.
+        _ => Ok(()),
+    };
+    covered.during(|| format!("deny {path}"))
+}
+
+fn read(file: &OwnedFd) -> Option<Delivery> {
+    let length = rustix::fs::fstat(file).ok()?.st_size as usize;
+    let mut bytes = vec![0; length];
+    let mut filled = 0;
+    while filled < length {
+        match rustix::io::pread(file, &mut bytes[filled..], filled as u64) {
+            Ok(0) | Err(_) => return None,
+            Ok(more) => filled += more,
+        }
+    }
+    postcard::from_bytes(&bytes).ok()
+}

@@ -1,0 +1,219 @@
+//! Questions to a person about what is about to be refused, and what comes of the answers.
+//!
+//! Whoever wants it waits meanwhile, and nobody else does: each question has a thread of its
+//! own. There is an end to how many wait at a time, and those beyond are refused as if nobody
+//! could be asked.
+
+mod grant;
+mod target;
+mod worth;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ringfence_api::{Answer, Ask, Asker, Denial, Granted, Operation};
+use ringfence_policy::AbsPath;
+use ringfence_tripwire::Pending;
+
+use crate::denials::Denials;
+
+pub(crate) use grant::Ground;
+pub(crate) use target::Target;
+pub(crate) use worth::{is_granted, is_worth_asking};
+
+/// So many different questions may wait for an answer at a time.
+const QUESTIONS: usize = 16;
+
+/// So many may wait for the same answer.
+const COMPANIONS: usize = 64;
+
+/// So long a refusal is not asked about again: a program that tries in a loop would leave the
+/// person no time for anything else.
+const REST: Duration = Duration::from_secs(2);
+
+/// The same question has the same answer while it is asked.
+type Key = (AbsPath, &'static str);
+
+/// The questions of one sandbox.
+pub(crate) struct Asks {
+    asker: Arc<dyn Asker>,
+    book: Mutex<Book>,
+    granted: Mutex<Vec<Granted>>,
+    ground: Arc<Ground>,
+    denials: Arc<Mutex<Denials>>,
+    /// Where threads are begun. Not by whoever asks: that one may be kept to a processor, and
+    /// those it begins would be as well.
+    clerk: OnceLock<Sender<Box<dyn FnOnce() + Send>>>,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    /// Who waits for which answer.
+    waiting: HashMap<Key, Vec<Waiting>>,
+    /// What was refused not long ago.
+    refused: HashMap<Key, Instant>,
+}
+
+/// Somebody who waits.
+#[derive(Debug)]
+struct Waiting {
+    denial: Denial,
+    pending: Pending,
+}
+
+impl fmt::Debug for Asks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Asks").field("asker", &self.asker).finish_non_exhaustive()
+    }
+}
+
+impl Asks {
+    pub(crate) fn of(asker: Arc<dyn Asker>, ground: Arc<Ground>, denials: Arc<Mutex<Denials>>) -> Arc<Self> {
+        Arc::new(Self { asker, book: Mutex::default(), granted: Mutex::default(), ground, denials, clerk: OnceLock::new() })
+    }
+
+    /// To be called once there may be threads: a program of one thread is copied to make the
+    /// sandbox.
+    pub(crate) fn begin(&self) {
+        let (clerk, begun) = channel::<Box<dyn FnOnce() + Send>>();
+        let begin = move || {
+            for question in begun {
+                // Without a thread, the question is dropped, and whoever waits is refused.
+                let _ = thread::Builder::new().name("ask".into()).spawn(question);
+            }
+        };
+        if thread::Builder::new().name("clerk".into()).stack_size(64 * 1024).spawn(begin).is_ok() {
+            let _ = self.clerk.set(clerk);
+        }
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks about `target`, unless it is asked about already or was refused just now.
+    pub(crate) fn ask(self: &Arc<Self>, denial: Denial, target: Target, pending: Pending) {
+        let key = (target.path.clone(), denial.operation.word());
+        let waiting = Waiting { denial: denial.clone(), pending };
+        let mut book = self.book();
+        book.refused.retain(|_, since| since.elapsed() < REST);
+        let (known, is_refused) = (book.waiting.len(), book.refused.contains_key(&key));
+        let refused = match book.waiting.get_mut(&key) {
+            _ if is_refused => Some(waiting),
+            Some(others) if others.len() < COMPANIONS => {
+                others.push(waiting);
+                return;
+            }
+            None if known < QUESTIONS => {
+                book.waiting.insert(key.clone(), vec![waiting]);
+                None
+            }
+            Some(_) | None => Some(waiting),
+        };
+        drop(book);
+        if let Some(Waiting { denial, pending }) = refused {
+            self.refused(denial);
+            return drop(pending);
+        }
+        let turn = Turn { asks: self.clone(), key, target };
+        // Where there is nobody to take it, it is dropped here.
+        let _ = self.clerk.get().map(|clerk| clerk.send(Box::new(move || turn.take(denial))));
+    }
+
+    /// Lets one through, because of an answer that was given before or just now.
+    pub(crate) fn let_through(&self, denial: Denial, answer: Answer, target: &Target, pending: Pending) -> Result<(), Denial> {
+        let Some(opened) = target.open() else { return Err(denial) };
+        // Recorded before it goes through: what it does next may be its end, and ours.
+        self.note(denial, answer, 1);
+        pending.open(opened);
+        Ok(())
+    }
+
+    fn note(&self, denial: Denial, answer: Answer, count: u64) {
+        const READABLE: usize = 1000;
+        let mut granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_same = |one: &Granted| {
+            let (one, other) = ((&one.denial, one.answer), (&denial, answer));
+            one.1 == other.1 && one.0.target == other.0.target && one.0.operation == other.0.operation && one.0.program == other.0.program
+        };
+        match granted.iter().position(is_same) {
+            Some(at) => granted[at].denial.count += count,
+            None if granted.len() < READABLE => granted.push(Granted { denial: Denial { count, ..denial }, answer }),
+            None => {}
+        }
+    }
+
+    /// It stays refused.
+    pub(crate) fn refused(&self, denial: Denial) {
+        self.denials.lock().unwrap_or_else(PoisonError::into_inner).note(denial);
+    }
+
+    /// What went through so far because somebody said so.
+    pub(crate) fn granted(&self) -> Vec<Granted> {
+        std::mem::take(&mut self.granted.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// One question on its way. However it ends, nobody is left waiting for it.
+struct Turn {
+    asks: Arc<Asks>,
+    key: Key,
+    target: Target,
+}
+
+impl Turn {
+    fn take(self, denial: Denial) {
+        let mut options = self.asks.ground.offers(&self.target);
+        options.push(Answer::Deny);
+        let ask = Ask { denial, options };
+        let mut answer = Some(self.asks.asker.ask(&ask)).filter(|answer| ask.options.contains(answer)).unwrap_or(Answer::Deny);
+        match answer {
+            Answer::Deny => {
+                self.asks.book().refused.insert(self.key.clone(), Instant::now());
+                return;
+            }
+            Answer::AllowOnce => {}
+            Answer::AllowSession | Answer::AllowPermanent => {
+                if self.asks.ground.open(&self.target) {
+                    // Also where nobody waits any more: it is open from now on.
+                    self.asks.note(ask.denial, answer, 0);
+                } else {
+                    // What could not be opened for good is open this once, if it can be.
+                    answer = Answer::AllowOnce;
+                }
+            }
+        }
+        for Waiting { denial, pending } in self.waiting() {
+            if !pending.is_waiting() {
+                continue;
+            }
+            if let Err(denial) = self.asks.let_through(denial, answer, &self.target, pending) {
+                self.asks.refused(denial);
+            }
+        }
+    }
+
+    fn waiting(&self) -> Vec<Waiting> {
+        self.asks.book().waiting.remove(&self.key).unwrap_or_default()
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        for Waiting { denial, pending } in self.waiting() {
+            // Whoever was called away was not refused.
+            if pending.is_waiting() {
+                self.asks.refused(denial);
+            }
+        }
+    }
+}
+
+/// Whether a question could be about this at all: what is written to is not asked about.
+pub(crate) fn is_asked_about(operation: Operation) -> bool {
+    matches!(operation, Operation::Read | Operation::Execute)
+}

@@ -1,0 +1,174 @@
+//! Opening something for the rest of a session, in a sandbox that runs.
+
+use std::cell::Cell;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ringfence_api::Answer;
+use ringfence_enforce::apply::{Covered, Delivery, Inside};
+use ringfence_enforce::{Cover, Guard, Kind, Survey, survey};
+use ringfence_policy::{AbsPath, Access, Decision, Effect, Grants, Origin, Rule, Source, Verdict};
+use ringfence_tripwire::{PropKind, Scene};
+
+use super::Target;
+use crate::live::Renewal;
+use crate::watch::Own;
+
+/// What holds in a sandbox by now, and what it takes to open more of it.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    grants: RwLock<Grants>,
+    scene: Arc<RwLock<Scene>>,
+    own: Arc<Own>,
+    inside: OnceLock<Arc<Inside>>,
+    renewal: OnceLock<Renewal>,
+    /// One at a time: each builds on what the one before has opened.
+    turn: Mutex<()>,
+}
+
+impl Ground {
+    pub(crate) fn new(grants: Grants, scene: Arc<RwLock<Scene>>, own: Arc<Own>) -> Self {
+        Self { grants: RwLock::new(grants), scene, own, inside: OnceLock::new(), renewal: OnceLock::new(), turn: Mutex::default() }
+    }
+
+    /// The sandbox can be reached into by this.
+    pub(crate) fn let_in(&self, inside: Arc<Inside>) {
+        let _ = self.inside.set(inside);
+    }
+
+    /// What appears in the sandbox's trees is looked out for.
+    pub(crate) fn looked_out_for_by(&self, renewal: Renewal) {
+        let _ = self.renewal.set(renewal);
+    }
+
+    pub(crate) fn decide(&self, path: &AbsPath, wanted: Access) -> Decision {
+        self.read(|grants| grants.decide(path, wanted))
+    }
+
+    pub(crate) fn read<T>(&self, look: impl FnOnce(&Grants) -> T) -> T {
+        look(&self.grants.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What may be answered about `target`, but for a refusal.
+    pub(crate) fn offers(&self, target: &Target) -> Vec<Answer> {
+        let rule = rule(&target.path);
+        let is_opened_by_it = self.read(|grants| with(grants, &rule).verdict(&target.path, Access::Read) == Verdict::Allowed);
+        let hides = self.scene.read().unwrap_or_else(PoisonError::into_inner).holds_more(&target.path);
+        if is_opened_by_it && !hides && self.inside().is_some() {
+            vec![Answer::AllowOnce, Answer::AllowSession, Answer::AllowPermanent]
+        } else {
+            vec![Answer::AllowOnce]
+        }
+    }
+
+    /// A command may want something before we have heard all of how its sandbox was made.
+    fn inside(&self) -> Option<&Arc<Inside>> {
+        const PATIENCE: Duration = Duration::from_millis(500);
+        let begun = Instant::now();
+        while self.inside.get().is_none() && begun.elapsed() < PATIENCE {
+            thread::sleep(Duration::from_millis(1));
+        }
+        self.inside.get()
+    }
+
+    /// Opens `target` for reading; answers whether that could be done.
+    pub(crate) fn open(&self, target: &Target) -> bool {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(inside) = self.inside().filter(|_| target.open().is_some()) else { return false };
+        let rule = rule(&target.path);
+        let grants = self.read(|grants| with(grants, &rule));
+        if self.decide(&target.path, Access::Read).verdict == Verdict::Allowed {
+            return true;
+        }
+        let Shut { covers, guards, mut rules } = Shut::within(target, &grants);
+        let delivery = Delivery { path: target.path.clone(), identity: target.identity, covers: self.nodes(target, covers) };
+        rules.push(rule);
+        // Known to those who judge before anything is there to be judged.
+        let is_told = inside.add(rules.clone(), guards).is_ok();
+        let porter = Cell::new(0);
+        let begun = |pid| {
+            self.own.add(pid);
+            porter.set(pid);
+        };
+        let is_open = is_told && inside.deliver(&delivery, begun).is_ok();
+        // Its number may soon be another's.
+        self.own.remove(porter.get());
+        if is_open {
+            self.grants.write().unwrap_or_else(PoisonError::into_inner).rules.extend(rules);
+            // In a directory, something that is denied may appear later.
+            let _ = self.renewal.get().filter(|_| target.kind == Kind::Directory).map(Renewal::wanted);
+        }
+        is_open
+    }
+
+    /// Nodes of the tripwire for what is denied, and one for the whole to be mounted over.
+    fn nodes(&self, target: &Target, covers: Vec<(AbsPath, Cover)>) -> Vec<Covered> {
+        let mut scene = self.scene.write().unwrap_or_else(PoisonError::into_inner);
+        scene.stand(&target.path, denied(target.kind));
+        let covered = covers.into_iter().map(|(path, cover)| {
+            let node = if let Cover::Deny(kind) = cover { scene.cover(&path, denied(kind)).parse().ok() } else { None };
+            Covered { path, cover, node }
+        });
+        covered.collect()
+    }
+}
+
+/// What of the host's directory stays shut although the directory is opened.
+struct Shut {
+    covers: Vec<(AbsPath, Cover)>,
+    guards: Vec<Guard>,
+    rules: Vec<Rule>,
+}
+
+impl Shut {
+    fn within(target: &Target, grants: &Grants) -> Self {
+        if target.kind == Kind::File {
+            return Self { covers: Vec::new(), guards: Vec::new(), rules: Vec::new() };
+        }
+        // Other trees need not be looked through again.
+        let mut grants = grants.clone();
+        grants.rules.retain(|rule| !rule.opens() || rule.root.is_within(&target.path) || target.path.is_within(&rule.root));
+        let Survey { covers, guards, rules, .. } = survey(&grants);
+        let is_below = |path: &AbsPath| path.is_within(&target.path);
+        Self {
+            covers: outermost(covers.into_iter().filter(|(path, _)| is_below(path))),
+            guards: guards.into_iter().filter(|guard| is_below(&guard.path)).collect(),
+            rules: rules.into_iter().filter(|rule| is_below(&rule.root)).collect(),
+        }
+    }
+}
+
+/// Without what lies below something that is denied as a whole.
+fn outermost(covers: impl Iterator<Item = (AbsPath, Cover)>) -> Vec<(AbsPath, Cover)> {
+    let mut kept: Vec<(AbsPath, Cover)> = Vec::new();
+    let mut shut: Option<AbsPath> = None;
+    for (path, cover) in covers {
+        // Sorted by path: what lies below a denied directory follows it.
+        if shut.as_ref().is_some_and(|above| path.is_within(above)) {
+            continue;
+        }
+        if matches!(cover, Cover::Deny(_)) {
+            shut = Some(path.clone());
+        }
+        kept.push((path, cover));
+    }
+    kept
+}
+
+fn denied(kind: Kind) -> PropKind {
+    match kind {
+        Kind::Directory => PropKind::DeniedDirectory,
+        Kind::File => PropKind::DeniedFile,
+    }
+}
+
+fn rule(path: &AbsPath) -> Rule {
+    Rule { root: path.clone(), effect: Effect::Read, origin: Origin::new(Source::Session, path.to_string_lossy()), locked: false }
+}
+
+fn with(grants: &Grants, rule: &Rule) -> Grants {
+    let mut grants = grants.clone();
+    grants.rules.push(rule.clone());
+    grants
+}

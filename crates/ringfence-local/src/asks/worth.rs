@@ -1,0 +1,32 @@
+//! What a person is asked about.
+//!
+//! A rule that shuts something was written for a reason, and who runs into it is asked about,
+//! unless no answer could lift it. What merely nothing opens is asked about only where a
+//! command is likely to mean it: programs look for settings of their own and for those of the
+//! machine whenever they start, and do without.
+
+use ringfence_policy::{AbsPath, Decision, Grants, Source, Verdict};
+
+/// Places of the machine that programs look into by themselves.
+const OF_THE_MACHINE: &[&str] = &["/dev", "/etc", "/proc", "/run", "/sys"];
+
+/// Whether somebody is asked about what this decision refuses.
+pub(crate) fn is_worth_asking(decision: &Decision, grants: &Grants) -> bool {
+    match decision.verdict {
+        Verdict::Denied => decision.rule.as_ref().is_none_or(|rule| !rule.is_locked()),
+        Verdict::Absent => !is_looked_for_by_programs(&decision.path, grants),
+        Verdict::Allowed | Verdict::ReadOnly => false,
+    }
+}
+
+/// Whether an answer of this session has opened it.
+pub(crate) fn is_granted(decision: &Decision) -> bool {
+    decision.verdict == Verdict::Allowed && decision.rule.as_ref().is_some_and(|rule| rule.origin().source == Source::Session)
+}
+
+fn is_looked_for_by_programs(path: &AbsPath, grants: &Grants) -> bool {
+    let below_home = path.as_path().strip_prefix(grants.home.as_path()).ok();
+    let first = below_home.and_then(|below| below.iter().next());
+    let is_setting = first.is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+    is_setting || OF_THE_MACHINE.iter().any(|place| path.as_path().starts_with(place))
+}

@@ -1,0 +1,39 @@
+//! Somebody is asked about what would be refused, and the very access that waits goes through.
+//!
+//! Each is tried as the superuser and as an ordinary user, in a process of its own.
+
+mod once;
+mod session;
+mod stage;
+mod waiting;
+
+use std::error::Error;
+use std::path::Path;
+use std::process::ExitCode;
+
+use ringfence_testkit::{Alone, fuse_for_all};
+
+use stage::Stage;
+
+/// A test, by its name.
+type Test = (&'static str, fn(&Stage));
+
+fn tests() -> impl Iterator<Item = Test> {
+    once::TESTS.iter().chain(session::TESTS).chain(waiting::TESTS).copied()
+}
+
+fn main() -> ExitCode {
+    ringfence_enforce::apply::helper::enter_if_helper();
+    let is_listed = std::env::args().any(|word| word == "--list");
+    if !is_listed && !fuse_for_all() {
+        return ExitCode::SUCCESS;
+    }
+    let names = tests().map(|(name, _)| name.to_owned()).collect();
+    Alone { names, input: b"", variable: ("RINGFENCE_TEST", "asks"), body }.main()
+}
+
+fn body(name: &str, directory: &Path) -> Result<(), Box<dyn Error>> {
+    let (_, test) = tests().find(|(known, _)| *known == name).ok_or("no such test")?;
+    test(&Stage::new(directory));
+    Ok(())
+}

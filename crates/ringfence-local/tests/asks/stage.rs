@@ -1,0 +1,184 @@
+//! A home, a project in it, a session over both, and somebody who answers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use ringfence_api::{Answer, Ask, Asker, Outcome, Request, Stdio};
+use ringfence_enforce::Person;
+use ringfence_local::Local;
+use ringfence_policy::{AbsPath, Facts, Flags, Grants, resolve};
+use ringfence_provider::{Provider, Session};
+
+/// Whoever is tried here waits no longer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) struct Stage {
+    pub(crate) home: AbsPath,
+    pub(crate) workspace: AbsPath,
+    base: AbsPath,
+}
+
+impl Stage {
+    pub(crate) fn new(directory: &Path) -> Self {
+        let base = AbsPath::new(directory).expect("tests stand at absolute paths");
+        let home = base.join("home");
+        let stage = Self { workspace: home.join("code/app"), home, base };
+        for (name, content) in [
+            ("home/.ssh/id_test", "the key\n"),
+            ("home/.ssh/other", "another key\n"),
+            ("home/.bashrc", "settings\n"),
+            ("home/notes.txt", "notes\n"),
+            ("home/work/plan.txt", "the plan\n"),
+            ("home/work/.env", "TOKEN=1\n"),
+            ("home/work/deep/id.pem", "a pem\n"),
+            ("home/tool", "#!/bin/sh\necho ran\n"),
+            ("home/code/app/README", "hello\n"),
+            ("home/code/app/.env", "TOKEN=2\n"),
+        ] {
+            stage.write(name, content);
+        }
+        let program = stage.base.join("home/tool");
+        fs::set_permissions(program.as_path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is there");
+        fs::create_dir_all(stage.base.join("store").as_path()).expect("the directory is ours");
+        stage
+    }
+
+    pub(crate) fn write(&self, name: &str, content: &str) {
+        let path = self.base.join(name);
+        fs::create_dir_all(path.parent().expect("not the root").as_path()).expect("the directory is ours");
+        fs::write(path.as_path(), content).expect("the directory is ours");
+    }
+
+    pub(crate) fn at(&self, name: &str) -> AbsPath {
+        self.base.join(name)
+    }
+
+    /// What the built-in policy comes to here.
+    pub(crate) fn grants(&self) -> Grants {
+        let facts = Facts {
+            workspace: self.workspace.clone(),
+            home: self.home.clone(),
+            user: "somebody".into(),
+            variables: BTreeMap::new(),
+            path_dirs: Vec::new(),
+            installations: BTreeSet::new(),
+            programs: BTreeSet::new(),
+            git: None,
+            store: self.base.join("store"),
+            state: self.home.join(".local/state/ringfence"),
+        };
+        resolve(&[], &Flags::none(self.workspace.clone()), &facts).expect("the built-in policy resolves")
+    }
+
+    pub(crate) fn open(&self, grants: &Grants, asker: Arc<dyn Asker>) -> Box<dyn Session> {
+        let person = Person {
+            user: "somebody".into(),
+            shell: "/bin/sh".into(),
+            resolver: None,
+            git_config: None,
+            git_ignore: None,
+            quarantine: self.base.join("store/quarantine"),
+        };
+        let mut session = Local::default().open(grants, &person).expect("it opens");
+        session.ask(asker);
+        session
+    }
+
+    pub(crate) fn request(&self, line: &str) -> Request {
+        let variables =
+            [("PATH", "/usr/local/bin:/usr/bin:/bin".into()), ("HOME", self.home.as_path().as_os_str().to_owned()), ("LC_ALL", "C".into())];
+        Request {
+            command: ["/bin/sh", "-c", line].map(Into::into).into(),
+            cwd: self.workspace.clone(),
+            variables: variables.map(|(name, value)| (name.into(), value)).into(),
+            stdio: Stdio::Capture { limit: 1 << 20 },
+            deadline: Some(PATIENCE),
+        }
+    }
+
+    /// A line of shell, and what it came to. Nothing may take as long as the limit.
+    pub(crate) fn run(&self, grants: &Grants, asker: &Arc<impl Asker + 'static>, line: &str) -> Ran {
+        let begun = Instant::now();
+        let outcome = self.open(grants, asker.clone()).run(&self.request(line)).expect("it runs");
+        assert!(!outcome.timed_out, "{line}: {:?}", outcome.stderr);
+        assert!(begun.elapsed() < PATIENCE, "{line} took {:?}", begun.elapsed());
+        Ran { home: self.home.to_string_lossy().into_owned(), outcome }
+    }
+
+    /// The same with the built-in policy.
+    pub(crate) fn sh(&self, asker: &Arc<impl Asker + 'static>, line: &str) -> Ran {
+        self.run(&self.grants(), asker, line)
+    }
+}
+
+/// What a line came to.
+pub(crate) struct Ran {
+    home: String,
+    pub(crate) outcome: Outcome,
+}
+
+impl Ran {
+    pub(crate) fn out(&self) -> String {
+        String::from_utf8_lossy(&self.outcome.stdout.bytes()).into_owned()
+    }
+
+    pub(crate) fn talk(&self) -> String {
+        String::from_utf8_lossy(&self.outcome.stderr.bytes()).into_owned()
+    }
+
+    /// What was refused, each as `operation target`.
+    pub(crate) fn refused(&self) -> Vec<String> {
+        self.outcome.denials.iter().map(|one| format!("{} {}", one.operation.word(), one.target.replace(&self.home, "~"))).collect()
+    }
+
+    /// What went through because somebody said so, each as `answer operation target count`.
+    pub(crate) fn granted(&self) -> Vec<String> {
+        let told = self.outcome.granted.iter().map(|one| {
+            let denial = &one.denial;
+            format!("{} {} {} {}", one.answer, denial.operation.word(), denial.target.replace(&self.home, "~"), denial.count)
+        });
+        told.collect()
+    }
+}
+
+type Rule = dyn Fn(&Ask) -> Answer + Send + Sync;
+
+/// Answers by a rule, and remembers what was asked.
+pub(crate) struct Scripted {
+    home: String,
+    rule: Box<Rule>,
+    asked: Mutex<Vec<String>>,
+}
+
+impl Scripted {
+    pub(crate) fn new(stage: &Stage, rule: impl Fn(&Ask) -> Answer + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self { home: stage.home.to_string_lossy().into_owned(), rule: Box::new(rule), asked: Mutex::default() })
+    }
+
+    pub(crate) fn always(stage: &Stage, answer: Answer) -> Arc<Self> {
+        Self::new(stage, move |_| answer)
+    }
+
+    /// What was asked, each as `operation target`.
+    pub(crate) fn asked(&self) -> Vec<String> {
+        self.asked.lock().expect("nobody panics with it").clone()
+    }
+}
+
+impl fmt::Debug for Scripted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Scripted")
+    }
+}
+
+impl Asker for Scripted {
+    fn ask(&self, ask: &Ask) -> Answer {
+        let question = format!("{} {}", ask.denial.operation.word(), ask.denial.target.replace(&self.home, "~"));
+        self.asked.lock().expect("nobody panics with it").push(question);
+        (self.rule)(ask)
+    }
+}

@@ -1,0 +1,145 @@
+//! Who waits for an answer, and who does not.
+
+use std::fmt;
+use std::fs;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use ringfence_api::{Answer, Ask, Asker};
+
+use crate::Test;
+use crate::stage::{Scripted, Stage};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("waiting::nobody_else_waits", nobody_else_waits),
+    ("waiting::the_same_question_is_asked_once", the_same_question_is_asked_once),
+    ("waiting::whoever_is_killed_waits_no_longer", whoever_is_killed_waits_no_longer),
+    ("waiting::whoever_is_stopped_goes_on_waiting", whoever_is_stopped_goes_on_waiting),
+    ("waiting::an_asker_that_panics_refuses", an_asker_that_panics_refuses),
+    ("waiting::an_asker_that_never_answers_does_not_hold_up_the_end", an_asker_that_never_answers_does_not_hold_up_the_end),
+    ("waiting::a_flood_of_questions_is_bounded", a_flood_of_questions_is_bounded),
+];
+
+/// Never answers.
+struct Silent;
+
+impl fmt::Debug for Silent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Silent")
+    }
+}
+
+impl Asker for Silent {
+    fn ask(&self, _: &Ask) -> Answer {
+        loop {
+            thread::park();
+        }
+    }
+}
+
+fn nobody_else_waits(stage: &Stage) {
+    let go = stage.workspace.join("go");
+    let asker = Scripted::new(stage, move |ask| {
+        // The answer comes when everybody else is done.
+        while ask.denial.target.ends_with("id_test") && !go.as_path().exists() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        Answer::AllowOnce
+    });
+    let ran = stage.sh(
+        &asker,
+        "cat ~/.ssh/id_test & cat ~/.ssh/other; stat ~/notes.txt; cat ~/.ssh/other README; for i in 1 2 3; do ls ~/.ssh/other; done; touch go; wait",
+    );
+    assert_eq!(ran.out(), "another key\nanother key\nhello\nthe key\n", "{}", ran.talk());
+}
+
+fn the_same_question_is_asked_once(stage: &Stage) {
+    let go = stage.workspace.join("go");
+    let asker = Scripted::new(stage, move |_| {
+        while !go.as_path().exists() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        thread::sleep(Duration::from_millis(100));
+        Answer::AllowOnce
+    });
+    let ran = stage.sh(&asker, "for i in 1 2 3 4 5; do cat ~/.ssh/id_test & done; sleep 0.3; touch go; wait");
+    assert_eq!((ran.out(), asker.asked().len()), ("the key\n".repeat(5), 1), "{}", ran.talk());
+    assert_eq!(ran.granted(), ["allow_once read ~/.ssh/id_test 5"]);
+}
+
+fn whoever_is_killed_waits_no_longer(stage: &Stage) {
+    for how in ["KILL", "TERM"] {
+        let line = format!("cat ~/.ssh/id_test & sleep 0.2; kill -{how} $!; wait $!; echo $?; cat README");
+        let ran = stage.sh(&Arc::new(Silent), &line);
+        let status = if how == "KILL" { 137 } else { 143 };
+        assert_eq!(ran.out(), format!("{status}\nhello\n"), "{}", ran.talk());
+        // It was neither refused nor let through.
+        assert_eq!((ran.refused().len(), ran.granted().len()), (0, 0));
+    }
+}
+
+fn whoever_is_stopped_goes_on_waiting(stage: &Stage) {
+    let go = stage.workspace.join("go");
+    let asker = Scripted::new(stage, move |_| {
+        while !go.as_path().exists() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        Answer::AllowOnce
+    });
+    let line = "cat ~/.ssh/id_test & sleep 0.2; kill -STOP $!; sleep 0.1; kill -CONT $!; touch go; wait $!; echo $?;
+        rm go; cat ~/.ssh/id_test & sleep 0.2; kill -STOP $!; sleep 0.1; kill -KILL $!; wait $!; echo $?; touch go";
+    let ran = stage.sh(&asker, line);
+    assert_eq!(ran.out(), "the key\n0\n137\n", "{}", ran.talk());
+}
+
+fn an_asker_that_panics_refuses(stage: &Stage) {
+    let asker = Scripted::new(stage, |_| panic!("as it is meant to"));
+    let ran = stage.sh(&asker, "cat ~/.ssh/id_test; cat README");
+    assert_eq!((ran.out().as_str(), ran.refused()), ("hello\n", vec!["read ~/.ssh/id_test".to_owned()]), "{}", ran.talk());
+}
+
+fn an_asker_that_never_answers_does_not_hold_up_the_end(stage: &Stage) {
+    let ran = stage.sh(&Arc::new(Silent), "cat ~/.ssh/id_test & cat ~/notes.txt & sleep 0.2; echo done");
+    assert_eq!(ran.out(), "done\n", "{}", ran.talk());
+}
+
+fn a_flood_of_questions_is_bounded(stage: &Stage) {
+    for number in 0..10_000 {
+        stage.write(&format!("home/work/many/{number}"), "x");
+    }
+    let (go, asked) = (stage.workspace.join("go"), stage.workspace.join("asked"));
+    fs::create_dir(asked.as_path()).expect("the project is ours");
+    let asker = Scripted::new(stage, move |ask| {
+        if ask.denial.target.ends_with("many") {
+            return Answer::AllowOnce;
+        }
+        let number = ask.denial.target.rsplit('/').next().unwrap_or_default();
+        fs::write(asked.join(number).as_path(), "").expect("the project is ours");
+        while !go.as_path().exists() {
+            thread::sleep(Duration::from_millis(20));
+        }
+        Answer::Deny
+    });
+    let probe = "import os, threading, time
+many = os.open(os.environ['HOME'] + '/work/many', os.O_RDONLY)
+def look(numbers):
+    for number in numbers:
+        try: os.open(str(number), os.O_RDONLY, dir_fd=many)
+        except OSError: pass
+def all(stripes):
+    threads = [threading.Thread(target=look, args=(stripe,)) for stripe in stripes]
+    for thread in threads: thread.start()
+    return threads
+waiting = all([[number] for number in range(16)])
+while len(os.listdir('asked')) < 16: time.sleep(0.01)
+for thread in all([range(16 + first, 10000, 32) for first in range(32)]): thread.join()
+open('go', 'w')
+for thread in waiting: thread.join()
+print('done')";
+    let ran = stage.sh(&asker, &format!("python3 -c \"{probe}\""));
+    assert_eq!(ran.out(), "done\n", "{}", ran.talk());
+    assert_eq!(asker.asked().len(), 1 + 16);
+    let told: u64 = ran.outcome.denials.iter().map(|denial| denial.count).sum();
+    assert_eq!(told + ran.outcome.denials_dropped, 10_000);
+}
