@@ -178,3 +178,57 @@ impl PropKind {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> AbsPath {
+        AbsPath::new(text).expect("absolute")
+    }
+
+    /// A denied directory of the home, a project in it, and a denied directory of the project.
+    fn scene() -> Scene {
+        let mut scene = Scene::default();
+        scene.put(&path("/home/.ssh"), PropKind::DeniedDirectory);
+        scene.put(&path("/home/shut"), PropKind::Passage);
+        scene.put(&path("/home/shut/app"), PropKind::Directory);
+        scene.cover(&path("/home/shut/app/secrets"), PropKind::DeniedDirectory);
+        scene
+    }
+
+    #[test]
+    fn what_is_to_be_mounted_over_stands_in_what_is_denied() {
+        let mut scene = scene();
+        scene.stand(&path("/home/.ssh/id"), PropKind::DeniedFile);
+        assert_eq!(scene.find(&path("/home/.ssh")).map(|prop| &prop.kind), Some(&PropKind::DeniedDirectory));
+        assert_eq!(scene.find(&path("/home/.ssh/id")).map(|prop| &prop.kind), Some(&PropKind::DeniedFile));
+        // Twice is once.
+        let before = scene.clone();
+        scene.stand(&path("/home/.ssh/id"), PropKind::DeniedFile);
+        assert_eq!(scene, before);
+    }
+
+    #[test]
+    fn what_is_covered_stands_in_its_cover() {
+        let mut scene = scene();
+        scene.stand(&path("/home/shut/app/secrets"), PropKind::DeniedDirectory);
+        let before = scene.props.len();
+        scene.stand(&path("/home/shut/app/secrets/deep/key"), PropKind::DeniedFile);
+        assert_eq!(scene.props.len(), before + 2);
+        assert!(scene.find(&path("/home/shut/app/secrets")).is_none(), "it is no name of the root");
+        let cover = scene.prop(scene.covers[0]).expect("there is one");
+        let deep = scene.prop(cover.children[OsStr::new("deep")]).expect("just made");
+        let key = scene.prop(deep.children[OsStr::new("key")]).expect("just made");
+        assert_eq!((&deep.kind, &key.kind), (&PropKind::DeniedDirectory, &PropKind::DeniedFile));
+    }
+
+    #[test]
+    fn what_would_hide_something_is_known() {
+        let mut scene = scene();
+        assert!(scene.holds_more(&path("/home")) && scene.holds_more(&path("/home/shut")));
+        assert!(!scene.holds_more(&path("/home/.ssh")) && !scene.holds_more(&path("/home/shut/app")));
+        scene.stand(&path("/home/.ssh/id"), PropKind::DeniedFile);
+        assert!(!scene.holds_more(&path("/home/.ssh")));
+    }
+}

@@ -42,7 +42,7 @@ fn a_shell_lives_on(stage: &Stage) {
     let asker = Scripted::new(stage, |ask| if ask.denial.target.ends_with("other") { Answer::Deny } else { Answer::AllowSession });
     let standing = stage.open(&stage.grants(), asker.clone()).raise(&stage.workspace).expect("it stands");
     let Request { variables, cwd, .. } = stage.request("");
-    let mut shell = standing.shell(&ShellStart { program: "sh".into(), variables, cwd }).expect("there is a shell");
+    let mut shell = standing.shell(&ShellStart { program: "bash".into(), variables, cwd }).expect("there is a shell");
     let pid = shell.pid();
     let mut say = |text: &str| {
         let ran = shell.execute(&Line::new(text), &mut |_, _| {}).expect("it runs");
