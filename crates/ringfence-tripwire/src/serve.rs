@@ -30,10 +30,9 @@ pub trait Watcher: Send + Sync {
         false
     }
 
-    /// Somebody looks for `path`, which nothing opens. Answers what the host has there, if
-    /// `pid` is on its way to open something that is to be asked about.
-    fn lead(&self, path: &AbsPath, pid: u32) -> Option<Lead> {
-        let (_, _) = (path, pid);
+    /// Somebody looks for a path that nothing opens. Answers what the host has there, if the
+    /// process of this number is on its way to open something that is to be asked about.
+    fn lead(&self, _path: &AbsPath, _pid: u32) -> Option<Lead> {
         None
     }
 
