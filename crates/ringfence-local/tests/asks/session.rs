@@ -117,7 +117,8 @@ fn what_appears_in_an_opened_directory_is_covered(stage: &Stage) {
     let ran = stage.sh(&asker, &format!("sleep 0.3; {list}; touch go; {{ {wait}; }} > /dev/null 2>&1; ls ~/work; cat ~/work/late.pem"));
     host.join().expect("it only writes a file");
     assert_eq!(ran.out(), "deep\nlate.pem\nplan.txt\n", "{}", ran.talk());
-    assert_eq!(ran.refused(), ["read ~/work/late.pem"]);
+    // Not always told: for want of a node, it is shut by a mask.
+    assert!(ran.talk().contains("late.pem: Permission denied"), "{}", ran.talk());
 }
 
 fn what_is_opened_in_a_denied_directory_is_all_that_is(stage: &Stage) {
