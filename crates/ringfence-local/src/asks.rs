@@ -124,13 +124,20 @@ impl Asks {
         let _ = self.clerk.get().map(|clerk| clerk.send(Box::new(move || turn.take(denial))));
     }
 
-    /// Lets one through, because of an answer that was given before or just now.
-    pub(crate) fn let_through(&self, denial: Denial, answer: Answer, target: &Target, pending: Pending) -> Result<(), Denial> {
-        let Some(opened) = target.open() else { return Err(denial) };
-        // Recorded before it goes through: what it does next may be its end, and ours.
-        self.note(denial, answer, 1);
-        pending.open(opened);
-        Ok(())
+    /// Lets one through, because of an answer that was given before or just now; refused if
+    /// what was asked about is no longer there.
+    pub(crate) fn let_through(&self, denial: Denial, answer: Answer, target: &Target, pending: Pending) {
+        // Either is recorded first: what whoever waits does next may be its end, and ours.
+        match target.open() {
+            Some(opened) => {
+                self.note(denial, answer, 1);
+                pending.open(opened);
+            }
+            None => {
+                self.refused(denial);
+                drop(pending);
+            }
+        }
     }
 
     fn note(&self, denial: Denial, answer: Answer, count: u64) {
@@ -188,11 +195,8 @@ impl Turn {
             }
         }
         for Waiting { denial, pending } in self.waiting() {
-            if !pending.is_waiting() {
-                continue;
-            }
-            if let Err(denial) = self.asks.let_through(denial, answer, &self.target, pending) {
-                self.asks.refused(denial);
+            if pending.is_waiting() {
+                self.asks.let_through(denial, answer, &self.target, pending);
             }
         }
     }

@@ -154,9 +154,7 @@ impl Watcher for Log {
         let is_worth_it = || self.ground.read(|grants| is_worth_asking(&decision, grants));
         match (&self.asks, target) {
             (Some(asks), Some(target)) if is_granted(&decision) && !target.may_be_another() => {
-                if let Err(denial) = asks.let_through(denial, Answer::AllowSession, &target, pending) {
-                    self.refused(denial);
-                }
+                asks.let_through(denial, Answer::AllowSession, &target, pending);
             }
             (Some(asks), Some(target)) if is_worth_it() => {
                 asks.ask(denial, target, pending);
