@@ -4,6 +4,7 @@
 mod absent_host;
 mod allow;
 mod ask;
+mod asking;
 mod audit;
 mod caches;
 mod corpus;

@@ -1,0 +1,88 @@
+//! `run --ask`: what a command wants waits for the person, and goes through or not as they say.
+
+use ringfence_testkit::{Project, Ran, each_user, fuse_for_all};
+use serde_json::Value;
+
+use crate::project;
+
+/// Runs a line on a terminal while `script` plays the person; its output goes to `out`.
+#[track_caller]
+fn check(project: &Project, line: &str, script: &str, out: &str) {
+    let script = format!("{script}\ns = wait(); print(os.WEXITSTATUS(s))");
+    let ran = project.run_on_terminal(&["--ask", "-c", &format!("{{ {line}; }} > out 2>&1; exit 7")], &script);
+    assert_eq!(ran.ok(), "7", "{line}");
+    assert_eq!(project.read("out").unwrap_or_default().replace(&project.home().display().to_string(), "~"), out, "{line}");
+}
+
+#[track_caller]
+fn records(project: &Project) -> Vec<(String, String, String)> {
+    let log = Ran::of(project.ringfence().args(["log", "--json"]), b"").ok();
+    let text = |record: &Value, key: &str| record[key].as_str().unwrap_or_default().to_owned();
+    let records = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let asked = records.filter(|record| ["ask", "permit"].contains(&record["operation"].as_str().unwrap_or_default()));
+    asked.map(|record| (text(&record, "operation"), text(&record, "result"), text(&record, "reason"))).collect()
+}
+
+const QUESTION: &str = "expect('ringfence asks'); expect('.ssh/id_rsa\"'); expect('\\r\\n> ');";
+
+#[test]
+fn once_is_once_and_the_next_is_asked_about_again() {
+    if !fuse_for_all() {
+        return;
+    }
+    each_user(|user| {
+        let project = project(user);
+        project.write_at(&project.home().join(".ssh/id_rsa"), "key\n");
+        let script = format!("{QUESTION} type('o\\r'); expect('allowed this once'); {QUESTION} type('d\\r')");
+        check(&project, "cat ~/.ssh/id_rsa; cat ~/.ssh/id_rsa", &script, "key\ncat: ~/.ssh/id_rsa: Permission denied\n");
+        let answers: Vec<String> = records(&project).into_iter().map(|(_, _, reason)| reason).collect();
+        assert_eq!(answers, ["answered allow_once", "answered deny"]);
+    });
+}
+
+#[test]
+fn for_the_session_is_until_the_command_ends() {
+    if !fuse_for_all() {
+        return;
+    }
+    each_user(|user| {
+        let project = project(user);
+        project.write_at(&project.home().join(".ssh/id_rsa"), "key\n");
+        check(&project, "cat ~/.ssh/id_rsa; cat ~/.ssh/id_rsa", &format!("{QUESTION} type('s\\r')"), "key\nkey\n");
+        project.sh("cat ~/.ssh/id_rsa").ends(1);
+    });
+}
+
+#[test]
+fn for_good_is_written_down_with_what_the_person_wrote_around_it() {
+    if !fuse_for_all() {
+        return;
+    }
+    each_user(|user| {
+        let project = project(user);
+        project.write_at(&project.home().join(".ssh/id_rsa"), "key\n");
+        let policy = project.home().join(".config/ringfence/policy.toml");
+        project.write_at(&policy, "version = 1 # mine\n");
+        let script = format!("{QUESTION} type('p\\r'); expect('now stands in '); expect('policy.toml:4')");
+        check(&project, "cat ~/.ssh/id_rsa", &script, "key\n");
+        assert_eq!(std::fs::read_to_string(&policy).unwrap(), "version = 1 # mine\n\n[filesystem]\nread = [\"~/.ssh/id_rsa\"]\n");
+        assert_eq!(project.sh("cat ~/.ssh/id_rsa").ok(), "key");
+        let operations: Vec<String> = records(&project).into_iter().map(|(operation, ..)| operation).collect();
+        assert_eq!(operations, ["ask", "permit"]);
+    });
+}
+
+#[test]
+fn a_command_that_ends_while_it_is_asked_about_leaves_the_terminal_as_it_was() {
+    if !fuse_for_all() {
+        return;
+    }
+    each_user(|user| {
+        let project = project(user);
+        let binary = project.binary().to_string_lossy().into_owned();
+        let line = format!("stty -a > before; {binary} run --ask -c 'cat ~/.ssh/id_rsa & sleep 1; exit 5'; echo status $?; stty -a > after");
+        let script = "expect('\\r\\n> '); expect('status 5'); wait(); print('good')";
+        assert_eq!(project.on_terminal(&["/bin/sh", "-c", &line], script).ok(), "good");
+        assert!(project.read("before").is_some_and(|before| Some(before) == project.read("after")));
+    });
+}
