@@ -13,7 +13,7 @@ use crate::commands::papers::{Completions, Man, Reference};
 use crate::commands::plan::Plan;
 use crate::commands::policy::PolicyCommand;
 use crate::commands::question::Question;
-use crate::commands::session::SessionCommand;
+use crate::commands::session::{AskCommand, SessionCommand};
 use crate::commands::test::Test;
 
 /// Run an agent's commands in the project and nowhere else
@@ -43,6 +43,7 @@ pub(crate) enum Command {
     Run(Run),
     Shell(Shell),
     Session(SessionCommand),
+    Ask(AskCommand),
     Learn(Learn),
     Plan(Plan),
     Explain(Explain),
@@ -64,6 +65,7 @@ impl Command {
         match self {
             Command::Run(arguments) => arguments.json,
             Command::Session(arguments) => arguments.wants_json(),
+            Command::Ask(arguments) => arguments.wants_json(),
             Command::Learn(arguments) => arguments.json,
             Command::Plan(arguments) => arguments.json,
             Command::Explain(arguments) => arguments.json,

@@ -25,6 +25,7 @@ pub(crate) fn run(arguments: Arguments, local: &Local) -> Result<ExitCode, CliEr
         Command::Run(arguments) => run::run(arguments, local),
         Command::Shell(arguments) => run::run(arguments.into(), local),
         Command::Session(arguments) => session::run(arguments),
+        Command::Ask(arguments) => session::ask(arguments),
         Command::Learn(arguments) => learn::run(arguments, local),
         Command::Plan(arguments) => plan::run(arguments),
         Command::Explain(arguments) => explain::run(arguments),

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::fd::BorrowedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ringfence_api::{Afterwards, Denial, Gap, Line, Outcome, Permission, Quarantined, Ran};
@@ -10,6 +10,7 @@ use ringfence_audit::AuditError;
 use ringfence_policy::AbsPath;
 use ringfence_provider::{Interrupter, Process, ProcessStart, Provider, ProviderError, Shell, ShellStart, Sink, Standing, Streams};
 
+use crate::asking::Witness;
 use crate::book::Book;
 use crate::{Asked, EngineError, Resolved, accept, open, permission, variables};
 
@@ -217,6 +218,9 @@ impl Sandbox {
         if self.standing.is_none() {
             let mut session = open(self.provider.as_ref(), resolved)?;
             accept(&session.plan().gaps, resolved.grants.on_gap)?;
+            if let Some(asker) = &asked.asker {
+                session.ask(Arc::new(Witness::new(asker.clone(), asked, resolved)));
+            }
             let standing = session.raise(&asked.cwd)?;
             self.enforced = standing.plan().steps.iter().map(ToString::to_string).collect();
             self.gaps = standing.plan().gaps.clone();

@@ -6,6 +6,7 @@
 mod attach;
 mod client;
 mod place;
+mod questions;
 mod server;
 mod wire;
 
@@ -14,6 +15,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
 
 use clap::{Args, Subcommand};
+use ringfence_api::Answer;
 
 use crate::args::PolicyArgs;
 use crate::error::CliError;
@@ -61,6 +63,12 @@ pub(crate) struct Start {
     /// On whose behalf, for the audit log [default: $RINGFENCE_AGENT]
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
+    /// Let what is about to be refused wait for an answer (`ringfence ask`)
+    #[arg(long)]
+    ask: bool,
+    /// How long a question waits for its answer, which is then no [default: 60s]
+    #[arg(long, value_name = "DURATION", requires = "ask")]
+    ask_timeout: Option<String>,
     /// The shell
     #[arg(long, value_name = "PROGRAM", default_value = "bash")]
     shell: OsString,
@@ -114,6 +122,73 @@ pub(crate) struct Which {
     /// The session: its id, the beginning of it, or its name
     #[arg(value_name = "SESSION")]
     session: String,
+}
+
+/// Answer what the commands of sessions ask
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ringfence session start --ask
+  ringfence ask list
+  ringfence ask answer tests 1 allow-once")]
+pub(crate) struct AskCommand {
+    #[command(subcommand)]
+    what: Asks,
+}
+
+#[derive(Debug, Subcommand)]
+enum Asks {
+    /// List the questions that wait for an answer
+    #[command(after_help = "Examples:\n  ringfence ask list\n  ringfence ask list --json")]
+    List(List),
+    /// Answer a question
+    #[command(after_help = "Examples:\n  ringfence ask answer tests 1 allow-session")]
+    Answer(Answered),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Answered {
+    /// The session: its id, the beginning of it, or its name
+    #[arg(value_name = "SESSION")]
+    session: String,
+    /// The number of the question
+    #[arg(value_name = "QUESTION")]
+    question: u64,
+    /// What to say
+    #[arg(value_enum, value_name = "ANSWER")]
+    answer: AnswerArg,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum AnswerArg {
+    AllowOnce,
+    AllowSession,
+    AllowPermanent,
+    Deny,
+}
+
+impl From<AnswerArg> for Answer {
+    fn from(answer: AnswerArg) -> Self {
+        match answer {
+            AnswerArg::AllowOnce => Answer::AllowOnce,
+            AnswerArg::AllowSession => Answer::AllowSession,
+            AnswerArg::AllowPermanent => Answer::AllowPermanent,
+            AnswerArg::Deny => Answer::Deny,
+        }
+    }
+}
+
+impl AskCommand {
+    /// Whether a program reads the answer.
+    pub(crate) fn wants_json(&self) -> bool {
+        matches!(&self.what, Asks::List(arguments) if arguments.json)
+    }
+}
+
+pub(crate) fn ask(arguments: AskCommand) -> Result<ExitCode, CliError> {
+    match arguments.what {
+        Asks::List(arguments) => client::questions(&arguments),
+        Asks::Answer(arguments) => client::answer(&arguments),
+    }
 }
 
 impl SessionCommand {

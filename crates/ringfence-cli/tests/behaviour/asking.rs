@@ -80,7 +80,8 @@ fn a_command_that_ends_while_it_is_asked_about_leaves_the_terminal_as_it_was() {
     each_user(|user| {
         let project = project(user);
         let binary = project.binary().to_string_lossy().into_owned();
-        let line = format!("stty -a > before; {binary} run --ask -c 'cat ~/.ssh/id_rsa & sleep 1; exit 5'; echo status $?; stty -a > after");
+        let line =
+            format!("stty -a > before; {binary} run --ask -c 'cat ~/.ssh/id_rsa & sleep 1; exit 5'; echo status $?; stty -a > after");
         let script = "expect('\\r\\n> '); expect('status 5'); wait(); print('good')";
         assert_eq!(project.on_terminal(&["/bin/sh", "-c", &line], script).ok(), "good");
         assert!(project.read("before").is_some_and(|before| Some(before) == project.read("after")));

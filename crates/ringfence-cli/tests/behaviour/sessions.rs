@@ -243,3 +243,34 @@ fn each_command_is_in_the_audit_log() {
         Ran::of(ringfence(&session.project).args(["log", "--verify"]), b"").ok();
     });
 }
+
+#[test]
+fn what_is_asked_in_a_session_is_answered_from_elsewhere() {
+    if !ringfence_testkit::fuse_for_all() {
+        return;
+    }
+    each_user(|user| {
+        let session = Session::start_with(user, &["--ask", "--ask-timeout", "20s"]);
+        let answer = |line: &str, question: &str, answer: &str| {
+            let mut asked = ringfence(&session.project);
+            asked.args(["session", "exec", &session.id, "-c", line]).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let waiting = asked.spawn().unwrap();
+            let said = || Ran::of(ringfence(&session.project).args(["ask", "list", "--json"]), b"").ok();
+            assert!(soon(Duration::from_secs(10), || said().contains(".env")), "{line}: {}", said());
+            Ran::of(ringfence(&session.project).args(["ask", "answer", &session.id, question, answer]), b"").ok();
+            ringfence_testkit::finish(waiting)
+        };
+        let shell = session.exec("kept=yes; echo $$").ok();
+        assert_eq!(answer("cat .env 2>&1 | tail -c 18", "1", "deny").text(), "Permission denied");
+        thread::sleep(Duration::from_millis(2200));
+        let secret = session.project.read(".env").unwrap();
+        assert_eq!(answer("cat .env", "2", "allow-once").ok(), secret.trim_end());
+        assert_eq!(answer("cat .env", "3", "allow-session").ok(), secret.trim_end());
+        // Nobody is asked any more, and it is the same shell.
+        let said = session.exec("cat .env; echo $kept $$").ok();
+        assert_eq!(said, format!("{}\nyes {shell}", secret.trim_end()));
+        let late = Ran::of(ringfence(&session.project).args(["ask", "answer", &session.id, "3", "deny"]), b"");
+        assert!(late.talk().contains("there is no question 3 that waits"), "{}", late.talk());
+        late.ends(125);
+    });
+}

@@ -6,10 +6,11 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
 
+use ringfence_api::Answer;
 use serde_json::{Value, json};
 
 use super::wire::{Kind, receive, send};
-use super::{Exec, List, Which, place};
+use super::{Answered, Exec, List, Which, place};
 use crate::commands::words::duration;
 use crate::error::CliError;
 use crate::{say, show};
@@ -109,6 +110,48 @@ pub(super) fn stop(arguments: &Which) -> Result<ExitCode, CliError> {
         }
         None => Ok(ExitCode::SUCCESS),
     }
+}
+
+pub(super) fn questions(arguments: &List) -> Result<ExitCode, CliError> {
+    let mut all = Vec::new();
+    for (mut session, about) in self::all()? {
+        let Value::Array(asked) = session.ask(&json!({ "ask": "questions" }))? else { continue };
+        all.extend(asked.into_iter().map(|mut asked| {
+            asked["session"] = about["session"].clone();
+            asked
+        }));
+    }
+    if arguments.json {
+        show::json(&Value::Array(all))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for asked in all {
+        let text = |key: &str| asked[key].as_str().map(show::printable).unwrap_or_default();
+        // Names that the command chose.
+        let reason = asked["permission"]["reason"].as_str().map(show::printable).unwrap_or_default();
+        show::text(&format!(
+            "{} {}  {} {}  by {}\n    {reason}\n",
+            text("session"),
+            asked["question"],
+            text("operation"),
+            text("target"),
+            text("program")
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn answer(arguments: &Answered) -> Result<ExitCode, CliError> {
+    let answer = Answer::from(arguments.answer).to_string();
+    let question = json!({ "ask": "answer", "question": arguments.question, "answer": answer });
+    let answered = find(&arguments.session)?.ask(&question)?;
+    Ok(match answered.get("error") {
+        Some(error) => {
+            complain(error);
+            ExitCode::from(125)
+        }
+        None => ExitCode::SUCCESS,
+    })
 }
 
 /// A session that answers.

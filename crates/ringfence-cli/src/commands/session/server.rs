@@ -14,19 +14,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use ringfence_api::{Afterwards, Line, Permission, Stdio, Stream};
+use ringfence_api::{Afterwards, Answer, Asker, Line, Permission, Stdio, Stream};
 use ringfence_audit::AuditError;
 use ringfence_engine::EngineError;
 use ringfence_engine::session::{Beside, Executed, Opened};
 use ringfence_local::Local;
-use ringfence_policy::Mode;
+use ringfence_policy::{Asking, Mode};
 use ringfence_provider::{Interrupter, Sink, Size, Streams};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde_json::{Value, json};
 
+use super::questions::Questions;
 use super::wire::{Kind, receive, send};
 use super::{Start, place};
-use crate::commands::words::{Typed, meant};
+use crate::asker::PATIENCE;
+use crate::commands::words::{Chosen, Typed, duration, meant_to_run};
 use crate::error::CliError;
 use crate::say;
 
@@ -44,17 +46,23 @@ struct Kept {
     socket: PathBuf,
     shell: OsString,
     opened: Opened,
+    /// Where somebody is asked.
+    questions: Option<Arc<Questions>>,
 }
 
 pub(super) fn serve(arguments: Start) -> Result<ExitCode, CliError> {
-    let meant = meant(&arguments.policy)?;
+    let ask = arguments.ask.then_some(Asking::Terminal);
+    let patience = arguments.ask_timeout.as_deref().map(duration).transpose()?.map_or(PATIENCE, Duration::from_millis);
+    let meant = meant_to_run(&arguments.policy, Chosen { ask, ..Chosen::default() })?;
     let grants = &meant.resolved.grants;
     if grants.mode == Mode::FullAccess || !grants.enabled {
         say::warning("nothing is confined: commands of this session can do whatever you can");
     }
     let wall = grants.limits.wall_ms.map(Duration::from_millis);
     let typed = Typed { line: None, command: vec![arguments.shell.clone()], agent: arguments.agent };
-    let (asked, resolved) = meant.asked(typed, Stdio::Capture { limit: KEPT });
+    let questions = (arguments.ask && grants.ask == Asking::Terminal && grants.is_confined()).then(|| Arc::new(Questions::new(patience)));
+    let (mut asked, resolved) = meant.asked(typed, Stdio::Capture { limit: KEPT });
+    asked.asker = questions.clone().map(|questions| questions as Arc<dyn Asker>);
     let socket = place::socket(&asked.session)?;
     let path = socket.display().to_string();
     let fail = |what| {
@@ -79,7 +87,7 @@ pub(super) fn serve(arguments: Start) -> Result<ExitCode, CliError> {
     };
     aside.tell(&id).map_err(fail("tell of"))?;
     let started_ms = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    let kept = Kept { id, name: arguments.name, cwd, started_ms, wall, socket, shell: arguments.shell, opened };
+    let kept = Kept { id, name: arguments.name, cwd, started_ms, wall, socket, shell: arguments.shell, opened, questions };
     let kept = Arc::new(kept);
     for client in listener.incoming().flatten() {
         let kept = kept.clone();
@@ -148,11 +156,14 @@ impl Kept {
                 "start" => self.start(&client, asked),
                 "attach" => self.attach(&client, &asked),
                 "inspect" => self.inspect(),
+                "questions" => self.questions.as_ref().map_or_else(|| json!([]), |questions| questions.list()),
+                "answer" => self.answer(&asked.question),
                 "stop" => self.stop(),
                 _ => json!({ "error": { "code": "usage", "message": "no such question" } }),
             };
             // Somebody still listens for an interruption of a command; what came next would be theirs.
-            goes_on = send(&mut client, Kind::Answer, answer.to_string().as_bytes()).is_ok() && what == "inspect";
+            goes_on = send(&mut client, Kind::Answer, answer.to_string().as_bytes()).is_ok()
+                && matches!(what.as_str(), "inspect" | "questions" | "answer");
             if what == "stop" {
                 std::process::exit(0);
             }
@@ -251,6 +262,16 @@ impl Kept {
             "enforced": standings.enforced,
             "gaps": standings.gaps,
         })
+    }
+
+    fn answer(&self, question: &Value) -> Value {
+        let refused = |message: String| json!({ "error": { "code": "usage", "message": message } });
+        let Some(questions) = &self.questions else { return refused("this session asks nobody".into()) };
+        let Ok(answer) = serde_json::from_value::<Answer>(question["answer"].clone()) else { return refused("no such answer".into()) };
+        match questions.answer(question["question"].as_u64().unwrap_or_default(), answer) {
+            Ok(()) => json!({ "answered": question["question"] }),
+            Err(why) => refused(why),
+        }
     }
 
     fn stop(&self) -> Value {
