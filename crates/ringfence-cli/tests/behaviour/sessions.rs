@@ -268,7 +268,7 @@ fn what_is_asked_in_a_session_is_answered_from_elsewhere() {
         assert_eq!(answer("cat .env", "3", "allow-session").ok(), secret.trim_end());
         // Nobody is asked any more, and it is the same shell.
         let said = session.exec("cat .env; echo $kept $$").ok();
-        assert_eq!(said, format!("{}\nyes {shell}", secret.trim_end()));
+        assert_eq!(said, format!("{secret}yes {shell}"));
         let late = Ran::of(ringfence(&session.project).args(["ask", "answer", &session.id, "3", "deny"]), b"");
         assert!(late.talk().contains("there is no question 3 that waits"), "{}", late.talk());
         late.ends(125);
