@@ -92,11 +92,17 @@ pub(crate) fn run(asked: &Asked<'_>) -> Done {
 struct Programs {
     ringfence: PathBuf,
     probe: PathBuf,
+    /// Speaks to shells that live on.
+    rounds: PathBuf,
 }
 
 impl Programs {
     fn build() -> Result<Programs, Box<dyn std::error::Error>> {
-        Ok(Programs { ringfence: workspace::build("ringfence-cli", &["--release"])?, probe: workspace::build("xtask", &["--release"])? })
+        Ok(Programs {
+            ringfence: workspace::build("ringfence-cli", &["--release"])?,
+            probe: workspace::build("xtask", &["--release"])?,
+            rounds: workspace::build("ringfence-local", &["--release", "--example", "rounds"])?,
+        })
     }
 }
 

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use ringfence_policy::AbsPath;
-
 use crate::{Denial, Granted, Output, Status, Usage};
 
 /// A command line.
@@ -60,8 +58,6 @@ pub struct Ran {
     pub duration: Duration,
     /// What it used, as far as that is known.
     pub usage: Usage,
-    /// Where the shell is now.
-    pub cwd: Option<AbsPath>,
     /// What was refused meanwhile, as much of it as anybody will read.
     pub denials: Vec<Denial>,
     /// How often something else was refused that is not among them.

@@ -136,10 +136,11 @@ impl Opened {
         let mut sandbox = lock(&self.sandbox);
         match ran {
             Ok(ran) => {
+                let cwd = shell.cwd();
                 if ran.shell == Afterwards::Ended {
                     *slot = None;
                 }
-                Ok(sandbox.executed(ran))
+                Ok(Executed { cwd, ..sandbox.executed(ran) })
             }
             Err(error @ ProviderError::NoLine { .. }) => Err(error.into()),
             Err(error) => {
@@ -308,5 +309,5 @@ fn executed(ran: Ran, enforced: Vec<String>, gaps: Vec<Gap>) -> Executed {
         gaps,
         quarantined: Vec::new(),
     };
-    Executed { outcome, cwd: ran.cwd, shell: ran.shell }
+    Executed { outcome, cwd: None, shell: ran.shell }
 }

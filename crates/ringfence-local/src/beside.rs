@@ -168,19 +168,7 @@ impl Process for Beside {
         let Self { kept, timed_out, place, job, .. } = *self;
         place.forget(job);
         let [stdout, stderr] = kept.map(Capture::finish);
-        Ok(Ran {
-            stdout,
-            stderr,
-            status,
-            timed_out,
-            duration,
-            usage,
-            cwd: None,
-            denials,
-            denials_dropped,
-            granted,
-            shell: Afterwards::LivesOn,
-        })
+        Ok(Ran { stdout, stderr, status, timed_out, duration, usage, denials, denials_dropped, granted, shell: Afterwards::LivesOn })
     }
 }
 

@@ -12,9 +12,8 @@ use ringfence_api::{Denial, Granted, Line, Ran, Status, Usage};
 use ringfence_enforce::apply::{Job, Start};
 use ringfence_policy::AbsPath;
 use ringfence_provider::{Interrupter, ProviderError, Shell, ShellStart, Sink};
-use ringfence_shell::{Kind, REPORT, SCRIPT, prelude};
+use ringfence_shell::{Kind, Word, prelude};
 use rustix::fs::MemfdFlags;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::packed;
@@ -56,6 +55,7 @@ const INPUT: i32 = 62;
 pub(crate) struct Persistent {
     place: Arc<dyn Place>,
     job: Job,
+    kind: Kind,
     ends: Ends,
     pid: i32,
     /// What it and those it waited for have used.
@@ -63,6 +63,8 @@ pub(crate) struct Persistent {
     interrupted: Arc<AtomicBool>,
     is_over: bool,
     buffer: Vec<u8>,
+    /// What words are made of, got many at a time.
+    random: Vec<u8>,
 }
 
 /// Our ends.
@@ -82,42 +84,54 @@ impl Persistent {
     pub(crate) fn start(place: Arc<dyn Place>, how: &ShellStart) -> Result<Self, ProviderError> {
         let system = |error: rustix::io::Errno| ProviderError::System { what: "make the pipes of a shell", source: error.into() };
         let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(system);
-        let ((script_end, script), (out, out_end), (err, err_end)) = (pipe()?, pipe()?, pipe()?);
-        for ours in [&script, &out, &err] {
+        let ((script_end, script), (report, report_end), (out, out_end), (err, err_end)) = (pipe()?, pipe()?, pipe()?, pipe()?);
+        for ours in [&script, &report, &out, &err] {
             rustix::io::ioctl_fionbio(ours, true).map_err(system)?;
         }
         for pipe in [&out, &err] {
             // Only a matter of speed.
             let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE);
         }
-        let (report, report_end) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(system)?;
-        // With each word the kernel tells whose it is.
-        rustix::net::sockopt::set_socket_passcred(&report, true).map_err(system)?;
         let input = rustix::fs::memfd_create("input", MemfdFlags::CLOEXEC).map_err(system)?;
+        let kind = Kind::of(how.program.as_ref());
         let start = Start {
-            command: vec![how.program.as_encoded_bytes().to_vec(), format!("/dev/fd/{SCRIPT}").into_bytes()],
+            command: vec![how.program.as_encoded_bytes().to_vec(), format!("/dev/fd/{}", kind.script()).into_bytes()],
             variables: packed(&how.variables),
             cwd: how.cwd.clone(),
-            numbers: vec![1, 2, REPORT, INPUT, SCRIPT],
+            numbers: vec![1, 2, kind.report(), INPUT, kind.script()],
             terminal: None,
         };
         let given = [out_end.as_fd(), err_end.as_fd(), report_end.as_fd(), input.as_fd(), script_end.as_fd()];
         let (job, Started { pidfd, .. }) = place.start(&start, &given)?;
         let pid = number(&pidfd).ok_or(ProviderError::Gone { what: "shell" })?;
         let ends = Ends { script, report, streams: [Some(out), Some(err)], input, pidfd };
-        let said = prelude(Kind::of(how.program.as_ref()));
-        rustix::io::write(&ends.script, said.as_bytes()).map_err(system)?;
-        Ok(Self { place, job, ends, pid, used: Usage::default(), interrupted: Arc::default(), is_over: false, buffer: vec![0; 64 * 1024] })
+        rustix::io::write(&ends.script, prelude(kind).as_bytes()).map_err(system)?;
+        let (used, interrupted, buffer) = (Usage::default(), Arc::default(), vec![0; BUFFER]);
+        Ok(Self { place, job, kind, ends, pid, used, interrupted, is_over: false, buffer, random: Vec::new() })
     }
+}
 
-    /// Where it is.
-    fn cwd(&self) -> Option<AbsPath> {
-        AbsPath::new(std::fs::read_link(format!("/proc/{}/cwd", self.pid)).ok()?)
+impl Persistent {
+    /// A word that nobody has seen.
+    fn word(&mut self) -> io::Result<Word> {
+        const WORDS: usize = 64;
+        if self.random.is_empty() {
+            let mut random = vec![0; WORDS * Word::LENGTH];
+            let length = rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty())?;
+            random.truncate(length - length % Word::LENGTH);
+            self.random = random;
+        }
+        let rest = self.random.len().saturating_sub(Word::LENGTH);
+        let word = self.random.split_off(rest).try_into().map_err(|_| io::ErrorKind::UnexpectedEof)?;
+        Ok(Word::new(word))
     }
 }
 
 /// As much as an ordinary user may have of each pipe.
 const PIPE: usize = 256 * 1024;
+
+/// As much is read at once.
+const BUFFER: usize = 64 * 1024;
 
 /// The number of a process on this host.
 pub(crate) fn number(pidfd: &OwnedFd) -> Option<i32> {
@@ -146,6 +160,10 @@ impl Shell for Persistent {
 
     fn pid(&self) -> i32 {
         self.pid
+    }
+
+    fn cwd(&self) -> Option<AbsPath> {
+        AbsPath::new(std::fs::read_link(format!("/proc/{}/cwd", self.pid)).ok()?).filter(|_| !self.is_over)
     }
 }
 

@@ -129,6 +129,9 @@ pub trait Shell: Send {
 
     /// Its number on the host.
     fn pid(&self) -> i32;
+
+    /// Where it is, unless it has ended.
+    fn cwd(&self) -> Option<AbsPath>;
 }
 
 /// Whoever wants to see output as it comes.

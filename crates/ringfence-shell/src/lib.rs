@@ -5,13 +5,14 @@
 //! it do not get that descriptor. Each command is a few lines of the script, and the last of
 //! them says a word that nobody has seen before. Until the command has ended that line lies
 //! in the pipe unread, so whatever a command prints or writes, and wherever, it cannot say
-//! that word. The word comes back on a socket of its own, with the number of the process that
-//! sent it.
+//! that word. The word comes back by a pipe of its own, on which everything else is noise.
 
 #![forbid(unsafe_code)]
 
 mod capture;
+mod hearing;
 mod script;
 
 pub use capture::Capture;
-pub use script::{Kind, LineError, REPORT, RUNNER, RUNNER_TEXT, SCRIPT, Word, ended, prelude, script};
+pub use hearing::Hearing;
+pub use script::{Kind, LineError, RUNNER, RUNNER_TEXT, Word, prelude, script};

@@ -4,13 +4,6 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The number under which a shell is given its script. It reads it under another one, and
-/// closes this.
-pub const SCRIPT: i32 = 63;
-
-/// The number under which a shell tells that a command has ended.
-pub const REPORT: i32 = 61;
-
 /// A file in the sandbox through which every command goes: a shell can be made to return
 /// from a file that it reads, whatever it is in the middle of, but not from what it was told
 /// directly.
@@ -33,6 +26,23 @@ impl Kind {
     pub fn of(program: &Path) -> Self {
         if program.file_name() == Some(OsStr::from_bytes(b"bash")) { Kind::Bash } else { Kind::Plain }
     }
+
+    /// The number under which a shell is given its script. It reads it under another one, and
+    /// closes this. Not every shell knows numbers of two digits.
+    pub fn script(self) -> i32 {
+        match self {
+            Kind::Bash => 63,
+            Kind::Plain => 8,
+        }
+    }
+
+    /// The number under which a shell tells that a command has ended.
+    pub fn report(self) -> i32 {
+        match self {
+            Kind::Bash => 61,
+            Kind::Plain => 9,
+        }
+    }
 }
 
 /// A word that nobody has seen before.
@@ -40,9 +50,17 @@ impl Kind {
 pub struct Word(String);
 
 impl Word {
+    /// How long each is. A shell reads its script byte by byte, so each byte takes its time.
+    pub const LENGTH: usize = 6;
+
     /// Out of bytes that nobody can guess.
-    pub fn new(random: [u8; 16]) -> Self {
-        Self(random.iter().map(|byte| format!("{byte:02x}")).collect())
+    pub fn new(random: [u8; Self::LENGTH]) -> Self {
+        const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.";
+        Self(random.iter().map(|byte| char::from(LETTERS[usize::from(byte % 64)])).collect())
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.0
     }
 }
 
@@ -54,31 +72,83 @@ pub enum LineError {
     Nul(usize),
 }
 
+/// How bash tells of an end: an alias, for it is quick, and a function by the same name for a
+/// shell whose aliases somebody has taken away.
+const TELL: &str = "@";
+
 /// What a shell is told first.
 pub fn prelude(kind: Kind) -> String {
+    let (given, report) = (kind.script(), kind.report());
     let own = match kind {
-        Kind::Bash => "shopt -s expand_aliases; ",
-        Kind::Plain => "",
+        Kind::Bash => format!(
+            "shopt -s expand_aliases; {TELL}() {{ builtin echo \" $?\" \"$1\" >&{report}; }}; alias {TELL}='\\builtin echo \" $?\" >&{report}'; "
+        ),
+        Kind::Plain => String::new(),
     };
-    format!("{own}exec {SCRIPT}<&-; trap 'return 130' INT\n")
+    // Some commands are not in a file, so there is nothing to return from: they need no help.
+    format!("{own}exec {given}<&-; trap '{{ return 130; }} 2>/dev/null' INT\n")
 }
 
 /// What a shell is told to run `line` through the file `runner`. `input` is where it reads
 /// from, unless from what the shell reads from.
-pub fn script(line: &[u8], word: &Word, runner: &str, input: Option<&str>) -> Result<Vec<u8>, LineError> {
+pub fn script(kind: Kind, line: &[u8], word: &Word, runner: &str, input: Option<&str>) -> Result<Vec<u8>, LineError> {
     if let Some(at) = line.iter().position(|byte| *byte == 0) {
         return Err(LineError::Nul(at));
     }
+    let report = kind.report();
     let mut script = Vec::with_capacity(line.len() + 128);
-    script.extend_from_slice(b"__ringfence_line=");
-    quote(line, &mut script);
-    script.extend_from_slice(b"\n. ");
-    script.extend_from_slice(runner.as_bytes());
-    if let Some(input) = input {
-        script.extend_from_slice(format!(" <{input}").as_bytes());
+    if kind == Kind::Bash && input.is_none() && is_plain(line) {
+        script.extend_from_slice(line);
+    } else {
+        script.extend_from_slice(b"__ringfence_line=");
+        quote(line, &mut script);
+        script.extend_from_slice(b"\n. ");
+        script.extend_from_slice(runner.as_bytes());
+        if let Some(input) = input {
+            script.extend_from_slice(b" <");
+            script.extend_from_slice(input.as_bytes());
+        }
     }
-    script.extend_from_slice(format!("\n\\command printf '%s %s' {} \"$?\" >&{REPORT}\n", word.0).as_bytes());
+    script.push(b'\n');
+    match kind {
+        Kind::Bash => script.extend_from_slice(TELL.as_bytes()),
+        Kind::Plain => script.extend_from_slice(format!("\\command printf ' %s %s\\n' \"$?\" >&{report}").as_bytes()),
+    }
+    script.push(b' ');
+    script.extend_from_slice(word.text().as_bytes());
+    script.push(b'\n');
     Ok(script)
+}
+
+/// Whether `line` is one complete command, however a shell looks at it: a few words without
+/// any quotes, operators or expansions. Such a one can be told as it is, which is quicker.
+fn is_plain(line: &[u8]) -> bool {
+    /// What begins something that goes on, and what means something else in a file.
+    const MORE: &[&[u8]] = &[
+        b"break",
+        b"case",
+        b"continue",
+        b"coproc",
+        b"do",
+        b"done",
+        b"elif",
+        b"else",
+        b"esac",
+        b"fi",
+        b"for",
+        b"function",
+        b"if",
+        b"in",
+        b"return",
+        b"select",
+        b"then",
+        b"time",
+        b"until",
+        b"while",
+    ];
+    let is_word = |word: &[u8]| !word.is_empty() && word.iter().all(|byte| byte.is_ascii_alphanumeric() || b"_./:%+,=-".contains(byte));
+    let mut words = line.split(|byte| *byte == b' ');
+    words.clone().all(is_word) && words.next().is_some_and(|first| !MORE.contains(&first))
 }
 
 /// As one word of a shell, whatever is in it.
@@ -96,19 +166,9 @@ fn quote(text: &[u8], quoted: &mut Vec<u8>) {
     quoted.push(b'\'');
 }
 
-/// The status of the command that was to say `word`, if that is what was said.
-pub fn ended(said: &[u8], word: &Word) -> Option<i32> {
-    let rest = said.strip_prefix(word.0.as_bytes())?.strip_prefix(b" ")?;
-    std::str::from_utf8(rest).ok()?.parse().ok().filter(|status| (0..=255).contains(status))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn word() -> Word {
-        Word::new(*b"0123456789abcdef")
-    }
 
     #[track_caller]
     fn check(line: &str, quoted: &str) {
@@ -128,17 +188,25 @@ mod tests {
 
     #[test]
     fn what_no_shell_takes_is_refused() {
-        assert_eq!(script(b"ab\0c", &word(), RUNNER, None), Err(LineError::Nul(2)));
+        assert_eq!(script(Kind::Bash, b"ab\0c", &Word::new([0; 6]), RUNNER, None), Err(LineError::Nul(2)));
     }
 
     #[test]
-    fn an_end_is_told_by_its_word_alone() {
-        let said = |rest: &str| [word().0.as_bytes(), rest.as_bytes()].concat();
-        assert_eq!(ended(&said(" 0"), &word()), Some(0));
-        assert_eq!(ended(&said(" 255"), &word()), Some(255));
-        for wrong in ["", " ", " 256", " -1", " 0 ", "0", " 0\n"] {
-            assert_eq!(ended(&said(wrong), &word()), None, "{wrong}");
+    fn only_what_is_complete_however_one_looks_at_it_is_told_as_it_is() {
+        for plain in ["true", "cargo test --workspace -p a_b", "ls -l ./src/x.rs", "cd ..", "x=1", "export A=b:c", "exit 3"] {
+            assert!(is_plain(plain.as_bytes()), "{plain}");
         }
-        assert_eq!(ended(b"0 0", &word()), None);
+        for not in [
+            "", " ", "a  b", "a ", " a", "a\n", "a\nb", "if", "return 9", "a;b", "a&", "$x", "'a'", "a\\", "<<E", "~", "!!", "#", "a*",
+            "x=(1", "@ a", "\u{e9}",
+        ] {
+            assert!(!is_plain(not.as_bytes()), "{not}");
+        }
+    }
+
+    #[test]
+    fn words_are_as_long_as_they_are_said_to_be() {
+        assert_eq!(Word::new([255; 6]).text().len(), Word::LENGTH);
+        assert_ne!(Word::new([1; 6]), Word::new([2; 6]));
     }
 }

@@ -1,6 +1,6 @@
 //! One thing to do, the same for every contender.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A command and where it runs.
 pub(super) struct Job {
@@ -21,6 +21,8 @@ pub(super) enum Timing {
     Refused,
     /// The probe times each turn on the inside and prints it.
     Inside,
+    /// A program that knows the contenders by their names times each turn and prints it.
+    Itself,
 }
 
 impl Job {
@@ -28,6 +30,12 @@ impl Job {
     pub(super) fn whole(project: PathBuf, command: &[&str]) -> Job {
         let command = command.iter().map(ToString::to_string).collect();
         Job { project, reads: Vec::new(), command, timing: Timing::Whole }
+    }
+
+    /// A task of a program that is told who is measured by the last word.
+    pub(super) fn itself(project: PathBuf, program: &Path, task: &[&str]) -> Job {
+        let command = [program.to_string_lossy().into_owned()].into_iter().chain(task.iter().map(ToString::to_string)).collect();
+        Job { project, reads: Vec::new(), command, timing: Timing::Itself }
     }
 
     /// A task of the probe, in `project`.

@@ -24,6 +24,7 @@ pub(super) fn measure(row: &Row, job: &Job, contenders: &[Contender], pace: Pace
         Who::Full => contender.is_full(),
         Who::Wired => contender.is_full() || contender.is_untold(),
         Who::Ringfence => contender.name == "ringfence",
+        Who::Both => ["bare", "ringfence"].contains(&contender.name),
     };
     let contenders: Vec<&Contender> = contenders.iter().filter(takes_part).collect();
     let mut series: Vec<Series> =
@@ -45,15 +46,15 @@ pub(super) fn measure(row: &Row, job: &Job, contenders: &[Contender], pace: Pace
 
 fn sample(contender: &Contender, job: &Job) -> Result<f64, String> {
     let mut command = contender.command(job);
-    command.stdin(Stdio::null()).stdout(if job.timing == Timing::Inside { Stdio::piped() } else { Stdio::null() });
-    command.stderr(if job.timing == Timing::Inside { Stdio::piped() } else { Stdio::null() });
+    let heard = || if matches!(job.timing, Timing::Inside | Timing::Itself) { Stdio::piped() } else { Stdio::null() };
+    command.stdin(Stdio::null()).stdout(heard()).stderr(heard());
     let began = Instant::now();
     let output = command.spawn().and_then(|child| child.wait_with_output()).map_err(|error| format!("cannot start: {error}"))?;
     let whole = began.elapsed().as_secs_f64();
     match (job.timing, output.status.success()) {
         (Timing::Whole, true) | (Timing::Refused, false) => Ok(whole),
         (Timing::Refused, true) => Err("NOT REFUSED".into()),
-        (Timing::Inside, true) => {
+        (Timing::Inside | Timing::Itself, true) => {
             let printed = String::from_utf8_lossy(&output.stdout);
             printed
                 .trim()

@@ -31,6 +31,8 @@ pub(super) enum Who {
     /// The same, and ringfence without its tripwire.
     Wired,
     Ringfence,
+    /// Bare and ringfence.
+    Both,
 }
 
 /// A limit for ringfence's number.
@@ -128,6 +130,23 @@ pub(super) const ROWS: &[Row] = &[
         rounds: 5,
         bars: &[Bar::Seconds(2.0)],
         prepare: |scratch, _| Ok(Job { timing: Timing::Refused, ..Job::whole(scratch.keys()?, &["cat", "d0/f1.pem"]) }),
+    },
+    Row {
+        name: "session-true",
+        says: "one `true` in a shell that lives on, beside a bash that is spoken to by pipes",
+        who: Who::Both,
+        rounds: 40,
+        bars: &[Bar::Times(1.15, "bare")],
+        prepare: |scratch, programs| Ok(Job::itself(scratch.empty()?, &programs.rounds, &["true", "5000"])),
+    },
+    Row {
+        name: "session-output",
+        says: "1 GiB of output of one command of such a shell, beside the same read from a pipe",
+        who: Who::Both,
+        rounds: 10,
+        // At least nine tenths of the rate.
+        bars: &[Bar::Times(1.11, "bare")],
+        prepare: |scratch, programs| Ok(Job::itself(scratch.empty()?, &programs.rounds, &["output", "1024"])),
     },
 ];
 

@@ -1,17 +1,14 @@
 //! One command of a shell, from its beginning to its end.
 
-use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ringfence_api::{Afterwards, Line, Ran, Status, Stream, Usage};
 use ringfence_provider::{ProviderError, Sink};
-use ringfence_shell::{Capture, Word, ended, script};
+use ringfence_shell::{Capture, Hearing, Word, script};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::time::Timespec;
 
 use super::{INPUT, Persistent, family, fill};
@@ -39,6 +36,7 @@ enum Ending {
 pub(super) struct Course<'a> {
     shell: &'a mut Persistent,
     word: Word,
+    hearing: Hearing,
     /// What it is yet to be told.
     script: Vec<u8>,
     told: usize,
@@ -51,29 +49,26 @@ pub(super) struct Course<'a> {
     timed_out: bool,
     /// Whether it was already waiting for the next command when it was looked at.
     is_idle: bool,
-    /// Whether nothing more can be told: the shell is about to end, or somebody who has the
-    /// socket has shut it.
+    /// Whether nothing more can be told: nobody has that pipe any more.
     is_shut: bool,
 }
 
 impl<'a> Course<'a> {
     pub(super) fn begin(shell: &'a mut Persistent, line: &Line) -> Result<Self, ProviderError> {
         let system = |what| move |source: std::io::Error| ProviderError::System { what, source };
-        let mut random = [0; 16];
-        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
-            .map_err(|error| system("make up a word")(error.into()))?;
-        let word = Word::new(random);
+        let word = shell.word().map_err(system("make up a word"))?;
         let input = (!line.input.is_empty()).then(|| format!("/dev/fd/{INPUT}"));
         if input.is_some() {
             fill(&shell.ends.input, &line.input).map_err(system("write the input"))?;
         }
-        let script = script(&line.text, &word, shell.place.runner(), input.as_deref());
+        let script = script(shell.kind, &line.text, &word, shell.place.runner(), input.as_deref());
         let script = script.map_err(|error| ProviderError::NoLine { source: Box::new(error) })?;
         // What was refused before was refused to another.
         let begun = Instant::now();
         Ok(Self {
             shell,
             word,
+            hearing: Hearing::default(),
             script,
             told: 0,
             kept: [Capture::new(line.limit), Capture::new(line.limit)],
@@ -91,11 +86,10 @@ impl<'a> Course<'a> {
         loop {
             self.tell();
             let ready = self.wait()?;
-            self.read(sink);
+            self.read(ready.streams, sink);
             if ready.report
-                && let Some(status) = self.hear()
+                && let Some(status) = self.hear()?
             {
-                self.read(sink);
                 return Ok(self.over(Status::Exited(status), Afterwards::LivesOn, None));
             }
             if ready.gone {
@@ -122,28 +116,37 @@ impl<'a> Course<'a> {
 
     fn wait(&self) -> Result<Ready, ProviderError> {
         let ends = &self.shell.ends;
-        let mut waits = vec![PollFd::new(&ends.pidfd, PollFlags::IN)];
+        let mut waits = Vec::with_capacity(5);
+        waits.push(PollFd::new(&ends.pidfd, PollFlags::IN));
         // What is closed at the other end would be ready at once and for ever.
         waits.extend((!self.is_shut).then(|| PollFd::new(&ends.report, PollFlags::IN)));
+        // Looked at after the report: where that is there, so is all that was written before.
+        let first = waits.len();
         waits.extend(ends.streams.iter().flatten().map(|stream| PollFd::new(stream, PollFlags::IN)));
         waits.extend((self.told < self.script.len()).then(|| PollFd::new(&ends.script, PollFlags::OUT)));
         let left = self.deadline.map_or(LOOK, |deadline| LOOK.min(deadline.saturating_duration_since(Instant::now())));
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         match poll(&mut waits, Some(&left)) {
-            Ok(ready) => Ok(Ready {
-                nothing: ready == 0,
-                report: !self.is_shut && !waits[1].revents().is_empty(),
-                gone: !waits[0].revents().is_empty(),
-            }),
-            Err(Errno::INTR) => Ok(Ready { nothing: false, report: false, gone: false }),
+            Ok(ready) => {
+                let is_ready = |wait: &PollFd<'_>| !wait.revents().is_empty();
+                let mut streams = waits[first..].iter().map(is_ready);
+                Ok(Ready {
+                    nothing: ready == 0,
+                    report: !self.is_shut && is_ready(&waits[1]),
+                    gone: is_ready(&waits[0]),
+                    streams: ends.streams.each_ref().map(|stream| stream.is_some() && streams.next() == Some(true)),
+                })
+            }
+            Err(Errno::INTR) => Ok(Ready { nothing: false, report: false, gone: false, streams: [false; 2] }),
             Err(error) => Err(ProviderError::System { what: "wait for the shell", source: error.into() }),
         }
     }
 
-    /// All that was written so far.
-    fn read(&mut self, sink: &mut Sink<'_>) {
+    /// All that was written so far to those of the streams that are `ready`.
+    fn read(&mut self, ready: [bool; 2], sink: &mut Sink<'_>) {
         let Persistent { ends, buffer, .. } = &mut *self.shell;
-        for ((end, stream), kept) in ends.streams.iter_mut().zip([Stream::Out, Stream::Err]).zip(&mut self.kept) {
+        let streams = ends.streams.iter_mut().zip([Stream::Out, Stream::Err]).zip(&mut self.kept).zip(ready);
+        for (((end, stream), kept), _) in streams.filter(|(_, is_ready)| *is_ready) {
             while let Some(open) = end {
                 match read(open, buffer) {
                     // Nobody has it any more: the shell has sent it elsewhere.
@@ -151,6 +154,10 @@ impl<'a> Course<'a> {
                     Ok(length) => {
                         sink(stream, &buffer[..length]);
                         kept.push(&buffer[..length]);
+                        // A pipe gives all that it has.
+                        if length < buffer.len() {
+                            break;
+                        }
                     }
                     Err(_) => break,
                 }
@@ -158,38 +165,32 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// The status, if the shell itself has said our word.
-    fn hear(&mut self) -> Option<i32> {
-        let mut said = [0; 256];
+    /// The status, if our word was said.
+    fn hear(&mut self) -> Result<Option<i32>, ProviderError> {
+        let mut said = [0; 512];
         loop {
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1), ScmRights(8))];
-            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-            let how = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-            let received = recvmsg(&self.shell.ends.report, &mut [IoSliceMut::new(&mut said)], &mut ancillary, how);
-            let length = match received {
-                Ok(received) => received.bytes,
-                Err(Errno::INTR) => continue,
-                Err(_) => return None,
-            };
-            let from = ancillary.drain().find_map(|message| match message {
-                RecvAncillaryMessage::ScmCredentials(who) => Some(who.pid.as_raw_nonzero().get()),
-                _ => None,
-            });
-            if length == 0 && from.is_none() {
-                self.is_shut = true;
-                return None;
-            }
-            if from == Some(self.shell.pid)
-                && let Some(status) = ended(&said[..length], &self.word)
-            {
-                return Some(status);
+            match read(&self.shell.ends.report, &mut said) {
+                Ok(0) => {
+                    self.is_shut = true;
+                    return Ok(None);
+                }
+                Ok(length) => {
+                    let status = self.hearing.hear(&said[..length], &self.word);
+                    if status.is_some() {
+                        return Ok(status);
+                    }
+                    if self.hearing.is_loud() {
+                        return Err(ProviderError::Mute);
+                    }
+                }
+                Err(_) => return Ok(None),
             }
         }
     }
 
     /// The shell has ended: by what it was told, or otherwise.
     fn gone(mut self, sink: &mut Sink<'_>) -> Result<Ran, ProviderError> {
-        self.read(sink);
+        self.read([true; 2], sink);
         self.shell.is_over = true;
         let (status, usage) = self.shell.place.ended(self.shell.job).ok_or(ProviderError::Gone { what: "sandbox" })?;
         Ok(self.over(status, Afterwards::Ended, Some(usage)))
@@ -202,8 +203,7 @@ impl<'a> Course<'a> {
         let (denials, denials_dropped) = self.shell.place.refused();
         let granted = self.shell.place.granted();
         let [stdout, stderr] = self.kept.map(Capture::finish);
-        let cwd = (shell == Afterwards::LivesOn).then(|| self.shell.cwd()).flatten();
-        Ran { stdout, stderr, status, timed_out, duration, usage, cwd, denials, denials_dropped, granted, shell }
+        Ran { stdout, stderr, status, timed_out, duration, usage, denials, denials_dropped, granted, shell }
     }
 
     /// What was used since that was looked at last.
@@ -280,4 +280,5 @@ struct Ready {
     nothing: bool,
     report: bool,
     gone: bool,
+    streams: [bool; 2],
 }

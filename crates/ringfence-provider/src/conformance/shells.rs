@@ -12,6 +12,7 @@ use crate::{ProviderError, Shell, ShellStart, Standing};
 pub(super) const CHECKS: &[Check] = &[
     Check::shells("what_a_command_leaves_in_its_shell_stays", what_a_command_leaves_in_its_shell_stays),
     Check::shells("a_shell_tells_how_each_command_ended", a_shell_tells_how_each_command_ended),
+    Check::shells("a_shell_tells_of_ends_whatever_it_was_told", a_shell_tells_of_ends_whatever_it_was_told),
     Check::shells("a_shell_keeps_its_streams_apart", a_shell_keeps_its_streams_apart),
     Check::shells("a_command_of_a_shell_reads_its_input_only", a_command_of_a_shell_reads_its_input_only),
     Check::shells("a_shell_that_was_interrupted_lives_on", a_shell_that_was_interrupted_lives_on),
@@ -80,8 +81,8 @@ fn said(ran: &Ran) -> String {
 
 fn what_a_command_leaves_in_its_shell_stays(trial: &Trial<'_>) -> Verdict {
     let mut raised = trial.raise()?;
-    let first = raised.sh("cd sub; export EXPORTED=one; plain=two; declare -A map=([k]=three); f() { echo four; }")?;
-    same("where the shell is", first.cwd, Some(trial.at("sub")))?;
+    raised.sh("cd sub; export EXPORTED=one; plain=two; declare -A map=([k]=three); f() { echo four; }")?;
+    same("where the shell is", raised.shell.cwd(), Some(trial.at("sub")))?;
     raised.sh("alias five='echo five'; exec 7> ../seven; sleep 60 & job=$!; set -- six")?;
     for _ in 0..50 {
         raised.says(":", ("", 0))?;
@@ -115,6 +116,38 @@ fn a_shell_tells_how_each_command_ended(trial: &Trial<'_>) -> Verdict {
         same(format!("the status of `{text}`"), raised.sh(text)?.exit_code(), wanted)?;
     }
     raised.says("echo still there", ("still there", 0))
+}
+
+/// Also where somebody has changed what a shell understands.
+fn a_shell_tells_of_ends_whatever_it_was_told(trial: &Trial<'_>) -> Verdict {
+    let mut raised = trial.raise()?;
+    for text in [
+        "unalias -a",
+        "shopt -u expand_aliases",
+        "IFS=0123456789",
+        "echo() { :; }",
+        "alias builtin=: echo=:",
+        "set -u -f -C",
+        "set -o posix",
+    ] {
+        raised.says(text, ("", 0))?;
+        for (text, status) in [("false", 1), ("(exit 107)", 107), ("true", 0)] {
+            same(format!("the status of `{text}`"), raised.sh(text)?.exit_code(), status)?;
+        }
+    }
+    raised.renew()?;
+    // What is told as it is can be interrupted as well.
+    let line = Line { deadline: Some(Duration::from_millis(200)), ..Line::new("sleep 15") };
+    let ran = raised.run(&line)?;
+    same("the time limit and the errors", (ran.timed_out, ran.stderr.bytes()), (true, Vec::new()))?;
+    raised.says("echo on", ("on", 0))?;
+    // Another shell than bash.
+    raised.start.program = "sh".into();
+    raised.renew()?;
+    for (text, status) in [("false", 1), ("(exit 107)", 107), ("cd sub; x='a b'", 0), ("return 9", 9), ("true", 0)] {
+        same(format!("the status of `{text}` in sh"), raised.sh(text)?.exit_code(), status)?;
+    }
+    raised.says("echo $x; basename $PWD", ("a b\nsub", 0))
 }
 
 fn a_shell_keeps_its_streams_apart(trial: &Trial<'_>) -> Verdict {

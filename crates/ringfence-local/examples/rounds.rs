@@ -1,0 +1,168 @@
+//! What a command costs in a shell that lives on, beside the same in a bash that is spoken to
+//! by pipes. `rounds true|output COUNT bare|ringfence` prints the nanoseconds of a turn, or
+//! those of COUNT MiB of output; the bench runs it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::ffi::OsString;
+use std::hint::black_box;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ringfence_api::Line;
+use ringfence_enforce::Person;
+use ringfence_local::Local;
+use ringfence_policy::{AbsPath, Facts, Flags, resolve};
+use ringfence_provider::{Provider, Shell, ShellStart, Standing};
+
+/// Turns before it counts.
+const WARM: u32 = 200;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    ringfence_enforce::apply::helper::enter_if_helper();
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [what, count, who] = words.as_slice() else { return Err("rounds true|output COUNT bare|ringfence".into()) };
+    let count: u32 = count.parse()?;
+    let bytes = u64::from(count) << 20;
+    let nanoseconds = match (what.as_str(), who.as_str()) {
+        ("true", "bare") => turns(count, &mut Bare::start()?)?,
+        ("true", "ringfence") => turns(count, &mut Ours::start()?)?,
+        ("output", "bare") => once(bytes, &mut Bare::start()?)?,
+        ("output", "ringfence") => once(bytes, &mut Ours::start()?)?,
+        _ => return Err("no such task".into()),
+    };
+    println!("{nanoseconds}");
+    Ok(())
+}
+
+/// Whoever is measured.
+trait Speaks {
+    /// Runs `true`.
+    fn turn(&mut self) -> Result<(), Box<dyn Error>>;
+
+    /// Has so many bytes written, and reads them all.
+    fn output(&mut self, bytes: u64) -> Result<(), Box<dyn Error>>;
+}
+
+fn turns(count: u32, who: &mut dyn Speaks) -> Result<f64, Box<dyn Error>> {
+    (0..WARM).try_for_each(|_| who.turn())?;
+    let began = Instant::now();
+    (0..count).try_for_each(|_| who.turn())?;
+    Ok(began.elapsed().as_nanos() as f64 / f64::from(count))
+}
+
+fn once(bytes: u64, who: &mut dyn Speaks) -> Result<f64, Box<dyn Error>> {
+    who.turn()?;
+    let began = Instant::now();
+    who.output(bytes)?;
+    Ok(began.elapsed().as_nanos() as f64)
+}
+
+fn pour(bytes: u64) -> String {
+    format!("head -c {bytes} /dev/zero")
+}
+
+/// A bash without anything around it.
+struct Bare {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+    line: String,
+}
+
+impl Bare {
+    fn start() -> Result<Self, Box<dyn Error>> {
+        let mut child = Command::new("bash").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let stdout = BufReader::with_capacity(64 * 1024, child.stdout.take().ok_or("no output")?);
+        Ok(Self { stdin: child.stdin.take(), stdout, child, line: String::new() })
+    }
+
+    fn tell(&mut self, text: &str) -> Result<(), Box<dyn Error>> {
+        Ok(self.stdin.as_mut().ok_or("no input")?.write_all(text.as_bytes())?)
+    }
+}
+
+impl Speaks for Bare {
+    fn turn(&mut self) -> Result<(), Box<dyn Error>> {
+        self.tell("true; echo MARK $?\n")?;
+        self.line.clear();
+        self.stdout.read_line(&mut self.line)?;
+        (self.line == "MARK 0\n").then_some(()).ok_or_else(|| format!("bash said `{}`", self.line).into())
+    }
+
+    fn output(&mut self, bytes: u64) -> Result<(), Box<dyn Error>> {
+        self.tell(&format!("{}\n", pour(bytes)))?;
+        let (mut left, mut buffer) = (bytes, vec![0; 64 * 1024]);
+        while left > 0 {
+            let room = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            match self.stdout.read(&mut buffer[..room])? {
+                0 => return Err("bash has ended".into()),
+                length => left -= black_box(length) as u64,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Bare {
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// A shell of a sandbox. The shell goes first.
+struct Ours {
+    shell: Box<dyn Shell>,
+    _standing: Box<dyn Standing>,
+    line: Line,
+}
+
+impl Ours {
+    fn start() -> Result<Self, Box<dyn Error>> {
+        let at = |path: OsString| AbsPath::new(path).ok_or("not an absolute path");
+        let cwd = at(std::env::current_dir()?.into_os_string())?;
+        let home = at(std::env::var_os("HOME").unwrap_or_else(|| "/".into()))?;
+        let store = cwd.join(".rounds");
+        let facts = Facts {
+            workspace: cwd.clone(),
+            home,
+            user: "somebody".into(),
+            variables: BTreeMap::new(),
+            path_dirs: Vec::new(),
+            installations: BTreeSet::new(),
+            programs: BTreeSet::new(),
+            git: None,
+            store: store.clone(),
+            state: store.join("state"),
+        };
+        let person = Person {
+            user: "somebody".into(),
+            shell: "/bin/sh".into(),
+            resolver: None,
+            git_config: None,
+            git_ignore: None,
+            quarantine: store.join("quarantine"),
+        };
+        let grants = resolve(&[], &Flags::none(cwd.clone()), &facts)?;
+        let standing = Local::default().open(&grants, &person)?.raise(&cwd)?;
+        let variables = vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())];
+        let shell = standing.shell(&ShellStart { program: "bash".into(), variables, cwd })?;
+        let line = Line { deadline: Some(Duration::from_secs(60)), ..Line::new("true") };
+        Ok(Self { shell, _standing: standing, line })
+    }
+}
+
+impl Speaks for Ours {
+    fn turn(&mut self) -> Result<(), Box<dyn Error>> {
+        let ran = self.shell.execute(&self.line, &mut |_, _| {})?;
+        (ran.exit_code() == 0).then_some(()).ok_or_else(|| format!("it ended with {}", ran.exit_code()).into())
+    }
+
+    fn output(&mut self, bytes: u64) -> Result<(), Box<dyn Error>> {
+        let ran = self.shell.execute(&Line { text: pour(bytes).into(), ..self.line.clone() }, &mut |_, _| {})?;
+        let all = ran.stdout.dropped + ran.stdout.bytes().len() as u64;
+        (all == bytes).then_some(()).ok_or_else(|| format!("{all} bytes came of {bytes}").into())
+    }
+}
