@@ -13,7 +13,7 @@ pub struct Hearing {
 
 impl Hearing {
     /// So many bytes of noise are borne with during one command: too few to guess a word.
-    const BORNE: usize = 1024 * 1024;
+    const BORNE: usize = 64 * 1024;
 
     /// The longest that is said of an end, less one byte.
     const LONGEST: usize = " 255 ".len() + Word::LENGTH;
