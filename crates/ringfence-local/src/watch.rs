@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use ringfence_api::{Answer, Asker, Denial, Evidence, Granted, Operation};
@@ -22,6 +22,8 @@ pub(crate) struct Watch {
     scene: Arc<RwLock<Scene>>,
     log: Arc<Log>,
     owner: (u32, u32),
+    /// What it takes to reach into the sandbox, until it has ended.
+    inside: OnceLock<Arc<Inside>>,
 }
 
 impl Watch {
@@ -36,7 +38,7 @@ impl Watch {
         let ground = Arc::new(Ground::new(grants.clone(), scene.clone(), own.clone()));
         let denials = Arc::<Mutex<Denials>>::default();
         let asks = asker.map(|asker| Asks::of(asker.clone(), ground.clone(), denials.clone()));
-        Some(Self { scene, log: Arc::new(Log { ground, denials, own, asks }), owner })
+        Some(Self { scene, log: Arc::new(Log { ground, denials, own, asks }), owner, inside: OnceLock::new() })
     }
 
     /// Serves `device` until the sandbox is gone, on a thread of its own. What our `own`
@@ -67,7 +69,8 @@ impl Watch {
 
     /// The sandbox can be reached into by this.
     pub(crate) fn let_in(&self, inside: Arc<Inside>) {
-        self.log.ground.let_in(inside);
+        self.log.ground.let_in(&inside);
+        let _ = self.inside.set(inside);
     }
 
     /// What appears is looked out for, and whoever does so may have to know more.

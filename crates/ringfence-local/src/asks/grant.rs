@@ -1,7 +1,7 @@
 //! Opening something for the rest of a session, in a sandbox that runs.
 
 use std::cell::Cell;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,9 @@ pub(crate) struct Ground {
     grants: RwLock<Grants>,
     scene: Arc<RwLock<Scene>>,
     own: Arc<Own>,
-    inside: OnceLock<Arc<Inside>>,
+    /// Not held here: whoever serves the tripwire has this ground until the last mount is
+    /// gone, and this would keep the mounts.
+    inside: OnceLock<Weak<Inside>>,
     renewal: OnceLock<Renewal>,
     /// One at a time: each builds on what the one before has opened.
     turn: Mutex<()>,
@@ -33,8 +35,8 @@ impl Ground {
     }
 
     /// The sandbox can be reached into by this.
-    pub(crate) fn let_in(&self, inside: Arc<Inside>) {
-        let _ = self.inside.set(inside);
+    pub(crate) fn let_in(&self, inside: &Arc<Inside>) {
+        let _ = self.inside.set(Arc::downgrade(inside));
     }
 
     /// What appears in the sandbox's trees is looked out for.
@@ -63,13 +65,13 @@ impl Ground {
     }
 
     /// A command may want something before we have heard all of how its sandbox was made.
-    fn inside(&self) -> Option<&Arc<Inside>> {
+    fn inside(&self) -> Option<Arc<Inside>> {
         const PATIENCE: Duration = Duration::from_millis(500);
         let begun = Instant::now();
         while self.inside.get().is_none() && begun.elapsed() < PATIENCE {
             thread::sleep(Duration::from_millis(1));
         }
-        self.inside.get()
+        self.inside.get()?.upgrade()
     }
 
     /// Opens `target` for reading; answers whether that could be done.
