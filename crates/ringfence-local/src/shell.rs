@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ringfence_api::{Denial, Granted, Line, Ran, Status, Usage};
+use ringfence_api::{Denial, Granted, Line, Output, Ran, Status, Usage};
 use ringfence_enforce::apply::{Job, Start};
 use ringfence_policy::AbsPath;
 use ringfence_provider::{Interrupter, ProviderError, Shell, ShellStart, Sink};
@@ -38,6 +38,11 @@ pub(crate) trait Place: Send + Sync {
 
     /// What went through since this was asked for last, because somebody said so.
     fn granted(&self) -> Vec<Granted>;
+
+    /// What else was refused to a command that failed in `cwd`, where nobody tells of it.
+    fn guess(&self, _cwd: &AbsPath, _stderr: &Output, _told: &[Denial]) -> Vec<Denial> {
+        Vec::new()
+    }
 }
 
 /// A process that runs.
@@ -145,8 +150,9 @@ impl Shell for Persistent {
         if self.is_over {
             return Err(ProviderError::Gone { what: "shell" });
         }
-        self.interrupted.store(false, Ordering::SeqCst);
         let ran = Course::begin(self, line)?.run(sink);
+        // Not before the command: whoever has an interrupter may have used it a moment ago.
+        self.interrupted.store(false, Ordering::SeqCst);
         if ran.as_ref().is_err() {
             self.is_over = true;
             family::end(self.pid);

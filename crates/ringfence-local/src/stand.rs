@@ -7,10 +7,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Denial, Granted, Quarantined, Status, Usage};
+use ringfence_api::{Denial, Granted, Output, Quarantined, Status, Usage};
 use ringfence_enforce::apply::{Ahead, Event, Job, LaunchError, Running, Start, What};
 use ringfence_enforce::{Plan, Step};
-use ringfence_policy::AbsPath;
+use ringfence_policy::{AbsPath, Grants};
 use ringfence_provider::{Process, ProcessStart, ProviderError, Shell, ShellStart, Standing};
 use ringfence_shell::{RUNNER, RUNNER_TEXT};
 use ringfence_sys::signal::{self, Set};
@@ -20,6 +20,7 @@ use rustix::time::Timespec;
 
 use crate::attend::{Farewell, Seen};
 use crate::beside::Beside;
+use crate::guess::Guess;
 use crate::shell::{Persistent, Place, Started};
 use crate::{Campaign, Confined};
 
@@ -45,10 +46,18 @@ struct State {
     running: Running,
     seen: Seen,
     is_standing: bool,
+    /// Where nobody tells of refused reads: what they are guessed by.
+    blind: Option<Arc<Blind>>,
     jobs: HashMap<Job, Known>,
     /// Why there is none any more.
     over: Option<ProviderError>,
     is_over: bool,
+}
+
+/// The plan and the grants that hold.
+struct Blind {
+    plan: Plan,
+    held: Grants,
 }
 
 /// What is known of a process.
@@ -73,13 +82,19 @@ impl Sandbox {
         let running = ahead.and_then(|ahead| ahead.launch(&launch, [null.as_fd(), null.as_fd(), null.as_fd()])).map_err(not_raised)?;
         let control = rustix::io::fcntl_dupfd_cloexec(running.descriptor(), 3);
         let control = control.map_err(|error| system("hear from the sandbox")(error.into()))?;
-        let state = State { running, seen, is_standing: false, jobs: HashMap::new(), over: None, is_over: false };
+        let state = State { running, seen, is_standing: false, blind: None, jobs: HashMap::new(), over: None, is_over: false };
         let ground = Arc::new(Ground { state: Mutex::new(state), changed: Condvar::new(), next: AtomicU64::new(1) });
         let kept = ground.clone();
         let keeper = thread::Builder::new().name("keeper".into()).spawn(move || kept.keep(&control));
         let keeper = keeper.map_err(system("start a thread"))?;
-        let sandbox = Self { plan: launch.plan, ground, keeper: Some(keeper), campaign: Some(campaign) };
+        let mut sandbox = Self { plan: launch.plan, ground, keeper: Some(keeper), campaign: Some(campaign) };
         sandbox.ground.wait(PATIENCE, |state| state.is_standing.then_some(())).ok_or_else(|| sandbox.ground.why())?;
+        let mut state = sandbox.ground.lock();
+        state.seen.own_up(&mut sandbox.plan);
+        if !sandbox.plan.is_wired() {
+            state.blind = Some(Arc::new(Blind { plan: sandbox.plan.clone(), held: confined.held.clone() }));
+        }
+        drop(state);
         Ok(sandbox)
     }
 
@@ -175,6 +190,11 @@ impl Place for Ground {
 
     fn granted(&self) -> Vec<Granted> {
         self.lock().seen.granted()
+    }
+
+    fn guess(&self, cwd: &AbsPath, stderr: &Output, told: &[Denial]) -> Vec<Denial> {
+        let blind = self.lock().blind.clone();
+        blind.map_or_else(Vec::new, |blind| Guess::new(&blind.plan, &blind.held, cwd).at(stderr, told))
     }
 }
 

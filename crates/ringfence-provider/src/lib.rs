@@ -137,7 +137,8 @@ pub trait Shell: Send {
 /// Whoever wants to see output as it comes.
 pub type Sink<'a> = dyn FnMut(Stream, &[u8]) + 'a;
 
-/// Interrupts what a shell is doing, from any thread.
+/// Interrupts what a shell is doing, from any thread: the command that runs, or else the next
+/// one, so whoever has one uses it only until their own command has ended.
 pub trait Interrupter: Send + Sync {
     /// As if somebody had typed Ctrl-C; a command that does not mind is ended a little later.
     fn interrupt(&self);

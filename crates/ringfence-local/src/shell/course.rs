@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ringfence_api::{Afterwards, Line, Ran, Status, Stream, Usage};
-use ringfence_provider::{ProviderError, Sink};
+use ringfence_policy::AbsPath;
+use ringfence_provider::{ProviderError, Shell, Sink};
 use ringfence_shell::{Capture, Hearing, Word, script};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -47,6 +48,8 @@ pub(super) struct Course<'a> {
     deadline: Option<Instant>,
     ending: Ending,
     timed_out: bool,
+    /// When to interrupt once more.
+    again: Option<Instant>,
     /// Whether it was already waiting for the next command when it was looked at.
     is_idle: bool,
     /// Whether nothing more can be told: nobody has that pipe any more.
@@ -77,6 +80,7 @@ impl<'a> Course<'a> {
             deadline: line.deadline.map(|limit| begun + limit),
             ending: Ending::NotYet,
             timed_out: false,
+            again: None,
             is_idle: false,
             is_shut: false,
         })
@@ -124,7 +128,8 @@ impl<'a> Course<'a> {
         let first = waits.len();
         waits.extend(ends.streams.iter().flatten().map(|stream| PollFd::new(stream, PollFlags::IN)));
         waits.extend((self.told < self.script.len()).then(|| PollFd::new(&ends.script, PollFlags::OUT)));
-        let left = self.deadline.map_or(LOOK, |deadline| LOOK.min(deadline.saturating_duration_since(Instant::now())));
+        let next = [self.deadline, self.again].into_iter().flatten().min();
+        let left = next.map_or(LOOK, |next| LOOK.min(next.saturating_duration_since(Instant::now())));
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         match poll(&mut waits, Some(&left)) {
             Ok(ready) => {
@@ -200,9 +205,13 @@ impl<'a> Course<'a> {
         let duration = self.begun.elapsed();
         let usage = self.usage(duration, all);
         let timed_out = self.timed_out;
-        let (denials, denials_dropped) = self.shell.place.refused();
+        let (mut denials, denials_dropped) = self.shell.place.refused();
         let granted = self.shell.place.granted();
         let [stdout, stderr] = self.kept.map(Capture::finish);
+        if status != Status::Exited(0) {
+            let at = self.shell.cwd().unwrap_or_else(AbsPath::root);
+            denials.extend(self.shell.place.guess(&at, &stderr, &denials));
+        }
         Ran { stdout, stderr, status, timed_out, duration, usage, denials, denials_dropped, granted, shell }
     }
 
@@ -226,6 +235,11 @@ impl<'a> Course<'a> {
         if self.ending == Ending::NotYet && self.shell.interrupted.load(Ordering::SeqCst) {
             self.ending = Ending::Interrupted;
             self.deadline = Some(Instant::now() + GRACE);
+            // One so young may have been interrupted before its shell had begun it.
+            self.again = (self.begun.elapsed() < 2 * LOOK).then(|| Instant::now() + LOOK / 2);
+        }
+        if self.again.take_if(|when| *when <= Instant::now()).is_some() {
+            family::signal_group(self.shell.pid, libc::SIGINT);
         }
         if self.deadline.is_none_or(|deadline| Instant::now() < deadline) {
             return;
@@ -238,6 +252,8 @@ impl<'a> Course<'a> {
                 Ending::Interrupted
             }
             Ending::Interrupted => {
+                // The shell as well: it would go on with what comes next in the line.
+                family::signal_group(pid, libc::SIGINT);
                 family::signal_since(pid, self.since, libc::SIGTERM);
                 Ending::Terminated
             }
