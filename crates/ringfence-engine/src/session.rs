@@ -68,6 +68,9 @@ pub struct Standings {
 impl Opened {
     /// Opens a session; `program` is its shell. The command of `asked` is not looked at.
     pub fn open(provider: Box<dyn Provider + Send>, asked: Asked, resolved: Resolved, program: OsString) -> Result<Self, EngineError> {
+        // The log's directory is there before the host is looked at: made by the first command,
+        // it would appear in a sandbox that stands, and be open until it is covered.
+        Book::open(&asked, &resolved, &mut |_| ())?;
         let sandbox = Sandbox { provider, standing: None, enforced: Vec::new(), gaps: Vec::new(), quarantined: Vec::new(), commands: 0 };
         let opened = Self { asked, resolved, program, shell: Mutex::new(None), sandbox: Mutex::new(sandbox) };
         opened.renew(&mut lock(&opened.shell))?;
@@ -218,6 +221,9 @@ impl Sandbox {
     fn standing(&mut self, asked: &Asked, resolved: &Resolved) -> Result<&dyn Standing, EngineError> {
         if self.standing.is_none() {
             let mut session = open(self.provider.as_ref(), resolved)?;
+            if let Some(asker) = &asked.asker {
+                session.ask(Arc::new(Witness::new(asker.clone(), asked, resolved)));
+            }
             accept(&session.plan().gaps, resolved.grants.on_gap)?;
             if let Some(asker) = &asked.asker {
                 session.ask(Arc::new(Witness::new(asker.clone(), asked, resolved)));
