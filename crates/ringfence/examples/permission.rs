@@ -1,0 +1,64 @@
+//! A command is blocked, a person is asked, and the agent goes on.
+//!
+//! The person's answer is the first argument: `allow_once`, `allow_session`,
+//! `allow_permanent` or `deny`; without one they are asked on the terminal.
+//!
+//! Here the answer comes after the command has failed: the sandbox is made anew with the
+//! grant, and the command is run again. A program that can ask at any moment gives the manager
+//! an asker (`SandboxManager::with_asker`): then the very access waits for the answer and goes
+//! through in place, and nothing of the shell is lost.
+//!
+//! ```console
+//! $ cargo run -p ringfence --example permission -- ~/notes.txt allow_session
+//! ```
+
+use std::error::Error;
+use std::io;
+
+use ringfence::{Answer, Permission, SandboxConfig, SandboxManager};
+
+pub(crate) fn main() -> Result<(), Box<dyn Error>> {
+    ringfence::init();
+    let mut words = std::env::args().skip(1);
+    let file = words.next().ok_or("name a file that the sandbox does not open")?;
+    // Whoever allows this lets a person have a command run outside of the sandbox.
+    let config = SandboxConfig { allow_unsandboxed_commands: true, ..SandboxConfig::default() };
+    let manager = SandboxManager::new(config)?;
+    let call = format!("cat -- '{}'", file.replace('\'', r"'\''"));
+
+    let result = manager.execute_blocking(".", call.as_str())?;
+    let Some(permission) = manager.requires_permission(&result) else {
+        println!("not blocked: {}", result.stdout);
+        return Ok(());
+    };
+    println!("{}", serde_json::to_string(&permission.clone().required())?);
+    let answer = choose(&permission, words.next())?;
+    manager.answer(".", &result, answer)?;
+    let again = match answer {
+        Answer::Deny => {
+            println!("the agent is told: {}", permission.reason);
+            return Ok(());
+        }
+        Answer::AllowOnce => ringfence::block_on(manager.execute_outside(".", call.as_str()))?,
+        Answer::AllowSession | Answer::AllowPermanent => manager.execute_blocking(".", call.as_str())?,
+    };
+    println!("{answer}: status {}, {}", again.exit_code, again.stdout);
+    ringfence::block_on(manager.shutdown())?;
+    Ok(())
+}
+
+/// The option that the person names.
+fn choose(permission: &Permission, said: Option<String>) -> Result<Answer, Box<dyn Error>> {
+    let said = match said {
+        Some(said) => said,
+        None => {
+            let options: Vec<String> = permission.options.iter().map(ToString::to_string).collect();
+            eprintln!("{}. {}?", permission.reason, options.join(", "));
+            let mut line = String::new();
+            io::stdin().read_line(&mut line)?;
+            line.trim().to_owned()
+        }
+    };
+    // Whoever says nothing, or something else, has not said yes.
+    Ok(permission.options.iter().copied().find(|option| option.to_string() == said).unwrap_or(Answer::Deny))
+}

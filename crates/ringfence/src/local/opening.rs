@@ -1,0 +1,182 @@
+//! From what a program asks for to a sandbox, and from an outcome to what it is told.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use ringfence_api::{Line, Stdio};
+use ringfence_engine::session::Opened;
+use ringfence_engine::{Asked, EngineError, Files, Resolved, resolve_for};
+use ringfence_local::Local;
+use ringfence_policy::{AbsPath, Access, Effect, Facts, Flags, Grants, Mode, Source, Verdict};
+use ringfence_provider::Interrupter;
+use serde_json::Value;
+
+use super::{LocalOptions, LocalSandboxProvider};
+use crate::protocol::{Confinement, Grant, Opens, SandboxCreateOptions};
+use crate::{Command, ExecuteResult, SandboxError};
+
+/// What the result of every command that is not confined says.
+const UNCONFINED: &str = "nothing is confined: this command could do whatever you can";
+
+/// A sandbox that was opened.
+pub(super) struct Session {
+    pub(super) opened: Opened,
+    is_confined: bool,
+    wall: Option<Duration>,
+    output: Option<usize>,
+    /// For the first result.
+    notes: Vec<String>,
+}
+
+pub(super) fn open(id: &str, options: SandboxCreateOptions) -> Result<Session, SandboxError> {
+    let SandboxCreateOptions { cwd, policy, granted, protected, asker, confinement, provider_options } = options;
+    let own: LocalOptions = serde_json::from_value(Value::Object(provider_options))
+        .map_err(|source| SandboxError::Options { provider: LocalSandboxProvider::NAME.into(), source })?;
+    if policy.network.allow_network {
+        return Err(SandboxError::Network);
+    }
+    let cwd = directory(&cwd)?;
+    let mut flags = Flags::none(cwd.clone());
+    flags.mode = if confinement == Confinement::Unconfined { Some(Mode::FullAccess) } else { own.mode };
+    flags.read = own.read;
+    flags.deny = policy.filesystem.blacklist;
+    flags.protect = protected.iter().chain(&own.policy_file).map(|file| protection(file)).collect::<Result<_, _>>()?;
+    let files = Files { project: own.policy_file.as_deref().map(absolute).transpose()? };
+    let mut resolved = resolve_for(&cwd, &flags, &files).map_err(SandboxError::not_created)?;
+    let mut notes = std::mem::take(&mut resolved.grants.warnings);
+    whiten(&mut resolved, &policy.filesystem.whitelist, &mut notes)?;
+    grant(&mut resolved, &granted, &mut notes)?;
+    let limits = &resolved.grants.limits;
+    let (wall, output) = (limits.wall_ms.map(Duration::from_millis), limits.output.and_then(|most| usize::try_from(most).ok()));
+    let is_confined = resolved.grants.is_confined();
+    let stdio = Stdio::Capture { limit: Line::new("").limit };
+    let asked = Asked { command: Vec::new(), cwd, flags, files, stdio, asker, agent: own.agent, session: id.to_owned() };
+    let program = own.shell.unwrap_or_else(|| "bash".into()).into();
+    let opened = Opened::open(Box::new(Local::default()), asked, resolved, program).map_err(SandboxError::not_created)?;
+    Ok(Session { opened, is_confined, wall, output, notes })
+}
+
+impl Session {
+    /// `begun` gets what interrupts the command.
+    pub(super) fn execute(&mut self, command: Command, begun: &mut dyn FnMut(Box<dyn Interrupter>)) -> Result<ExecuteResult, EngineError> {
+        let Command { mut line, mut sink } = command;
+        line.deadline = [line.deadline, self.wall].into_iter().flatten().min();
+        line.limit = self.output.map_or(line.limit, |most| line.limit.min(most));
+        let mut warnings = Vec::new();
+        let mut pass_on = |stream, bytes: &[u8]| {
+            if let Some(sink) = &mut sink {
+                sink(stream, bytes);
+            }
+        };
+        let executed = self.opened.execute(&line, begun, &mut pass_on, &mut |error| warnings.push(error.to_string()))?;
+        warnings.splice(0..0, std::mem::take(&mut self.notes));
+        if !self.is_confined {
+            warnings.insert(0, UNCONFINED.into());
+        }
+        let permission = self.opened.permission(&executed.outcome);
+        Ok(ExecuteResult {
+            permission,
+            cwd: executed.cwd.map(|cwd| cwd.as_path().to_owned()),
+            shell: executed.shell,
+            confined: self.is_confined,
+            warnings,
+            ..executed.outcome.into()
+        })
+    }
+}
+
+/// What grants may open: where nothing may be written, they do not change that.
+fn widest(grants: &Grants, opens: Opens) -> Effect {
+    if opens == Opens::Writing && grants.mode != Mode::ReadOnly { Effect::Write } else { Effect::Read }
+}
+
+/// Opens the white list, but for what is shut: by the black list, by policy files, or built in.
+fn whiten(resolved: &mut Resolved, list: &[String], notes: &mut Vec<String>) -> Result<(), SandboxError> {
+    for entry in list {
+        let path = meant(entry, &resolved.surroundings.facts)?;
+        let grants = &mut resolved.grants;
+        // As if the directory around it were open: a pattern says nothing of what is not.
+        let before = grants.rules.len();
+        grants.grant_session(path.parent().unwrap_or_else(AbsPath::root), Effect::Read);
+        let is_shut = grants.verdict(&path, Access::Read) == Verdict::Denied;
+        grants.rules.truncate(before);
+        if is_shut {
+            notes.push(format!("`{entry}` of the white list stays shut: what is on the black list goes before"));
+        } else {
+            let effect = widest(grants, Opens::Writing);
+            grants.grant_session(path, effect);
+        }
+    }
+    Ok(())
+}
+
+/// Opens what a person granted, but for what is locked.
+fn grant(resolved: &mut Resolved, granted: &[Grant], notes: &mut Vec<String>) -> Result<(), SandboxError> {
+    for Grant { path: entry, opens } in granted {
+        let path = meant(entry, &resolved.surroundings.facts)?;
+        let grants = &mut resolved.grants;
+        let is_taken_back = |source: &Source| *source == Source::Flag;
+        grants.rules.retain(|rule| rule.effect != Effect::Deny || rule.root != path || !is_taken_back(&rule.origin.source));
+        let effect = widest(grants, *opens);
+        grants.grant_session(path.clone(), effect);
+        let wanted = if *opens == Opens::Writing { Access::Write } else { Access::Read };
+        let decision = grants.decide(&path, wanted);
+        if decision.verdict != Verdict::Allowed {
+            let by = decision.rule.map_or_else(String::new, |rule| format!(" by `{}`", rule.origin().text));
+            notes.push(format!("`{entry}` was granted and stays shut{by}"));
+        }
+    }
+    Ok(())
+}
+
+/// The path that an entry means.
+fn meant(entry: &str, facts: &Facts) -> Result<AbsPath, SandboxError> {
+    let wrong = |why| SandboxError::Path { entry: entry.to_owned(), why };
+    let text = entry.strip_suffix("/**").unwrap_or(entry);
+    let text = match text.strip_prefix('$') {
+        Some(rest) => {
+            let (name, below) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+            let value = facts.variables.get(name).ok_or_else(|| wrong("there is no such variable"))?;
+            format!("{value}{below}")
+        }
+        None => text.to_owned(),
+    };
+    let path = match text.strip_prefix('~') {
+        Some(below) if below.is_empty() || below.starts_with('/') => Some(facts.home.join(below.trim_start_matches('/'))),
+        Some(_) => None,
+        None => AbsPath::new(&text),
+    };
+    let path = path.ok_or_else(|| wrong("it is not absolute"))?;
+    if text.contains(['*', '?', '[', '{']) && !path.as_path().exists() {
+        return Err(wrong("a directory is opened by its name, not by a pattern"));
+    }
+    Ok(path)
+}
+
+/// A directory to stand in, without symbolic links on the way.
+fn directory(path: &Path) -> Result<AbsPath, SandboxError> {
+    let fail = |source| SandboxError::File { what: "enter", file: path.display().to_string(), source };
+    let real = fs::canonicalize(path).map_err(fail)?;
+    if !real.is_dir() {
+        return Err(fail(io::ErrorKind::NotADirectory.into()));
+    }
+    AbsPath::new(real).ok_or_else(|| fail(io::ErrorKind::InvalidInput.into()))
+}
+
+/// The entry that means exactly this file.
+fn protection(file: &Path) -> Result<String, SandboxError> {
+    let path = absolute(file)?;
+    let wrong = |why| SandboxError::Path { entry: path.to_string(), why };
+    let text = path.as_path().to_str().ok_or_else(|| wrong("it is not UTF-8, and so cannot be protected"))?;
+    if text.contains(['*', '?', '[', '{', '$', '\\']) {
+        return Err(wrong("it reads as a pattern, and so cannot be protected"));
+    }
+    Ok(text.to_owned())
+}
+
+fn absolute(path: &Path) -> Result<AbsPath, SandboxError> {
+    let fail = |source| SandboxError::File { what: "find", file: path.display().to_string(), source };
+    AbsPath::new(std::path::absolute(path).map_err(fail)?).ok_or_else(|| fail(io::ErrorKind::InvalidInput.into()))
+}

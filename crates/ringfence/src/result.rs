@@ -1,0 +1,196 @@
+//! What became of a command, for every wire.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::path::PathBuf;
+
+use ringfence_api::{Afterwards, Denial, Gap, Granted, Outcome, Output, Permission, Quarantined, Usage, base64};
+use serde::{Serialize, Serializer};
+
+/// What became of a command.
+#[derive(Debug, Clone)]
+pub struct ExecuteResult {
+    /// What it wrote to standard output.
+    pub stdout: Captured,
+    /// What it wrote to standard error.
+    pub stderr: Captured,
+    /// Its exit status: 128 + the signal that ended it, 124 for the time limit.
+    pub exit_code: i32,
+    /// Whether the sandbox stood in the way. A program's own words never make it so.
+    pub blocked: bool,
+    /// The rule that did, and where it stands.
+    pub blocked_reason: Option<String>,
+    /// What was wanted: a path, or host and port.
+    pub blocked_resource: Option<String>,
+    /// Everything that was refused, as much of it as anybody will read.
+    pub denials: Vec<Denial>,
+    /// How often something else was refused.
+    pub denials_dropped: u64,
+    /// What went through because somebody was asked and said so.
+    pub granted: Vec<Granted>,
+    /// Whether the time limit ended it.
+    pub timed_out: bool,
+    /// Whether more was written than is kept.
+    pub truncated: bool,
+    /// How long it took.
+    pub duration_ms: u64,
+    /// What it used.
+    pub usage: Usage,
+    /// Where the shell is now; nowhere if it has ended.
+    pub cwd: Option<PathBuf>,
+    /// Whether the shell lives on, or the next command starts in a new one.
+    pub shell: Afterwards,
+    /// Whether it was confined at all.
+    pub confined: bool,
+    /// What was enforced, in words.
+    pub enforced: Vec<String>,
+    /// What was asked for and could not be enforced.
+    pub gaps: Vec<Gap>,
+    /// What was moved away before anyone could stumble over it.
+    pub quarantined: Vec<Quarantined>,
+    /// What a person should know beside.
+    pub warnings: Vec<String>,
+    /// What stood in the way.
+    pub blocked_by: Option<Denial>,
+    /// What a person could be asked about that.
+    pub permission: Option<Permission>,
+}
+
+impl From<Outcome> for ExecuteResult {
+    fn from(outcome: Outcome) -> Self {
+        let blocked_by = outcome.blocked_by().cloned();
+        Self {
+            exit_code: outcome.exit_code(),
+            blocked: blocked_by.is_some(),
+            blocked_reason: blocked_by.as_ref().map(|denial| format!("{} ({})", denial.rule, denial.origin)),
+            blocked_resource: blocked_by.as_ref().map(|denial| denial.target.clone()),
+            blocked_by,
+            permission: None,
+            denials: outcome.denials,
+            denials_dropped: outcome.denials_dropped,
+            granted: outcome.granted,
+            timed_out: outcome.timed_out,
+            truncated: outcome.stdout.dropped > 0 || outcome.stderr.dropped > 0,
+            duration_ms: outcome.duration_ms,
+            usage: outcome.usage,
+            cwd: None,
+            shell: Afterwards::LivesOn,
+            confined: true,
+            enforced: outcome.enforced,
+            gaps: outcome.gaps,
+            quarantined: outcome.quarantined,
+            warnings: Vec::new(),
+            stdout: outcome.stdout.into(),
+            stderr: outcome.stderr.into(),
+        }
+    }
+}
+
+/// What was written to a stream: bytes, which need not be text.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Captured {
+    /// What was kept of it, the beginning and the end.
+    pub bytes: Vec<u8>,
+    /// How many bytes between the two are missing.
+    pub dropped: u64,
+}
+
+impl Captured {
+    /// As text; what is none is shown as `U+FFFD`.
+    pub fn text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.bytes)
+    }
+
+    /// Exactly, where text would not be.
+    fn exact(&self) -> Option<String> {
+        std::str::from_utf8(&self.bytes).is_err().then(|| base64(&self.bytes))
+    }
+
+    fn dropped(&self) -> Option<u64> {
+        (self.dropped > 0).then_some(self.dropped)
+    }
+}
+
+impl From<Output> for Captured {
+    fn from(output: Output) -> Self {
+        Self { dropped: output.dropped, bytes: if output.tail.is_empty() { output.head } else { output.bytes() } }
+    }
+}
+
+impl fmt::Display for Captured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text())
+    }
+}
+
+/// The same words as on the command line.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Wire<'a> {
+    stdout: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stdout_base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stdout_dropped: Option<u64>,
+    stderr: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stderr_base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stderr_dropped: Option<u64>,
+    exit_code: i32,
+    blocked: bool,
+    blocked_reason: &'a Option<String>,
+    blocked_resource: &'a Option<String>,
+    denials: &'a [Denial],
+    denials_dropped: u64,
+    granted: &'a [Granted],
+    timed_out: bool,
+    truncated: bool,
+    duration_ms: u64,
+    usage: Usage,
+    cwd: Option<Cow<'a, str>>,
+    shell: &'static str,
+    confined: bool,
+    enforced: &'a [String],
+    gaps: &'a [Gap],
+    quarantined: &'a [Quarantined],
+    permission: &'a Option<Permission>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    warnings: &'a [String],
+}
+
+impl Serialize for ExecuteResult {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Wire {
+            stdout: self.stdout.text(),
+            stdout_base64: self.stdout.exact(),
+            stdout_dropped: self.stdout.dropped(),
+            stderr: self.stderr.text(),
+            stderr_base64: self.stderr.exact(),
+            stderr_dropped: self.stderr.dropped(),
+            exit_code: self.exit_code,
+            blocked: self.blocked,
+            blocked_reason: &self.blocked_reason,
+            blocked_resource: &self.blocked_resource,
+            denials: &self.denials,
+            denials_dropped: self.denials_dropped,
+            granted: &self.granted,
+            timed_out: self.timed_out,
+            truncated: self.truncated,
+            duration_ms: self.duration_ms,
+            usage: self.usage,
+            cwd: self.cwd.as_ref().map(|cwd| cwd.to_string_lossy()),
+            shell: match self.shell {
+                Afterwards::LivesOn => "lives-on",
+                Afterwards::Ended => "ended",
+            },
+            confined: self.confined,
+            enforced: &self.enforced,
+            gaps: &self.gaps,
+            quarantined: &self.quarantined,
+            permission: &self.permission,
+            warnings: &self.warnings,
+        }
+        .serialize(serializer)
+    }
+}

@@ -1,0 +1,72 @@
+//! Futures that somebody drops.
+
+use std::pin::pin;
+
+use ringfence::{LocalSandboxProvider, SandboxProvider, block_on};
+use ringfence_testkit::soon;
+
+use crate::stage::{LONG, appears, children, manager, once, open, says, wardens};
+
+tests! { "cancel":
+    #[test]
+    fn a_dropped_future_interrupts_its_command_and_the_shell_lives_on(at) {
+        let sandbox = open(&LocalSandboxProvider::default(), at);
+        says(sandbox.execute_blocking("export KEPT=yes; cd /tmp; sleep 1000 & echo $! >/tmp/job".into()));
+        {
+            let mut running = pin!(sandbox.execute(format!("touch {0}/begun; sleep 60; touch {0}/finished", at.display()).into()));
+            assert!(once(running.as_mut()).is_pending());
+            appears(&at.join("begun"));
+        }
+        // The background job is not part of the command.
+        assert_eq!(says(sandbox.execute_blocking("pwd; echo $KEPT; kill -0 $(cat /tmp/job) && echo job".into())), "/tmp\nyes\njob");
+        assert!(!at.join("finished").exists());
+    }
+
+    #[test]
+    fn at_whatever_moment_it_is_dropped(at) {
+        let manager = manager();
+        says(manager.execute_blocking(at, "export KEPT=yes"));
+        for pause in [0, 0, 20, 50, 100, 200, 500, 1000, 3000, 10_000] {
+            {
+                let mut running = pin!(manager.execute(at, "sleep 60; touch finished"));
+                assert!(once(running.as_mut()).is_pending());
+                std::thread::sleep(std::time::Duration::from_micros(pause));
+            }
+            assert_eq!(says(manager.execute_blocking(at, "echo $KEPT")), "yes");
+        }
+        assert!(!at.join("finished").exists());
+        assert_eq!(manager.list().len(), 1);
+    }
+
+    #[test]
+    fn a_command_whose_turn_has_not_come_is_not_begun(at) {
+        let sandbox = open(&LocalSandboxProvider::default(), at);
+        let mut first = pin!(sandbox.execute("touch begun; until [ -e go ]; do sleep 0.01; done; echo first".into()));
+        assert!(once(first.as_mut()).is_pending());
+        appears(&at.join("begun"));
+        {
+            let mut second = pin!(sandbox.execute("touch second".into()));
+            assert!(once(second.as_mut()).is_pending());
+        }
+        // One that nobody ever looks at is not handed in at all.
+        drop(sandbox.execute("touch second".into()));
+        std::fs::write(at.join("go"), "").unwrap();
+        assert_eq!(says(block_on(first)), "first");
+        says(sandbox.execute_blocking("true".into()));
+        assert!(!at.join("second").exists());
+    }
+
+    #[test]
+    fn a_sandbox_that_nobody_waits_for_is_not_left_behind(at) {
+        let provider = LocalSandboxProvider::default();
+        for _ in 0..5 {
+            let mut making = pin!(provider.create(ringfence::SandboxCreateOptions::new(at)));
+            assert!(once(making.as_mut()).is_pending());
+        }
+        let kept = open(&provider, at);
+        assert_eq!(block_on(provider.list()).unwrap().len(), 1);
+        assert!(soon(LONG, || wardens().len() == 1), "{:?}", wardens());
+        drop(kept);
+        assert!(soon(LONG, || children("self").is_empty()), "{:?}", children("self"));
+    }
+}

@@ -1,0 +1,69 @@
+//! The library as programs use it, as the superuser and as an ordinary user.
+//!
+//! Each test runs in a process of its own, whose `main` begins as a program's is to begin.
+
+/// Tests that are given a directory of the user's own, in a home with secrets in it.
+macro_rules! tests {
+    ($module:literal: $(#[test] fn $name:ident($at:ident) $body:block)*) => {
+        pub(crate) const TESTS: &[(&str, fn(&std::path::Path))] = &[$((concat!($module, "::", stringify!($name)), $name)),*];
+        $(fn $name($at: &std::path::Path) $body)*
+    };
+}
+
+#[path = "../../examples/agent_loop.rs"]
+mod agent_loop;
+mod cancel;
+mod examples;
+mod leaks;
+mod manager;
+mod permission;
+#[path = "../../examples/permission.rs"]
+mod permission_example;
+mod session;
+mod stage;
+
+use std::error::Error;
+use std::path::Path;
+use std::process::ExitCode;
+
+use ringfence_testkit::{Alone, As, fuse_for_all};
+
+/// The variable by which a process knows that it is another program, and which.
+const PART: &str = "RINGFENCE_TEST_PART";
+
+fn all() -> impl Iterator<Item = &'static (&'static str, fn(&Path))> {
+    [manager::TESTS, permission::TESTS, session::TESTS, cancel::TESTS, leaks::TESTS, examples::TESTS].into_iter().flatten()
+}
+
+fn main() -> ExitCode {
+    let part = std::env::var(PART).unwrap_or_default();
+    if part == "without-init" {
+        return manager::without_init();
+    }
+    ringfence::init();
+    let done = match part.as_str() {
+        "agent_loop" => agent_loop::main(),
+        "permission" => permission_example::main(),
+        "embedding" => leaks::embedding(),
+        _ => {
+            // Nobody can be asked where nobody tells.
+            if As::runner_is_root() {
+                fuse_for_all();
+            }
+            return Alone { names: all().map(|(name, _)| (*name).to_owned()).collect(), input: b"", variable: ("PART", ""), body }.main();
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn body(name: &str, directory: &Path) -> Result<(), Box<dyn Error>> {
+    let (_, test) = all().find(|(known, _)| *known == name).ok_or("no such test")?;
+    test(directory);
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! Sandboxes that are there when they are needed.
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+use std::thread;
+
+use ringfence::{Grant, Opens, SandboxConfig, SandboxCreateOptions, SandboxError, SandboxManager, SandboxProviderRegistry, block_on};
+use ringfence_testkit::{Ran, SECRET, signal};
+use serde_json::{Map, Value, json};
+
+use crate::stage::{appears, children, home, manager, part, says, wardens};
+
+/// Tries to make a sandbox without having called `init`.
+pub(crate) fn without_init() -> ExitCode {
+    match manager().execute_blocking(".", "touch made") {
+        Err(error @ SandboxError::InitMissing) => {
+            println!("{error}; {}", error.hint().unwrap_or_default());
+            ExitCode::SUCCESS
+        }
+        _ => ExitCode::FAILURE,
+    }
+}
+
+/// What comes of a configuration that cannot be had: its code.
+fn refused(config: SandboxConfig, directory: &Path) -> &'static str {
+    let manager = SandboxManager::new(config).unwrap();
+    let error = manager.execute_blocking(directory, "touch made").err().unwrap();
+    assert!(!directory.join("made").exists(), "{error} and yet it ran");
+    assert!(manager.list().is_empty());
+    error.code()
+}
+
+fn options(value: Value) -> Map<String, Value> {
+    value.as_object().unwrap().clone()
+}
+
+tests! { "manager":
+    #[test]
+    fn a_sandbox_is_made_when_it_is_needed_and_used_again(at) {
+        let (manager, other) = (manager(), at.join("other"));
+        fs::create_dir(&other).unwrap();
+        assert!(manager.list().is_empty());
+        assert!(children("self").is_empty());
+        says(manager.execute_blocking(at, "cd /tmp; export KEPT=yes; f() { echo from f; }"));
+        let made = manager.list();
+        assert_eq!(made.len(), 1);
+        // By another name it is the same directory.
+        assert_eq!(says(manager.execute_blocking(at.join("other/.."), "pwd; echo $KEPT; f")), "/tmp\nyes\nfrom f");
+        assert_eq!(manager.list(), made);
+        assert_eq!(says(manager.execute_blocking(&other, "pwd; echo $KEPT")), format!("{}", other.display()));
+        assert_eq!(manager.list().len(), 2);
+        block_on(manager.shutdown()).unwrap();
+        assert!(manager.list().is_empty());
+        assert_eq!(says(manager.execute_blocking(at, "pwd; echo $KEPT")), format!("{}", at.display()));
+    }
+
+    #[test]
+    fn at_once_they_share_one_sandbox(at) {
+        let manager = manager();
+        thread::scope(|scope| {
+            for _ in 0..6 {
+                scope.spawn(|| says(manager.execute_blocking(at, "echo x >>all")));
+            }
+        });
+        assert_eq!(manager.list().len(), 1);
+        assert_eq!(fs::read_to_string(at.join("all")).unwrap(), "x\n".repeat(6));
+    }
+
+    #[test]
+    fn without_confinement_every_result_says_so(at) {
+        let config = SandboxConfig { enabled: false, provider: "nobody knows it".into(), ..SandboxConfig::default() };
+        let manager = SandboxManager::new(config).unwrap();
+        for command in ["cat ~/.ssh/id_rsa; export KEPT=yes", "cat ~/.ssh/id_rsa; [ $KEPT = yes ]"] {
+            let result = manager.execute_blocking(at, command).unwrap();
+            assert_eq!((result.exit_code, result.stdout.text().as_ref()), (0, SECRET));
+            assert!(!result.confined && result.warnings[0].starts_with("nothing is confined"), "{:?}", result.warnings);
+        }
+        // And confined, none of it.
+        let result = crate::stage::manager().execute_blocking(at, "cat ~/.ssh/id_rsa").unwrap();
+        assert!(result.exit_code != 0 && result.blocked && result.confined && result.stdout.bytes.is_empty());
+        assert!(result.warnings.is_empty(), "{:?}", result.warnings);
+    }
+
+    #[test]
+    fn what_cannot_be_made_is_an_error_and_nothing_runs(at) {
+        let with = |value| SandboxConfig { provider_options: options(value), ..SandboxConfig::default() };
+        assert_eq!(refused(with(json!({ "shell": "no-such-shell" })), at), "command-not-executed");
+        assert_eq!(refused(with(json!({ "shel": "bash" })), at), "provider-options");
+        fs::write(at.join("policy.toml"), "version = 1\n[limits]\nmemory = \"1GiB\"\n").unwrap();
+        assert_eq!(refused(SandboxConfig::from_policy_file(at.join("policy.toml")).unwrap(), at), "gap");
+        let mut network = SandboxConfig::default();
+        network.policy.network.allow_network = true;
+        assert_eq!(refused(network, at), "allow-network");
+        let mut glob = SandboxConfig::default();
+        glob.policy.filesystem.whitelist = vec!["/srv/*/x".into()];
+        assert_eq!(refused(glob, at), "path");
+        assert_eq!(manager().execute_blocking(at.join("nowhere"), "true").err().unwrap().code(), "file");
+        let unknown = SandboxConfig { provider: "docker".into(), ..SandboxConfig::default() };
+        let error = SandboxManager::with_registry(unknown, SandboxProviderRegistry::default()).err().unwrap();
+        assert!(error.to_string().contains("known are: local"), "{error}");
+        fs::write(at.join("policy.toml"), "version = 1\nmod = 1\n").unwrap();
+        assert!(SandboxConfig::from_policy_file(at.join("policy.toml")).is_err());
+    }
+
+    #[test]
+    fn without_init_nothing_is_made_and_the_hint_says_what_to_do(at) {
+        let told = Ran::of(&mut part("without-init", at), b"").ok();
+        assert!(told.contains("ringfence::init();") && told.contains("first line of `main`"), "{told}");
+        assert!(!at.join("made").exists());
+    }
+
+    #[test]
+    fn when_the_sandbox_dies_the_next_command_has_a_new_one_with_all_grants(at) {
+        let manager = manager();
+        let notes = home(at).join("notes.txt");
+        manager.add_runtime_whitelist("~/notes.txt");
+        assert_eq!(says(manager.execute_blocking(at, "cd /tmp; export KEPT=yes; cat ~/notes.txt")), SECRET);
+        let before = manager.list();
+        let result = thread::scope(|scope| {
+            let running = scope.spawn(|| manager.execute_blocking(at, format!("touch {}; sleep 60", at.join("begun").display())));
+            appears(&at.join("begun"));
+            let warden = wardens().pop().expect("a sandbox has a warden");
+            let init = children(&warden).pop().expect("a warden has an init");
+            signal(init.parse().unwrap(), 9);
+            running.join().unwrap()
+        });
+        let error = result.err().unwrap();
+        assert!(matches!(error, SandboxError::Gone { .. }), "{error}");
+        assert!(error.hint().is_some());
+        let said = says(manager.execute_blocking(at, format!("pwd; echo ${{KEPT-gone}}; cat {}", notes.display())));
+        assert_eq!(said, format!("{}\ngone\n{SECRET}", at.display()));
+        assert_ne!(manager.list(), before);
+        block_on(manager.shutdown()).unwrap();
+        assert!(children("self").is_empty());
+    }
+
+    #[test]
+    fn a_grant_holds_from_the_next_command_on_and_an_isolated_copy_goes_its_own_way(at) {
+        let manager = manager();
+        let read = |manager: &SandboxManager, name: &str| manager.execute_blocking(at, format!("cat ~/{name}")).unwrap().exit_code == 0;
+        assert!(!read(&manager, "notes.txt"));
+        manager.grant(Grant { path: "~/notes.txt".into(), opens: Opens::Reading });
+        assert!(read(&manager, "notes.txt"));
+        assert_ne!(manager.execute_blocking(at, "echo x >>~/notes.txt").unwrap().exit_code, 0);
+        let copy = manager.isolated().unwrap();
+        copy.add_runtime_whitelist(home(at).join("code/other").display().to_string());
+        assert!(read(&copy, "notes.txt") && read(&copy, "code/other/main.rs"));
+        says(copy.execute_blocking(at, "echo x >~/code/other/new"));
+        assert!(!read(&manager, "code/other/main.rs"));
+        assert!(manager.list() != copy.list() && manager.list().len() == 1);
+    }
+
+    #[test]
+    fn what_is_on_the_black_list_goes_before_the_white_list_and_a_person_before_both(at) {
+        let home = home(at);
+        fs::write(home.join("plain"), "plain").unwrap();
+        let mut config = SandboxConfig::from_sandbox_json(
+            r#"{ "policy": { "filesystem": { "whitelist": ["~/code/other", "~/.ssh", "$HOME/plain"], "blacklist": ["~/code/other/deep", "~/notes.txt"] } } }"#,
+        );
+        config.policy.filesystem.whitelist.push("~/notes.txt".into());
+        fs::create_dir(home.join("code/other/deep")).unwrap();
+        fs::write(home.join("code/other/deep/x"), SECRET).unwrap();
+        fs::write(home.join("code/other/.env"), SECRET).unwrap();
+        let manager = SandboxManager::new(config).unwrap();
+        let result = manager.execute_blocking(at, "cat ~/plain; cat ~/code/other/main.rs >/dev/null && echo x >~/code/other/y").unwrap();
+        assert_eq!((result.exit_code, result.stdout.text().as_ref()), (0, "plain"), "{}", result.stderr);
+        assert_eq!(result.warnings.iter().filter(|warning| warning.contains("stays shut")).count(), 2, "{:?}", result.warnings);
+        for shut in ["~/.ssh/id_rsa", "~/code/other/deep/x", "~/code/other/.env", "~/notes.txt"] {
+            assert_ne!(manager.execute_blocking(at, format!("cat {shut}")).unwrap().exit_code, 0, "{shut}");
+        }
+        for path in ["~/.ssh/id_rsa", "~/notes.txt", "~/code/other/.env"] {
+            manager.add_runtime_whitelist(path);
+            assert_eq!(says(manager.execute_blocking(at, format!("cat {path}"))), SECRET, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_provider_lists_and_destroys_what_it_made(at) {
+        let provider = SandboxProviderRegistry::default().get("local").unwrap();
+        let create = || block_on(provider.create(SandboxCreateOptions::new(at))).unwrap();
+        let (one, other) = (create(), create());
+        let ids = || block_on(provider.list()).unwrap().into_iter().map(|info| info.id).collect::<Vec<_>>();
+        assert_eq!(ids(), [one.id(), other.id()]);
+        block_on(provider.destroy(one.id())).unwrap();
+        assert_eq!(ids(), [other.id()]);
+        assert!(matches!(one.execute_blocking("true".into()), Err(SandboxError::Ended { .. })));
+        block_on(one.dispose()).unwrap();
+        block_on(provider.destroy("never was")).unwrap();
+        says(other.execute_blocking("true".into()));
+        drop(other);
+        assert!(ids().is_empty());
+    }
+}

@@ -1,0 +1,122 @@
+//! Asking a person, and going on.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ringfence::{Answer, SandboxConfig, SandboxManager, block_on};
+use ringfence_testkit::{SECRET, signal};
+
+use crate::stage::{Says, can_ask, children, home, says, wardens};
+
+tests! { "permission":
+    #[test]
+    fn only_what_can_be_had_is_offered(at) {
+        let offered = |config: SandboxConfig, command: &str| {
+            let manager = SandboxManager::new(config).unwrap();
+            let result = manager.execute_blocking(at, command).unwrap();
+            let permission = manager.requires_permission(&result)?;
+            assert_eq!(Some(&permission.resource), result.blocked_resource.as_ref());
+            Some(permission.options)
+        };
+        let all = SandboxConfig { allow_unsandboxed_commands: true, ..SandboxConfig::default() };
+        let plain = SandboxConfig::default();
+        assert_eq!(offered(plain.clone(), "true"), None);
+        assert_eq!(offered(plain.clone(), "echo Permission denied >&2; false"), None);
+        for command in ["cat ~/notes.txt", "cat ~/.ssh/id_rsa"] {
+            assert_eq!(offered(plain.clone(), command).unwrap(), [Answer::AllowSession, Answer::AllowPermanent, Answer::Deny]);
+            assert_eq!(offered(all.clone(), command).unwrap(), Answer::ALL);
+        }
+    }
+
+    #[test]
+    fn each_answer_does_what_it_says(at) {
+        let policy = home(at).join(".config/ringfence/policy.toml");
+        fs::create_dir(policy.parent().unwrap()).unwrap();
+        fs::write(&policy, "version = 1 # mine\n").unwrap();
+        let call = "cat ~/notes.txt";
+        let config = SandboxConfig { allow_unsandboxed_commands: true, ..SandboxConfig::default() };
+        let fresh = || SandboxManager::new(config.clone()).unwrap();
+        let blocked = |manager: &SandboxManager| {
+            let result = manager.execute_blocking(at, call).unwrap();
+            assert!(result.blocked && result.stdout.bytes.is_empty());
+            result
+        };
+        let manager = fresh();
+        let result = blocked(&manager);
+        manager.answer(at, &result, Answer::Deny).unwrap();
+        manager.answer(at, &result, Answer::AllowOnce).unwrap();
+        let outside = block_on(manager.execute_outside(at, call));
+        assert!(!outside.as_ref().unwrap().confined);
+        assert_eq!(says(outside), SECRET);
+        manager.answer(at, &blocked(&manager), Answer::AllowSession).unwrap();
+        assert_eq!(says(manager.execute_blocking(at, call)), SECRET);
+        // Nobody allows what is not offered.
+        let strict = SandboxManager::new(SandboxConfig::default()).unwrap();
+        let result = blocked(&strict);
+        assert_eq!(strict.answer(at, &result, Answer::AllowOnce).err().unwrap().code(), "not-offered");
+        assert_eq!(block_on(strict.execute_outside(at, call)).err().unwrap().code(), "not-offered");
+        let manager = fresh();
+        manager.answer(at, &blocked(&manager), Answer::AllowPermanent).unwrap();
+        assert_eq!(says(manager.execute_blocking(at, call)), SECRET);
+        assert_eq!(says(fresh().execute_blocking(at, call)), SECRET);
+        let text = fs::read_to_string(&policy).unwrap();
+        assert!(text.starts_with("version = 1 # mine\n") && text.contains("~/notes.txt"), "{text}");
+    }
+
+    #[test]
+    fn a_refused_file_that_is_yet_to_be_made_opens_its_directory(at) {
+        let manager = SandboxManager::new(SandboxConfig::default()).unwrap();
+        let call = "echo made >~/code/other/new.txt";
+        let result = manager.execute_blocking(at, call).unwrap();
+        manager.answer(at, &result, Answer::AllowSession).unwrap();
+        says(manager.execute_blocking(at, call));
+        assert_eq!(fs::read_to_string(home(at).join("code/other/new.txt")).unwrap(), "made\n");
+    }
+
+    #[test]
+    fn with_an_asker_the_access_itself_waits_and_the_shell_lives_on(at) {
+        if !can_ask() {
+            return;
+        }
+        let asker = Arc::new(Says(AtomicUsize::new(0), Answer::AllowSession));
+        let manager = SandboxManager::new(SandboxConfig::default()).unwrap().with_asker(asker.clone());
+        says(manager.execute_blocking(at, "export KEPT=yes; cd /tmp"));
+        let before = manager.list();
+        let result = manager.execute_blocking(at, "cat ~/notes.txt; cat ~/notes.txt >/dev/null; echo; echo $KEPT; pwd").unwrap();
+        assert_eq!(result.stdout.text(), format!("{SECRET}\nyes\n/tmp\n"), "{result:?}");
+        assert_eq!((result.granted.len(), result.blocked, asker.0.load(Ordering::SeqCst)), (1, false, 1));
+        assert_eq!(manager.list(), before);
+        // It is kept for the sandbox that takes the place of this one, and for no other.
+        signal(children(&wardens().pop().unwrap()).pop().unwrap().parse().unwrap(), 9);
+        assert!(manager.execute_blocking(at, "true").is_err());
+        assert_eq!(says(manager.execute_blocking(at, "cat ~/notes.txt")), SECRET);
+        assert_eq!(asker.0.load(Ordering::SeqCst), 1);
+        assert_ne!(manager.list(), before);
+    }
+
+    #[test]
+    fn nobody_opens_the_record_of_what_commands_do(at) {
+        let manager = SandboxManager::new(SandboxConfig::default()).unwrap();
+        manager.add_runtime_whitelist("~/.local/state");
+        manager.add_runtime_whitelist("~/.local/state/ringfence/audit/head");
+        let result = manager.execute_blocking(at, "cat ~/.local/state/ringfence/audit/head").unwrap();
+        assert!(result.exit_code != 0 && result.stdout.bytes.is_empty(), "{result:?}");
+        assert!(result.warnings.iter().any(|warning| warning.contains("was granted and stays shut")), "{:?}", result.warnings);
+        assert!(manager.requires_permission(&result).is_none());
+    }
+
+    #[test]
+    fn settings_in_the_project_cannot_be_changed_from_inside(at) {
+        for file in ["sandbox.json", "mine.toml"] {
+            let path = at.join(file);
+            fs::write(&path, if file == "mine.toml" { "version = 1\n" } else { "{}" }).unwrap();
+            let config = if file == "mine.toml" { SandboxConfig::from_policy_file(&path) } else { SandboxConfig::from_sandbox_json_file(&path) };
+            let manager = SandboxManager::new(config.unwrap()).unwrap();
+            for attempt in [format!("echo x >>{file}"), format!("rm -f {file}"), format!("echo x >new; mv -f new {file}")] {
+                assert_ne!(manager.execute_blocking(at, attempt.as_str()).unwrap().exit_code, 0, "{attempt}");
+            }
+            assert!(fs::read_to_string(&path).unwrap().len() > 1);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What the tests have in common.
+
+use std::fs;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use ringfence::{
+    Answer, Ask, Asker, ExecuteResult, LocalSandboxProvider, SandboxBackend, SandboxConfig, SandboxCreateOptions, SandboxManager,
+    SandboxProvider, block_on,
+};
+use ringfence_testkit::{skip, soon};
+
+/// Longer than anything takes that is not broken.
+pub(crate) const LONG: Duration = Duration::from_secs(20);
+
+/// Counts questions, and always says the same.
+#[derive(Debug)]
+pub(crate) struct Says(pub(crate) AtomicUsize, pub(crate) Answer);
+
+impl Asker for Says {
+    fn ask(&self, _: &Ask) -> Answer {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        self.1
+    }
+}
+
+/// Whether anybody can be asked; skips where nobody tells of what is about to be refused.
+pub(crate) fn can_ask() -> bool {
+    let is_open = fs::File::options().read(true).write(true).open("/dev/fuse").is_ok();
+    if !is_open {
+        skip("/dev/fuse cannot be opened, so nobody can be asked");
+    }
+    is_open
+}
+
+/// The home around a test's directory, with secrets in it.
+pub(crate) fn home(directory: &Path) -> PathBuf {
+    directory.parent().expect("a home").to_owned()
+}
+
+pub(crate) fn manager() -> SandboxManager {
+    SandboxManager::new(SandboxConfig::default()).unwrap()
+}
+
+pub(crate) fn open(provider: &LocalSandboxProvider, directory: &Path) -> Arc<dyn SandboxBackend> {
+    block_on(provider.create(SandboxCreateOptions::new(directory))).unwrap()
+}
+
+/// Runs a command that must succeed; answers what it wrote, without the end of the last line.
+#[track_caller]
+pub(crate) fn says(result: Result<ExecuteResult, ringfence::SandboxError>) -> String {
+    let result = result.unwrap();
+    assert_eq!(result.exit_code, 0, "{}", result.stderr);
+    result.stdout.text().trim_end().to_owned()
+}
+
+/// Looks once whether a future is done.
+pub(crate) fn once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[track_caller]
+pub(crate) fn appears(path: &Path) {
+    assert!(soon(LONG, || path.exists()), "{} does not appear", path.display());
+}
+
+/// This very program, as another part.
+pub(crate) fn part(name: &str, directory: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.env(super::PART, name).current_dir(directory);
+    command
+}
+
+/// The outermost processes of the sandboxes that this one has.
+pub(crate) fn wardens() -> Vec<String> {
+    let is_warden = |pid: &String| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words == b"ringfence-warden\0");
+    children("self").into_iter().filter(is_warden).collect()
+}
+
+/// The children of a process, of all its threads.
+pub(crate) fn children(pid: &str) -> Vec<String> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let texts = threads.map(|thread| fs::read_to_string(thread.path().join("children")).unwrap_or_default());
+    texts.flat_map(|text| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect()
+}
