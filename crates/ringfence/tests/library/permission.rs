@@ -3,6 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use ringfence::{Answer, SandboxConfig, SandboxManager, block_on};
 use ringfence_testkit::{SECRET, signal};
@@ -89,7 +90,8 @@ tests! { "permission":
         assert_eq!(manager.list(), before);
         // It is kept for the sandbox that takes the place of this one, and for no other.
         signal(children(&wardens().pop().unwrap()).pop().unwrap().parse().unwrap(), 9);
-        assert!(manager.execute_blocking(at, "true").is_err());
+        // It takes a moment to die.
+        assert!(ringfence_testkit::soon(Duration::from_secs(5), || manager.execute_blocking(at, "true").is_err()));
         assert_eq!(says(manager.execute_blocking(at, "cat ~/notes.txt")), SECRET);
         assert_eq!(asker.0.load(Ordering::SeqCst), 1);
         assert_ne!(manager.list(), before);
