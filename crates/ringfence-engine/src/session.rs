@@ -221,9 +221,6 @@ impl Sandbox {
     fn standing(&mut self, asked: &Asked, resolved: &Resolved) -> Result<&dyn Standing, EngineError> {
         if self.standing.is_none() {
             let mut session = open(self.provider.as_ref(), resolved)?;
-            if let Some(asker) = &asked.asker {
-                session.ask(Arc::new(Witness::new(asker.clone(), asked, resolved)));
-            }
             accept(&session.plan().gaps, resolved.grants.on_gap)?;
             if let Some(asker) = &asked.asker {
                 session.ask(Arc::new(Witness::new(asker.clone(), asked, resolved)));

@@ -28,7 +28,7 @@ tests! { "cancel":
         says(manager.execute_blocking(at, "export KEPT=yes"));
         for pause in [0, 0, 20, 50, 100, 200, 500, 1000, 3000, 10_000] {
             {
-                let mut running = pin!(manager.execute(at, "sleep 60; touch finished"));
+                let mut running = pin!(manager.execute(at, "sleep 60 && touch finished"));
                 assert!(once(running.as_mut()).is_pending());
                 std::thread::sleep(std::time::Duration::from_micros(pause));
             }

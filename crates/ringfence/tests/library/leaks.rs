@@ -113,8 +113,9 @@ tests! { "leaks":
         let mut said = String::new();
         BufReader::new(program.0.stdout.take().unwrap()).read_line(&mut said).unwrap();
         assert_eq!(said, "ready\n");
-        let sleeping = processes_with(&marker).iter().filter(|process| process.contains("sleep")).count();
-        assert!(sleeping >= 6, "{:?}", processes_with(&marker));
+        // What was just started may not have become what it is to be.
+        let sleeping = || processes_with(&marker).iter().filter(|process| process.contains("sleep")).count();
+        assert!(soon(LONG, || sleeping() >= 6), "{:?}", processes_with(&marker));
         program.0.kill().unwrap();
         assert!(soon(Duration::from_secs(1), || processes_with(&marker).is_empty()), "{:?}", processes_with(&marker));
         drop(program);
