@@ -258,6 +258,7 @@ impl<'a> Course<'a> {
                 Ending::Terminated
             }
             Ending::Terminated => {
+                family::signal_group(pid, libc::SIGINT);
                 family::signal_since(pid, self.since, libc::SIGKILL);
                 Ending::Killed
             }

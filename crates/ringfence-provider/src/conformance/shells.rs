@@ -196,8 +196,9 @@ fn a_shell_that_was_interrupted_lives_on(trial: &Trial<'_>) -> Verdict {
         raised.says("echo $kept; jobs -r | wc -l", ("yes\n1", 0))?;
     }
     // One that minds no interruption is ended, and the shell lives on all the same.
-    let line = Line { deadline: Some(Duration::from_millis(200)), ..Line::new("sh -c 'trap \"\" INT; sleep 41; sleep 42'") };
-    same("whether it was ended", raised.run(&line)?.timed_out, true)?;
+    let line = Line { deadline: Some(Duration::from_millis(200)), ..Line::new("sh -c 'trap \"\" INT; sleep 41; sleep 42'; echo after") };
+    let ran = raised.run(&line)?;
+    same("whether it was ended, and the rest of the line with it", (ran.timed_out, said(&ran).as_str()), (true, ""))?;
     raised.says("echo $kept", ("yes", 0))?;
     same("the shell's number", raised.shell.pid(), pid)
 }
