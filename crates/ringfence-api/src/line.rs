@@ -71,12 +71,6 @@ pub struct Ran {
 impl Ran {
     /// The exit status as a shell would see it: 128 + the signal, 124 for the time limit.
     pub fn exit_code(&self) -> i32 {
-        if self.timed_out {
-            return 124;
-        }
-        match self.status {
-            Status::Exited(code) => code,
-            Status::Killed(signal) => 128 + signal,
-        }
+        if self.timed_out { Status::TIME_LIMIT } else { self.status.code() }
     }
 }

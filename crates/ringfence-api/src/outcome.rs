@@ -52,13 +52,7 @@ pub struct Quarantined {
 impl Outcome {
     /// The exit status as a shell would see it: 128 + the signal, 124 for the time limit.
     pub fn exit_code(&self) -> i32 {
-        if self.timed_out {
-            return 124;
-        }
-        match self.status {
-            Status::Exited(code) => code,
-            Status::Killed(signal) => 128 + signal,
-        }
+        if self.timed_out { Status::TIME_LIMIT } else { self.status.code() }
     }
 
     /// Whether the sandbox stood in the way: the command failed and something was refused,
@@ -103,6 +97,19 @@ pub enum Status {
     Exited(i32),
     /// By this signal.
     Killed(i32),
+}
+
+impl Status {
+    /// What a shell sees of a command that its time limit ended.
+    pub(crate) const TIME_LIMIT: i32 = 124;
+
+    /// What a shell sees of it.
+    pub(crate) fn code(self) -> i32 {
+        match self {
+            Status::Exited(code) => code,
+            Status::Killed(signal) => 128 + signal,
+        }
+    }
 }
 
 /// What a command used.

@@ -26,6 +26,14 @@ pub struct Person {
     pub quarantine: AbsPath,
 }
 
+impl Person {
+    /// Somebody of whom nothing more is known.
+    pub fn plain(quarantine: AbsPath) -> Self {
+        let (user, shell) = ("somebody".into(), "/bin/sh".into());
+        Self { user, shell, resolver: None, git_config: None, git_ignore: None, quarantine }
+    }
+}
+
 /// The plan for `grants` on a host with this `support`, where `survey` found what it found.
 pub fn plan(grants: &Grants, survey: &Survey, support: &Support, person: &Person) -> Plan {
     let mut draft = Draft {

@@ -2,7 +2,6 @@
 //! by pipes. `rounds true|output COUNT bare|ringfence` prints the nanoseconds of a turn, or
 //! those of COUNT MiB of output; the bench runs it.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::ffi::OsString;
 use std::hint::black_box;
@@ -125,26 +124,8 @@ impl Ours {
         let cwd = at(std::env::current_dir()?.into_os_string())?;
         let home = at(std::env::var_os("HOME").unwrap_or_else(|| "/".into()))?;
         let store = cwd.join(".rounds");
-        let facts = Facts {
-            workspace: cwd.clone(),
-            home,
-            user: "somebody".into(),
-            variables: BTreeMap::new(),
-            path_dirs: Vec::new(),
-            installations: BTreeSet::new(),
-            programs: BTreeSet::new(),
-            git: None,
-            store: store.clone(),
-            state: store.join("state"),
-        };
-        let person = Person {
-            user: "somebody".into(),
-            shell: "/bin/sh".into(),
-            resolver: None,
-            git_config: None,
-            git_ignore: None,
-            quarantine: store.join("quarantine"),
-        };
+        let facts = Facts { state: store.join("state"), ..Facts::plain(cwd.clone(), home, store.clone()) };
+        let person = Person::plain(store.join("quarantine"));
         let grants = resolve(&[], &Flags::none(cwd.clone()), &facts)?;
         let standing = Local::default().open(&grants, &person)?.raise(&cwd)?;
         let variables = vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())];

@@ -2,7 +2,6 @@
 //! own output.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -156,26 +155,8 @@ struct Told {
 
 impl Told {
     fn start(directory: &AbsPath) -> Self {
-        let facts = Facts {
-            workspace: directory.clone(),
-            home: directory.clone(),
-            user: "somebody".into(),
-            variables: BTreeMap::new(),
-            path_dirs: Vec::new(),
-            installations: BTreeSet::new(),
-            programs: BTreeSet::new(),
-            git: None,
-            store: directory.join("store"),
-            state: directory.join("state"),
-        };
-        let person = Person {
-            user: "somebody".into(),
-            shell: "/bin/sh".into(),
-            resolver: None,
-            git_config: None,
-            git_ignore: None,
-            quarantine: directory.join("quarantine"),
-        };
+        let facts = Facts { state: directory.join("state"), ..Facts::plain(directory.clone(), directory.clone(), directory.join("store")) };
+        let person = Person::plain(directory.join("quarantine"));
         let flags = Flags { mode: Some(Mode::FullAccess), ..Flags::none(directory.clone()) };
         let grants = resolve(&[], &flags, &facts).expect("the built-in policy");
         let standing = Local::default().open(&grants, &person).and_then(|mut session| session.raise(directory)).expect("a place");

@@ -32,6 +32,25 @@ pub struct Facts {
     pub state: AbsPath,
 }
 
+impl Facts {
+    /// A host of which nothing more is known than these three; what is remembered is kept in
+    /// the home.
+    pub fn plain(workspace: AbsPath, home: AbsPath, store: AbsPath) -> Self {
+        Self {
+            workspace,
+            user: "somebody".into(),
+            variables: BTreeMap::new(),
+            path_dirs: Vec::new(),
+            installations: BTreeSet::new(),
+            programs: BTreeSet::new(),
+            git: None,
+            store,
+            state: home.join(".local/state/ringfence"),
+            home,
+        }
+    }
+}
+
 /// The git directories of a linked worktree or a submodule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GitLayout {

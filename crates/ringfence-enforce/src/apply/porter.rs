@@ -24,7 +24,7 @@ use super::build::{put, restrict};
 use super::helper::{NOT_FOR_US, all_handed_over, hand_over, is_gone};
 use super::launch::{LaunchError, failed, helper};
 use super::lookout::{Inside, attached_masks};
-use super::{Addendum, CONTROL_FD, During, Fault, HELPER};
+use super::{Addendum, CONTROL_FD, During, Fault, HELPER, whole};
 use crate::plan::{Cover, Guard, Kind};
 use crate::scene::COVERS;
 
@@ -132,7 +132,7 @@ fn carry(control: &OwnedFd) -> Result<(), Fault> {
     let unreadable = || Fault { what: "read what is to be brought in".into(), errno: libc::EBADMSG };
     let mut given = all_handed_over(control).ok_or_else(unreadable)?.into_iter();
     let (Some(user), Some(mount), Some(list)) = (given.next(), given.next(), given.next()) else { return Err(unreadable()) };
-    let delivery: Delivery = read(&list).ok_or_else(unreadable)?;
+    let delivery: Delivery = whole(&list).and_then(|bytes| postcard::from_bytes(&bytes).ok()).ok_or_else(unreadable)?;
     let path = &delivery.path;
     namespace::enter(user.as_fd(), namespace::USER).during(|| "enter the user namespace".into())?;
     // A copy of the host's mounts that is ours: whatever is done in it, the host never sees.
@@ -209,17 +209,4 @@ fn cover(covered: &Covered, node: Option<OwnedFd>) -> Result<(), Fault> {
         _ => Ok(()),
     };
     covered.during(|| format!("deny {path}"))
-}
-
-fn read(file: &OwnedFd) -> Option<Delivery> {
-    let length = rustix::fs::fstat(file).ok()?.st_size as usize;
-    let mut bytes = vec![0; length];
-    let mut filled = 0;
-    while filled < length {
-        match rustix::io::pread(file, &mut bytes[filled..], filled as u64) {
-            Ok(0) | Err(_) => return None,
-            Ok(more) => filled += more,
-        }
-    }
-    postcard::from_bytes(&bytes).ok()
 }

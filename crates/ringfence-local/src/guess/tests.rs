@@ -1,4 +1,3 @@
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -34,18 +33,7 @@ impl Home {
     }
 
     fn grants(&self) -> Grants {
-        let facts = Facts {
-            workspace: self.at("app"),
-            home: self.at(""),
-            user: "somebody".into(),
-            variables: BTreeMap::new(),
-            path_dirs: Vec::new(),
-            installations: BTreeSet::new(),
-            programs: BTreeSet::new(),
-            git: None,
-            store: self.at(".cache/store"),
-            state: self.at(".local/state/ringfence"),
-        };
+        let facts = Facts::plain(self.at("app"), self.at(""), self.at(".cache/store"));
         resolve(&[], &Flags::none(self.at("app")), &facts).unwrap()
     }
 

@@ -65,11 +65,11 @@ fn a_refusal_stays_one_and_says_why(stage: &Stage) {
 
 /// By `stat`, by the shell, by `ls`, and by the shell again.
 const LOOKED: [&str; 6] =
-    ["read ~/.ssh/id_test", "read ~/notes.txt", "read ~/.ssh/id_test", "read ~/notes.txt", "read ~/work", "read ~/work"];
+    ["read ~/.ssh/id_test", "read ~/notes.txt", "read ~/.ssh/id_test", "read ~/notes.txt", "read ~/papers", "read ~/papers"];
 
 fn looking_is_not_asked_about(stage: &Stage) {
     let asker = Scripted::always(stage, Answer::AllowOnce);
-    let ran = stage.sh(&asker, "stat ~/.ssh/id_test ~/notes.txt; test -r ~/.ssh/id_test; test -e ~/notes.txt; ls -d ~/work; cd ~/work");
+    let ran = stage.sh(&asker, "stat ~/.ssh/id_test ~/notes.txt; test -r ~/.ssh/id_test; test -e ~/notes.txt; ls -d ~/papers; cd ~/papers");
     assert_eq!((asker.asked().len(), ran.out().as_str()), (0, ""), "{:?}", asker.asked());
     assert_eq!(ran.refused(), LOOKED, "{}", ran.talk());
 }
@@ -77,10 +77,10 @@ fn looking_is_not_asked_about(stage: &Stage) {
 fn a_directory_is_listed_and_its_files_ask_for_themselves(stage: &Stage) {
     let asker = Scripted::always(stage, Answer::AllowOnce);
     // `ls` looks at what nothing opens before it lists it, and finds nothing.
-    let list = "python3 -c 'import os; print(sorted(os.listdir(os.environ[\"HOME\"] + \"/work\")))'";
-    let ran = stage.sh(&asker, &format!("ls -a ~/.ssh; {list}; cat ~/work/plan.txt"));
+    let list = "python3 -c 'import os; print(sorted(os.listdir(os.environ[\"HOME\"] + \"/papers\")))'";
+    let ran = stage.sh(&asker, &format!("ls -a ~/.ssh; {list}; cat ~/papers/plan.txt"));
     assert_eq!(ran.out(), ".\n..\nid_test\nother\n['.env', 'deep', 'plan.txt']\nthe plan\n", "{}", ran.talk());
-    assert_eq!(asker.asked(), ["read ~/.ssh", "read ~/work", "read ~/work/plan.txt"]);
+    assert_eq!(asker.asked(), ["read ~/.ssh", "read ~/papers", "read ~/papers/plan.txt"]);
 }
 
 fn a_program_is_started(stage: &Stage) {
@@ -93,17 +93,17 @@ fn a_program_is_started(stage: &Stage) {
 }
 
 fn links_lead_to_what_is_asked_about(stage: &Stage) {
-    symlink("work/plan.txt", stage.at("home/link").as_path()).expect("the home is ours");
+    symlink("papers/plan.txt", stage.at("home/link").as_path()).expect("the home is ours");
     symlink(".ssh", stage.at("home/keys").as_path()).expect("the home is ours");
     let asker = Scripted::always(stage, Answer::AllowOnce);
     let ran = stage.sh(&asker, "cat ~/link ~/keys/id_test; ln -s ~/.ssh/other l; cat l; readlink ~/link");
     assert_eq!(ran.out(), "the plan\nthe key\nanother key\n", "{}", ran.talk());
-    assert_eq!(asker.asked(), ["read ~/work/plan.txt", "read ~/.ssh/id_test", "read ~/.ssh/other"]);
+    assert_eq!(asker.asked(), ["read ~/papers/plan.txt", "read ~/.ssh/id_test", "read ~/.ssh/other"]);
 }
 
 fn what_nothing_opens_is_asked_about_where_it_is_meant(stage: &Stage) {
     let asker = Scripted::always(stage, Answer::AllowOnce);
-    let ran = stage.sh(&asker, "cat ~/.bashrc; cat /etc/fstab /etc/adduser.conf; cat ~/nowhere ~/work/nowhere; cat ~/notes.txt");
+    let ran = stage.sh(&asker, "cat ~/.bashrc; cat /etc/fstab /etc/adduser.conf; cat ~/nowhere ~/papers/nowhere; cat ~/notes.txt");
     assert_eq!((ran.out().as_str(), asker.asked()), ("notes\n", vec!["read ~/notes.txt".to_owned()]), "{}", ran.talk());
 }
 
@@ -122,9 +122,9 @@ fn what_is_locked_is_never_asked_about(stage: &Stage) {
     let mut grants = stage.grants();
     let managed = |root: AbsPath| Rule { root, effect: Effect::Deny, origin: Origin::new(Source::Managed, "~/notes.txt"), locked: true };
     grants.rules.push(managed(stage.at("home/notes.txt")));
-    let ran = stage.run(&grants, &asker, "cat ~/notes.txt; cat ~/work/plan.txt");
+    let ran = stage.run(&grants, &asker, "cat ~/notes.txt; cat ~/papers/plan.txt");
     assert!(ran.talk().contains("notes.txt: Permission denied"), "{}", ran.talk());
-    assert_eq!((ran.out().as_str(), asker.asked()), ("the plan\n", vec!["read ~/work/plan.txt".to_owned()]));
+    assert_eq!((ran.out().as_str(), asker.asked()), ("the plan\n", vec!["read ~/papers/plan.txt".to_owned()]));
     assert_eq!(ran.refused(), ["read ~/notes.txt"]);
 }
 
@@ -140,7 +140,7 @@ fn what_was_not_offered_is_a_refusal(stage: &Stage) {
 }
 
 fn what_changes_meanwhile_is_not_opened(stage: &Stage) {
-    let (file, directory) = (stage.at("home/notes.txt"), stage.at("home/work"));
+    let (file, directory) = (stage.at("home/notes.txt"), stage.at("home/papers"));
     let (key, ssh) = (stage.at("home/.ssh/id_test"), stage.at("home/.ssh"));
     stage.write("home/.ssh/plan.txt", "not the plan\n");
     let asker = Scripted::new(stage, move |ask| {
@@ -153,8 +153,8 @@ fn what_changes_meanwhile_is_not_opened(stage: &Stage) {
         }
         Answer::AllowOnce
     });
-    let ran = stage.sh(&asker, "cat ~/notes.txt; cat ~/work/plan.txt");
+    let ran = stage.sh(&asker, "cat ~/notes.txt; cat ~/papers/plan.txt");
     assert_eq!((ran.out().as_str(), asker.asked().len()), ("", 2), "{}", ran.talk());
-    assert_eq!(ran.refused(), ["read ~/notes.txt", "read ~/work/plan.txt"]);
+    assert_eq!(ran.refused(), ["read ~/notes.txt", "read ~/papers/plan.txt"]);
     assert_eq!(ran.granted(), [""; 0]);
 }

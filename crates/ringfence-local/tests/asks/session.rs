@@ -68,53 +68,54 @@ fn a_cover_in_the_project_comes_off_for_good(stage: &Stage) {
 
 fn what_was_opened_cannot_be_written(stage: &Stage) {
     let asker = Scripted::always(stage, Answer::AllowSession);
-    let line = "cat .env ~/.ssh/id_test ~/work/plan.txt; echo x >> .env; echo x >> ~/.ssh/id_test; echo x > ~/work/plan.txt; rm .env; touch ~/work/new";
+    let line = "cat .env ~/.ssh/id_test ~/papers/plan.txt; echo x >> .env; echo x >> ~/.ssh/id_test; echo x > ~/papers/plan.txt; rm .env; touch ~/papers/new";
     let ran = stage.sh(&asker, line);
     assert_eq!(ran.out(), "TOKEN=2\nthe key\nthe plan\n", "{}", ran.talk());
-    for (name, content) in [("code/app/.env", "TOKEN=2\n"), (".ssh/id_test", "the key\n"), ("work/plan.txt", "the plan\n")] {
+    for (name, content) in [("code/app/.env", "TOKEN=2\n"), (".ssh/id_test", "the key\n"), ("papers/plan.txt", "the plan\n")] {
         assert_eq!(fs::read_to_string(stage.home.join(name).as_path()).expect("it is there"), content);
     }
 }
 
 fn a_directory_keeps_its_secrets_shut(stage: &Stage) {
-    let asker = Scripted::new(stage, |ask| if ask.denial.target.ends_with("/work") { Answer::AllowSession } else { Answer::Deny });
-    let list = "python3 -c 'import os; print(sorted(os.listdir(os.environ[\"HOME\"] + \"/work\")))'";
-    let line = format!("{list}; cat ~/work/plan.txt; cat ~/work/.env ~/work/deep/id.pem; sleep 0.2; cat ~/work/deep/id.pem; {list}");
+    let asker = Scripted::new(stage, |ask| if ask.denial.target.ends_with("/papers") { Answer::AllowSession } else { Answer::Deny });
+    let list = "python3 -c 'import os; print(sorted(os.listdir(os.environ[\"HOME\"] + \"/papers\")))'";
+    let line =
+        format!("{list}; cat ~/papers/plan.txt; cat ~/papers/.env ~/papers/deep/id.pem; sleep 0.2; cat ~/papers/deep/id.pem; {list}");
     let ran = stage.sh(&asker, &line);
     let listed = "['.env', 'deep', 'plan.txt']\n";
     assert_eq!(ran.out(), format!("{listed}the plan\n{listed}"), "{}", ran.talk());
     // They are explicit, so they are asked about for themselves.
-    assert_eq!(asker.asked(), ["read ~/work", "read ~/work/.env", "read ~/work/deep/id.pem"]);
-    assert_eq!(ran.refused(), ["read ~/work/.env", "read ~/work/deep/id.pem"]);
+    assert_eq!(asker.asked(), ["read ~/papers", "read ~/papers/.env", "read ~/papers/deep/id.pem"]);
+    assert_eq!(ran.refused(), ["read ~/papers/.env", "read ~/papers/deep/id.pem"]);
     // And that very path can be opened.
     let asker = Scripted::always(stage, Answer::AllowSession);
-    let ran = stage.sh(&asker, &format!("{list}; cat ~/work/.env; cat ~/work/.env; cat ~/work/deep/id.pem"));
+    let ran = stage.sh(&asker, &format!("{list}; cat ~/papers/.env; cat ~/papers/.env; cat ~/papers/deep/id.pem"));
     assert_eq!((ran.out(), asker.asked().len()), (format!("{listed}TOKEN=1\nTOKEN=1\na pem\n"), 3), "{}", ran.talk());
 }
 
 fn a_hard_link_to_a_secret_stays_shut(stage: &Stage) {
-    fs::hard_link(stage.at("home/work/.env").as_path(), stage.at("home/work/plain").as_path()).expect("the home is ours");
-    let asker = Scripted::new(stage, |ask| if ask.denial.target.ends_with("/work") { Answer::AllowSession } else { Answer::Deny });
-    let list = "python3 -c 'import os; os.listdir(os.environ[\"HOME\"] + \"/work\")'";
-    let ran = stage.sh(&asker, &format!("{list}; cat ~/work/plan.txt ~/work/plain"));
-    assert_eq!((ran.out().as_str(), ran.refused()), ("the plan\n", vec!["read ~/work/plain".to_owned()]), "{}", ran.talk());
+    fs::hard_link(stage.at("home/papers/.env").as_path(), stage.at("home/papers/plain").as_path()).expect("the home is ours");
+    let asker = Scripted::new(stage, |ask| if ask.denial.target.ends_with("/papers") { Answer::AllowSession } else { Answer::Deny });
+    let list = "python3 -c 'import os; os.listdir(os.environ[\"HOME\"] + \"/papers\")'";
+    let ran = stage.sh(&asker, &format!("{list}; cat ~/papers/plan.txt ~/papers/plain"));
+    assert_eq!((ran.out().as_str(), ran.refused()), ("the plan\n", vec!["read ~/papers/plain".to_owned()]), "{}", ran.talk());
     // Nothing says that the person knows whose other name it is.
-    assert_eq!(asker.asked(), ["read ~/work"]);
+    assert_eq!(asker.asked(), ["read ~/papers"]);
 }
 
 fn what_appears_in_an_opened_directory_is_covered(stage: &Stage) {
-    let (appears, go) = (stage.at("home/work/late.pem"), stage.workspace.join("go"));
-    let asker = Scripted::new(stage, |ask| if ask.denial.target.ends_with("/work") { Answer::AllowSession } else { Answer::Deny });
+    let (appears, go) = (stage.at("home/papers/late.pem"), stage.workspace.join("go"));
+    let asker = Scripted::new(stage, |ask| if ask.denial.target.ends_with("/papers") { Answer::AllowSession } else { Answer::Deny });
     let host = thread::spawn(move || {
         while !go.as_path().exists() {
             thread::sleep(Duration::from_millis(5));
         }
         fs::write(appears.as_path(), "late\n").expect("the home is ours");
     });
-    let list = "python3 -c 'import os; os.listdir(os.environ[\"HOME\"] + \"/work\")'";
+    let list = "python3 -c 'import os; os.listdir(os.environ[\"HOME\"] + \"/papers\")'";
     // By then somebody looks out who knows nothing of the directory yet.
-    let wait = "until [ -e ~/work/late.pem ]; do sleep 0.01; done; i=0; while [ $i -lt 100 ] && cat ~/work/late.pem; do i=$((i+1)); sleep 0.05; done";
-    let ran = stage.sh(&asker, &format!("sleep 0.3; {list}; touch go; {{ {wait}; }} > /dev/null 2>&1; ls ~/work; cat ~/work/late.pem"));
+    let wait = "until [ -e ~/papers/late.pem ]; do sleep 0.01; done; i=0; while [ $i -lt 100 ] && cat ~/papers/late.pem; do i=$((i+1)); sleep 0.05; done";
+    let ran = stage.sh(&asker, &format!("sleep 0.3; {list}; touch go; {{ {wait}; }} > /dev/null 2>&1; ls ~/papers; cat ~/papers/late.pem"));
     host.join().expect("it only writes a file");
     assert_eq!(ran.out(), "deep\nlate.pem\nplan.txt\n", "{}", ran.talk());
     // Not always told: for want of a node, it is shut by a mask.
@@ -148,7 +149,7 @@ fn what_is_opened_leaves_no_trace_on_the_host(stage: &Stage) {
     let mounts = || fs::read_to_string("/proc/self/mountinfo").expect("there is one");
     let before = mounts();
     let asker = Scripted::always(stage, Answer::AllowSession);
-    let ran = stage.sh(&asker, "cat ~/.ssh/id_test ~/work/plan.txt .env");
+    let ran = stage.sh(&asker, "cat ~/.ssh/id_test ~/papers/plan.txt .env");
     assert_eq!((ran.out().as_str(), mounts()), ("the key\nthe plan\nTOKEN=2\n", before), "{}", ran.talk());
 }
 

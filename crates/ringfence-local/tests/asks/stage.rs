@@ -1,6 +1,5 @@
 //! A home, a project in it, a session over both, and somebody who answers.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::path::Path;
@@ -32,9 +31,9 @@ impl Stage {
             ("home/.ssh/other", "another key\n"),
             ("home/.bashrc", "settings\n"),
             ("home/notes.txt", "notes\n"),
-            ("home/work/plan.txt", "the plan\n"),
-            ("home/work/.env", "TOKEN=1\n"),
-            ("home/work/deep/id.pem", "a pem\n"),
+            ("home/papers/plan.txt", "the plan\n"),
+            ("home/papers/.env", "TOKEN=1\n"),
+            ("home/papers/deep/id.pem", "a pem\n"),
             ("home/tool", "#!/bin/sh\necho ran\n"),
             ("home/code/app/README", "hello\n"),
             ("home/code/app/.env", "TOKEN=2\n"),
@@ -59,30 +58,12 @@ impl Stage {
 
     /// What the built-in policy comes to here.
     pub(crate) fn grants(&self) -> Grants {
-        let facts = Facts {
-            workspace: self.workspace.clone(),
-            home: self.home.clone(),
-            user: "somebody".into(),
-            variables: BTreeMap::new(),
-            path_dirs: Vec::new(),
-            installations: BTreeSet::new(),
-            programs: BTreeSet::new(),
-            git: None,
-            store: self.base.join("store"),
-            state: self.home.join(".local/state/ringfence"),
-        };
+        let facts = Facts::plain(self.workspace.clone(), self.home.clone(), self.base.join("store"));
         resolve(&[], &Flags::none(self.workspace.clone()), &facts).expect("the built-in policy resolves")
     }
 
     pub(crate) fn open(&self, grants: &Grants, asker: Arc<dyn Asker>) -> Box<dyn Session> {
-        let person = Person {
-            user: "somebody".into(),
-            shell: "/bin/sh".into(),
-            resolver: None,
-            git_config: None,
-            git_ignore: None,
-            quarantine: self.base.join("store/quarantine"),
-        };
+        let person = Person::plain(self.base.join("store/quarantine"));
         let mut session = Local::default().open(grants, &person).expect("it opens");
         session.ask(asker);
         session

@@ -106,7 +106,7 @@ fn an_asker_that_never_answers_does_not_hold_up_the_end(stage: &Stage) {
 
 fn a_flood_of_questions_is_bounded(stage: &Stage) {
     for number in 0..10_000 {
-        stage.write(&format!("home/work/many/{number}"), "x");
+        stage.write(&format!("home/papers/many/{number}"), "x");
     }
     let (go, asked) = (stage.workspace.join("go"), stage.workspace.join("asked"));
     fs::create_dir(asked.as_path()).expect("the project is ours");
@@ -122,7 +122,7 @@ fn a_flood_of_questions_is_bounded(stage: &Stage) {
         Answer::Deny
     });
     let probe = "import os, threading, time
-many = os.open(os.environ['HOME'] + '/work/many', os.O_RDONLY)
+many = os.open(os.environ['HOME'] + '/papers/many', os.O_RDONLY)
 def look(numbers):
     for number in numbers:
         try: os.open(str(number), os.O_RDONLY, dir_fd=many)

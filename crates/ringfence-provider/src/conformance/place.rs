@@ -1,6 +1,6 @@
 //! What stands around a command while it is checked.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -81,29 +81,11 @@ impl Place {
 
     /// What a policy is resolved against here.
     pub(super) fn facts(&self) -> Facts {
-        Facts {
-            workspace: self.workspace.clone(),
-            home: self.home.clone(),
-            user: self.person().user,
-            variables: BTreeMap::new(),
-            path_dirs: Vec::new(),
-            installations: BTreeSet::new(),
-            programs: BTreeSet::new(),
-            git: None,
-            store: self.store.clone(),
-            state: self.home.join(".local/state/ringfence"),
-        }
+        Facts::plain(self.workspace.clone(), self.home.clone(), self.store.clone())
     }
 
     pub(super) fn person(&self) -> Person {
-        Person {
-            user: "somebody".into(),
-            shell: "/bin/sh".into(),
-            resolver: None,
-            git_config: None,
-            git_ignore: None,
-            quarantine: self.store.join("quarantine"),
-        }
+        Person::plain(self.store.join("quarantine"))
     }
 
     /// All that stands here but what the place keeps for itself, with what is in each file.
