@@ -167,6 +167,22 @@ fn others_cannot_use_it() {
     As::User.put_on(command.args(["-c", code]).arg(&socket).current_dir("/"));
     let said = Ran::of(&mut command, b"");
     assert!(said.text() == "0" || said.talk().contains("Error"), "{} {}", said.text(), said.talk());
+    for path in [runtime(&session.project), runtime(&session.project).join("ringfence")] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700)).unwrap();
+    }
+}
+
+#[test]
+fn a_session_that_nobody_can_reach_ends() {
+    each_user(|user| {
+        let session = Session::start(user);
+        let marker = format!("78{}.{}", std::process::id(), user.ids().0);
+        session.exec(&format!("sleep {marker} & true")).ok();
+        let keeper = session.keeper();
+        std::fs::remove_dir_all(runtime(&session.project).join("ringfence")).unwrap();
+        assert!(soon(Duration::from_secs(20), || processes_with(&marker).is_empty()));
+        assert!(soon(Duration::from_secs(20), || std::fs::read_link(format!("/proc/{keeper}/exe")).is_err()));
+    });
 }
 
 #[test]

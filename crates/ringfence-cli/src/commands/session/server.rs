@@ -89,6 +89,10 @@ pub(super) fn serve(arguments: Start) -> Result<ExitCode, CliError> {
     let started_ms = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     let kept = Kept { id, name: arguments.name, cwd, started_ms, wall, socket, shell: arguments.shell, opened, questions };
     let kept = Arc::new(kept);
+    let kept_on = kept.clone();
+    // Without it nobody would end a session that nobody can reach.
+    let watcher = thread::Builder::new().name("socket".into()).spawn(move || kept_on.end_when_unreachable());
+    watcher.map_err(fail("watch over"))?;
     for client in listener.incoming().flatten() {
         let kept = kept.clone();
         // One that cannot be served is a client that hears nothing.
@@ -142,6 +146,16 @@ struct Asked {
 }
 
 impl Kept {
+    /// Whoever removes the socket wants no more of the session.
+    fn end_when_unreachable(&self) {
+        const LOOK: Duration = Duration::from_secs(2);
+        while fs::symlink_metadata(&self.socket).is_ok() {
+            thread::sleep(LOOK);
+        }
+        let _ = self.opened.end();
+        std::process::exit(0)
+    }
+
     fn attend(&self, mut client: UnixStream) {
         let own = rustix::process::geteuid();
         let is_own = rustix::net::sockopt::socket_peercred(&client).is_ok_and(|who| who.uid == own || who.uid.is_root());
@@ -165,6 +179,7 @@ impl Kept {
             goes_on = send(&mut client, Kind::Answer, answer.to_string().as_bytes()).is_ok()
                 && matches!(what.as_str(), "inspect" | "questions" | "answer");
             if what == "stop" {
+                let _ = fs::remove_file(&self.socket);
                 std::process::exit(0);
             }
         }
@@ -276,7 +291,6 @@ impl Kept {
 
     fn stop(&self) -> Value {
         let ended = self.opened.end();
-        let _ = fs::remove_file(&self.socket);
         match ended {
             Ok(moved) => json!({ "session": self.id, "quarantined": moved }),
             Err(error) => failed(error),
