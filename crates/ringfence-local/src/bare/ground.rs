@@ -14,7 +14,7 @@ use ringfence_provider::{Process, ProcessStart, ProviderError, Shell, ShellStart
 use ringfence_shell::RUNNER_TEXT;
 use ringfence_sys::process::{self, Change, Company, Wait};
 use ringfence_sys::signal::{self, Set};
-use rustix::fs::{MemfdFlags, Mode, OFlags};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 
 use crate::beside::Beside;
 use crate::shell::{Persistent, Place, Started};
@@ -38,8 +38,11 @@ struct Ground {
 impl Unconfined {
     pub(super) fn new() -> Result<Self, ProviderError> {
         let system = |error: rustix::io::Errno| ProviderError::System { what: "make a file in memory", source: error.into() };
-        let runner = rustix::fs::memfd_create("shell", MemfdFlags::CLOEXEC).map_err(system)?;
+        let runner = rustix::fs::memfd_create("shell", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(system)?;
         rustix::io::write(&runner, RUNNER_TEXT.as_bytes()).map_err(system)?;
+        // Every command has it open.
+        let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&runner, seals).map_err(system)?;
         let ground = Ground { runner, at: format!("/dev/fd/{RUNNER}"), shells: Mutex::default(), next: AtomicU64::new(1) };
         Ok(Self { plan: Plan { steps: Vec::new(), gaps: Vec::new() }, ground: Arc::new(ground) })
     }

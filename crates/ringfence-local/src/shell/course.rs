@@ -94,6 +94,8 @@ impl<'a> Course<'a> {
             if ready.report
                 && let Some(status) = self.hear()?
             {
+                // Only now is there all that it wrote before: it may have told of its end a moment ago.
+                self.read([true; 2], sink);
                 return Ok(self.over(Status::Exited(status), Afterwards::LivesOn, None));
             }
             if ready.gone {
@@ -124,7 +126,6 @@ impl<'a> Course<'a> {
         waits.push(PollFd::new(&ends.pidfd, PollFlags::IN));
         // What is closed at the other end would be ready at once and for ever.
         waits.extend((!self.is_shut).then(|| PollFd::new(&ends.report, PollFlags::IN)));
-        // Looked at after the report: where that is there, so is all that was written before.
         let first = waits.len();
         waits.extend(ends.streams.iter().flatten().map(|stream| PollFd::new(stream, PollFlags::IN)));
         waits.extend((self.told < self.script.len()).then(|| PollFd::new(&ends.script, PollFlags::OUT)));
