@@ -10,7 +10,7 @@ pub struct Line {
     /// As it would be typed; several lines are one command as well.
     pub text: Vec<u8>,
     /// What it reads from its standard input.
-    pub input: Vec<u8>,
+    pub input: Input,
     /// How long it may take.
     pub deadline: Option<Duration>,
     /// How many bytes of each stream are kept.
@@ -21,7 +21,25 @@ impl Line {
     /// Without input or limits of time.
     pub fn new(text: impl Into<Vec<u8>>) -> Self {
         const LIMIT: usize = 1024 * 1024;
-        Self { text: text.into(), input: Vec::new(), deadline: None, limit: LIMIT }
+        Self { text: text.into(), input: Input::Nothing, deadline: None, limit: LIMIT }
+    }
+}
+
+/// What a command reads from its standard input.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Input {
+    /// Its end, at once.
+    #[default]
+    Nothing,
+    /// This, and then its end.
+    Given(Vec<u8>),
+    /// What somebody feeds it with while it runs.
+    Fed,
+}
+
+impl From<Vec<u8>> for Input {
+    fn from(bytes: Vec<u8>) -> Self {
+        if bytes.is_empty() { Input::Nothing } else { Input::Given(bytes) }
     }
 }
 
@@ -46,10 +64,13 @@ pub enum Afterwards {
 /// What became of a command line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ran {
-    /// What was written to standard output meanwhile.
+    /// What it wrote to standard output.
     pub stdout: Output,
-    /// What was written to standard error meanwhile.
+    /// What it wrote to standard error.
     pub stderr: Output,
+    /// What those wrote, to either, that earlier commands of the shell have left running: all
+    /// since the command before this one.
+    pub background: Output,
     /// How it ended.
     pub status: Status,
     /// Whether the time limit, or somebody who did not want to wait, ended it.

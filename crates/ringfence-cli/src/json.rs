@@ -37,6 +37,15 @@ pub(crate) fn outcome(outcome: &Outcome, session: &str, permission: Option<Permi
     Value::Object(object)
 }
 
+/// Adds what was written behind a command, if anything was.
+pub(crate) fn background(object: &mut Value, output: &Output) {
+    if let Value::Object(object) = object
+        && *output != Output::default()
+    {
+        stream(object, "background", output);
+    }
+}
+
 /// Text where it is text; bytes that are not are given exactly beside it.
 fn stream(object: &mut Map<String, Value>, name: &str, output: &Output) {
     let bytes = output.bytes();

@@ -26,6 +26,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use ringfence_api::{Allowance, Denial, Usage};
 use ringfence_policy::{AbsPath, Grants, Rule};
+use ringfence_sys::process::Company;
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use serde::{Deserialize, Serialize};
 
@@ -65,6 +66,28 @@ pub struct Start {
     pub numbers: Vec<i32>,
     /// Whether it has a terminal of its own for standard streams.
     pub terminal: Option<Size>,
+    /// What becomes of those that its children leave behind.
+    pub orphans: Orphans,
+}
+
+/// Whose children those become whose own parents have ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Orphans {
+    /// The sandbox's first process's.
+    Left,
+    /// The process's that all of them come from, which can be told by them whether anything
+    /// of it still runs.
+    Kept,
+}
+
+impl Orphans {
+    /// How such a process is started.
+    pub fn company(self) -> Company {
+        match self {
+            Orphans::Left => Company::Own,
+            Orphans::Kept => Company::Head,
+        }
+    }
 }
 
 /// Of a terminal.

@@ -5,10 +5,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ringfence_api::{Afterwards, Denial, Gap, Line, Outcome, Permission, Quarantined, Ran};
+use ringfence_api::{Afterwards, Denial, Gap, Input, Line, Outcome, Output, Permission, Quarantined, Ran};
 use ringfence_audit::AuditError;
 use ringfence_policy::AbsPath;
-use ringfence_provider::{Interrupter, Process, ProcessStart, Provider, ProviderError, Shell, ShellStart, Sink, Standing, Streams};
+use ringfence_provider::{Feeder, Interrupter, Process, ProcessStart, Provider, ProviderError, Shell, ShellStart, Sink, Standing, Streams};
 
 use crate::asking::Witness;
 use crate::book::Book;
@@ -46,8 +46,18 @@ pub struct Executed {
     pub outcome: Outcome,
     /// Where the shell is now.
     pub cwd: Option<AbsPath>,
+    /// What those wrote that earlier commands have left running, since the one before this.
+    pub background: Output,
     /// What became of the shell.
     pub shell: Afterwards,
+}
+
+/// How somebody else reaches a command that runs.
+pub struct Reach {
+    /// For whoever does not want to wait.
+    pub interrupter: Box<dyn Interrupter>,
+    /// For whoever has what it reads, if it is to be fed.
+    pub feeder: Option<Arc<dyn Feeder>>,
 }
 
 /// What a session is like now.
@@ -96,11 +106,11 @@ impl Opened {
     }
 
     /// Runs a command in the shell, after those that were asked for before. `begun` gets what
-    /// interrupts it when it is its turn; `tell` hears what could not be recorded.
+    /// reaches it when it is its turn; `tell` hears what could not be recorded.
     pub fn execute(
         &self,
         line: &Line,
-        begun: &mut dyn FnMut(Box<dyn Interrupter>),
+        begun: &mut dyn FnMut(Reach),
         sink: &mut Sink<'_>,
         tell: &mut dyn FnMut(&AuditError),
     ) -> Result<Executed, EngineError> {
@@ -110,18 +120,18 @@ impl Opened {
         // Not borrowed from us: the book is open while the shell is used.
         let resolved = self.resolved.clone();
         let mut book = Book::open(&asked, &resolved, tell)?;
-        let (result, after) = match self.attempt(line, begun, sink, &mut book) {
-            Ok(Executed { outcome, cwd, shell }) => (Ok(outcome), (cwd, shell)),
-            Err(error) => (Err(error), (None, Afterwards::Ended)),
+        let (result, (cwd, background, shell)) = match self.attempt(line, begun, sink, &mut book) {
+            Ok(Executed { outcome, cwd, background, shell }) => (Ok(outcome), (cwd, background, shell)),
+            Err(error) => (Err(error), (None, Output::default(), Afterwards::Ended)),
         };
         book.finish(&result);
-        result.map(|outcome| Executed { outcome, cwd: after.0, shell: after.1 })
+        result.map(|outcome| Executed { outcome, cwd, background, shell })
     }
 
     fn attempt(
         &self,
         line: &Line,
-        begun: &mut dyn FnMut(Box<dyn Interrupter>),
+        begun: &mut dyn FnMut(Reach),
         sink: &mut Sink<'_>,
         book: &mut Book<'_>,
     ) -> Result<Executed, EngineError> {
@@ -134,7 +144,8 @@ impl Opened {
             book.begin(&sandbox.gaps)
         };
         recorded?;
-        begun(shell.interrupter());
+        let feeder = (line.input == Input::Fed).then(|| shell.feeder()).transpose().map_err(not_fed)?;
+        begun(Reach { interrupter: shell.interrupter(), feeder });
         let ran = shell.execute(line, sink);
         let mut sandbox = lock(&self.sandbox);
         match ran {
@@ -281,9 +292,9 @@ impl Beside {
         self.process.terminal()
     }
 
-    /// For somebody who does not want to wait.
-    pub fn interrupter(&self) -> Box<dyn Interrupter> {
-        self.process.interrupter()
+    /// For somebody else.
+    pub fn reach(&self) -> Reach {
+        Reach { interrupter: self.process.interrupter(), feeder: self.process.feeder() }
     }
 
     /// Stays with it to its end. `tell` hears what could not be recorded.
@@ -292,8 +303,12 @@ impl Beside {
         let mut book = Book::resume(&asked, &resolved, tell)?;
         let result = process.wait(sink).map(|ran| executed(ran, enforced, gaps).outcome).map_err(EngineError::from);
         book.finish(&result);
-        result.map(|outcome| Executed { outcome, cwd: None, shell: Afterwards::LivesOn })
+        result.map(|outcome| Executed { outcome, cwd: None, background: Output::default(), shell: Afterwards::LivesOn })
     }
+}
+
+fn not_fed(source: std::io::Error) -> ProviderError {
+    ProviderError::System { what: "feed a command", source }
 }
 
 fn executed(ran: Ran, enforced: Vec<String>, gaps: Vec<Gap>) -> Executed {
@@ -312,5 +327,5 @@ fn executed(ran: Ran, enforced: Vec<String>, gaps: Vec<Gap>) -> Executed {
         gaps,
         quarantined: Vec::new(),
     };
-    Executed { outcome, cwd: None, shell: ran.shell }
+    Executed { outcome, cwd: None, background: ran.background, shell: ran.shell }
 }

@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Afterwards, Ran, Stream};
-use ringfence_enforce::apply::{Job, Start};
-use ringfence_provider::{Interrupter, Process, ProcessStart, ProviderError, Sink, Streams};
+use ringfence_api::{Afterwards, Input, Output, Ran, Stream};
+use ringfence_enforce::apply::{Job, Orphans, Start};
+use ringfence_provider::{Feeder, Interrupter, Process, ProcessStart, ProviderError, Sink, Streams};
 use ringfence_shell::Capture;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::time::Timespec;
 
 use crate::packed;
-use crate::shell::{Place, Started, family, fill, number};
+use crate::shell::feed::{Feed, Intake};
+use crate::shell::{Place, Started, family, number};
 
 /// How long it may take to mind each of: interrupt, terminate.
 const GRACE: Duration = Duration::from_secs(2);
@@ -31,6 +31,8 @@ pub(crate) struct Beside {
     started: Started,
     pid: i32,
     streams: [Option<OwnedFd>; 2],
+    feed: Option<Arc<Feed>>,
+    intake: Option<Intake>,
     kept: [Capture; 2],
     begun: Instant,
     deadline: Option<Instant>,
@@ -42,16 +44,19 @@ pub(crate) struct Beside {
 
 impl Beside {
     pub(crate) fn start(place: Arc<dyn Place>, how: &ProcessStart) -> Result<Self, ProviderError> {
-        let system = |error: Errno| ProviderError::System { what: "make the pipes of a process", source: error.into() };
+        let wrong = |source| ProviderError::System { what: "make the pipes of a process", source };
+        let system = |error: Errno| wrong(error.into());
         let mut start = Start {
             command: how.command.iter().map(|word| word.as_bytes().to_vec()).collect(),
             variables: packed(&how.variables),
             cwd: how.cwd.clone(),
             numbers: Vec::new(),
             terminal: None,
+            orphans: Orphans::Left,
         };
         let mut given: Vec<OwnedFd> = Vec::new();
         let (mut streams, mut limit) = ([None, None], 0);
+        let (mut feed, mut intake) = (None, None);
         match &how.streams {
             Streams::Terminal(size) => start.terminal = Some(*size),
             Streams::Pipes { input, limit: most } => {
@@ -63,8 +68,10 @@ impl Beside {
                     given.push(theirs);
                     start.numbers.push(number);
                 }
-                if !input.is_empty() {
-                    given.push(holding(input)?);
+                feed = (*input == Input::Fed).then(Feed::new).transpose().map_err(wrong)?;
+                if let Some((ours, theirs)) = Intake::open(input, feed.clone()).map_err(wrong)? {
+                    intake = Some(ours);
+                    given.push(theirs);
                     start.numbers.push(0);
                 }
             }
@@ -79,6 +86,8 @@ impl Beside {
             started,
             pid,
             streams,
+            feed,
+            intake,
             kept: [Capture::new(limit), Capture::new(limit)],
             begun,
             deadline: how.deadline.map(|limit| begun + limit),
@@ -92,6 +101,7 @@ impl Beside {
     fn look(&self) -> Result<bool, ProviderError> {
         let mut waits = vec![PollFd::new(&self.started.pidfd, PollFlags::IN)];
         waits.extend(self.streams.iter().flatten().map(|stream| PollFd::new(stream, PollFlags::IN)));
+        waits.extend(self.intake.as_ref().and_then(Intake::waits).map(|(what, flags)| PollFd::from_borrowed_fd(what, flags)));
         let left = self.deadline.map_or(LOOK, |deadline| LOOK.min(deadline.saturating_duration_since(Instant::now())));
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         match poll(&mut waits, Some(&left)) {
@@ -134,14 +144,6 @@ impl Beside {
     }
 }
 
-/// A file in memory with this in it, at its beginning.
-fn holding(input: &[u8]) -> Result<OwnedFd, ProviderError> {
-    let failed = |source| ProviderError::System { what: "write the input", source };
-    let file = rustix::fs::memfd_create("input", MemfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
-    fill(&file, input).map_err(failed)?;
-    Ok(file)
-}
-
 impl Process for Beside {
     fn terminal(&self) -> Option<BorrowedFd<'_>> {
         self.started.terminal.as_ref().map(AsFd::as_fd)
@@ -151,9 +153,16 @@ impl Process for Beside {
         Box::new(Interrupts(self.interrupted.clone()))
     }
 
+    fn feeder(&self) -> Option<Arc<dyn Feeder>> {
+        self.feed.clone().map(|feed| feed as Arc<dyn Feeder>)
+    }
+
     fn wait(mut self: Box<Self>, sink: &mut Sink<'_>) -> Result<Ran, ProviderError> {
         let mut buffer = vec![0; 64 * 1024];
         loop {
+            if let Some(intake) = &mut self.intake {
+                intake.pour();
+            }
             let is_over = self.look()?;
             self.read(&mut buffer, sink);
             if is_over {
@@ -168,7 +177,19 @@ impl Process for Beside {
         let Self { kept, timed_out, place, job, .. } = *self;
         place.forget(job);
         let [stdout, stderr] = kept.map(Capture::finish);
-        Ok(Ran { stdout, stderr, status, timed_out, duration, usage, denials, denials_dropped, granted, shell: Afterwards::LivesOn })
+        Ok(Ran {
+            stdout,
+            stderr,
+            status,
+            timed_out,
+            duration,
+            usage,
+            denials,
+            denials_dropped,
+            granted,
+            background: Output::default(),
+            shell: Afterwards::LivesOn,
+        })
     }
 }
 

@@ -1,7 +1,11 @@
 //! A shell that lives on from one command to the next, from this side.
 
+mod bearer;
 mod course;
 pub(crate) mod family;
+pub(crate) mod feed;
+mod fresh;
+mod left;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -9,15 +13,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ringfence_api::{Denial, Granted, Line, Output, Ran, Status, Usage};
-use ringfence_enforce::apply::{Job, Start};
+use ringfence_enforce::apply::{Job, Orphans, Start};
 use ringfence_policy::AbsPath;
-use ringfence_provider::{Interrupter, ProviderError, Shell, ShellStart, Sink};
+use ringfence_provider::{Feeder, Interrupter, ProviderError, Shell, ShellStart, Sink};
 use ringfence_shell::{Kind, Word, prelude};
-use rustix::fs::MemfdFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::packed;
 use course::Course;
+use feed::Feed;
+use fresh::{Shared, stream};
+use left::{Late, Left};
 
 /// Where shells run.
 pub(crate) trait Place: Send + Sync {
@@ -53,18 +59,22 @@ pub(crate) struct Started {
     pub(crate) terminal: Option<OwnedFd>,
 }
 
-/// The number under which a shell has what a command is to read.
-const INPUT: i32 = 62;
-
 /// A persistent shell.
 pub(crate) struct Persistent {
     place: Arc<dyn Place>,
     job: Job,
     kind: Kind,
+    /// It, and where it was found.
+    program: Vec<u8>,
+    path: Vec<u8>,
     ends: Ends,
     pid: i32,
     /// What it and those it waited for have used.
     used: Usage,
+    left: Left,
+    late: Late,
+    /// What somebody has who is to feed the next command.
+    feed: Option<Arc<Feed>>,
     interrupted: Arc<AtomicBool>,
     is_over: bool,
     buffer: Vec<u8>,
@@ -80,8 +90,9 @@ struct Ends {
     report: OwnedFd,
     /// Standard output and error, as long as somebody can write to them.
     streams: [Option<OwnedFd>; 2],
-    /// What a command reads stands here.
-    input: OwnedFd,
+    /// The pipes of which the shell has one end still, and earlier commands may: they are
+    /// replaced before the next one.
+    shared: Shared,
     pidfd: OwnedFd,
 }
 
@@ -89,34 +100,51 @@ impl Persistent {
     pub(crate) fn start(place: Arc<dyn Place>, how: &ShellStart) -> Result<Self, ProviderError> {
         let system = |error: rustix::io::Errno| ProviderError::System { what: "make the pipes of a shell", source: error.into() };
         let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(system);
-        let ((script_end, script), (report, report_end), (out, out_end), (err, err_end)) = (pipe()?, pipe()?, pipe()?, pipe()?);
-        for ours in [&script, &report, &out, &err] {
+        let ((script_end, script), (report, report_end), (out, out_end), (err, err_end)) = (pipe()?, pipe()?, stream()?, stream()?);
+        for ours in [&script, &report] {
             rustix::io::ioctl_fionbio(ours, true).map_err(system)?;
         }
-        for pipe in [&out, &err] {
-            // Only a matter of speed.
-            let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE);
-        }
-        let input = rustix::fs::memfd_create("input", MemfdFlags::CLOEXEC).map_err(system)?;
         let kind = Kind::of(how.program.as_ref());
+        let program = how.program.as_encoded_bytes().to_vec();
         let start = Start {
-            command: vec![how.program.as_encoded_bytes().to_vec(), format!("/dev/fd/{}", kind.script()).into_bytes()],
+            command: vec![program.clone(), format!("/dev/fd/{}", kind.script()).into_bytes()],
             variables: packed(&how.variables),
             cwd: how.cwd.clone(),
-            numbers: vec![1, 2, kind.report(), INPUT, kind.script()],
+            numbers: vec![1, 2, kind.report(), kind.script()],
             terminal: None,
+            orphans: Orphans::Kept,
         };
-        let given = [out_end.as_fd(), err_end.as_fd(), report_end.as_fd(), input.as_fd(), script_end.as_fd()];
+        let path = start.variables.iter().find_map(|variable| variable.strip_prefix(b"PATH=")).unwrap_or_default().to_vec();
+        let given = [out_end.as_fd(), err_end.as_fd(), report_end.as_fd(), script_end.as_fd()];
         let (job, Started { pidfd, .. }) = place.start(&start, &given)?;
         let pid = number(&pidfd).ok_or(ProviderError::Gone { what: "shell" })?;
-        let ends = Ends { script, report, streams: [Some(out), Some(err)], input, pidfd };
+        let ends = Ends { script, report, streams: [Some(out), Some(err)], shared: [None, None], pidfd };
         rustix::io::write(&ends.script, prelude(kind).as_bytes()).map_err(system)?;
-        let (used, interrupted, buffer) = (Usage::default(), Arc::default(), vec![0; BUFFER]);
-        Ok(Self { place, job, kind, ends, pid, used, interrupted, is_over: false, buffer, random: Vec::new() })
+        Ok(Self {
+            place,
+            job,
+            kind,
+            program,
+            path,
+            ends,
+            pid,
+            used: Usage::default(),
+            left: Left::by(pid),
+            late: Late::default(),
+            feed: None,
+            interrupted: Arc::default(),
+            is_over: false,
+            buffer: vec![0; BUFFER],
+            random: Vec::new(),
+        })
     }
-}
 
-impl Persistent {
+    /// It cannot be told or heard any more.
+    fn give_up(&mut self) {
+        self.is_over = true;
+        family::end(self.pid);
+    }
+
     /// A word that nobody has seen.
     fn word(&mut self) -> io::Result<Word> {
         const WORDS: usize = 64;
@@ -150,14 +178,19 @@ impl Shell for Persistent {
         if self.is_over {
             return Err(ProviderError::Gone { what: "shell" });
         }
-        let ran = Course::begin(self, line)?.run(sink);
+        let ran = Course::begin(self, line)?.ran(sink);
         // Not before the command: whoever has an interrupter may have used it a moment ago.
         self.interrupted.store(false, Ordering::SeqCst);
-        if ran.as_ref().is_err() {
-            self.is_over = true;
-            family::end(self.pid);
+        if ran.is_err() {
+            self.give_up();
         }
         ran
+    }
+
+    fn feeder(&mut self) -> io::Result<Arc<dyn Feeder>> {
+        let feed = Feed::new()?;
+        self.feed = Some(feed.clone());
+        Ok(feed)
     }
 
     fn interrupter(&self) -> Box<dyn Interrupter> {
@@ -190,14 +223,4 @@ impl Interrupter for Interrupts {
         self.asked.store(true, Ordering::SeqCst);
         family::signal_group(self.pid, libc::SIGINT);
     }
-}
-
-/// Writes all of it into a file, from its beginning.
-pub(crate) fn fill(file: &OwnedFd, bytes: &[u8]) -> io::Result<()> {
-    rustix::fs::ftruncate(file, 0)?;
-    let mut written = 0;
-    while written < bytes.len() {
-        written += rustix::io::pwrite(file, &bytes[written..], written as u64)?;
-    }
-    Ok(())
 }

@@ -14,7 +14,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_api::{Asker, Denial, Line, Outcome, Quarantined, Ran, Request, Stream};
+use ringfence_api::{Asker, Denial, Input, Line, Outcome, Quarantined, Ran, Request, Stream};
 pub use ringfence_enforce::apply::Size;
 use ringfence_enforce::{Person, Plan};
 use ringfence_policy::{AbsPath, Grants};
@@ -98,7 +98,7 @@ pub enum Streams {
     /// It reads this; of what it writes to each stream so many bytes are kept.
     Pipes {
         /// What it reads.
-        input: Vec<u8>,
+        input: Input,
         /// How many bytes are kept.
         limit: usize,
     },
@@ -114,6 +114,9 @@ pub trait Process: Send {
     /// For somebody who does not want to wait.
     fn interrupter(&self) -> Box<dyn Interrupter>;
 
+    /// For somebody else, who has what it reads, if it is to be fed.
+    fn feeder(&self) -> Option<Arc<dyn Feeder>>;
+
     /// Stays with it to its end, and passes on what it writes as it comes.
     fn wait(self: Box<Self>, sink: &mut Sink<'_>) -> Result<Ran, ProviderError>;
 }
@@ -126,6 +129,9 @@ pub trait Shell: Send {
 
     /// For somebody else, who does not want to wait.
     fn interrupter(&self) -> Box<dyn Interrupter>;
+
+    /// For somebody else, who has what the next command reads that is to be fed.
+    fn feeder(&mut self) -> io::Result<Arc<dyn Feeder>>;
 
     /// Its number on the host.
     fn pid(&self) -> i32;
@@ -142,6 +148,16 @@ pub type Sink<'a> = dyn FnMut(Stream, &[u8]) + 'a;
 pub trait Interrupter: Send + Sync {
     /// As if somebody had typed Ctrl-C; a command that does not mind is ended a little later.
     fn interrupt(&self);
+}
+
+/// Feeds a command with what it reads, from any thread.
+pub trait Feeder: Send + Sync {
+    /// Gives it more, also before it has begun. Fails once it has ended or nobody reads it any
+    /// more, and with `WouldBlock` while it has not yet read enough of what it was given.
+    fn feed(&self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Nothing more comes.
+    fn shut(&self);
 }
 
 /// Why a place could not run a command.

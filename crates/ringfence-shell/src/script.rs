@@ -36,6 +36,14 @@ impl Kind {
         }
     }
 
+    /// The number under which a shell has what the next command is to read.
+    pub fn input(self) -> i32 {
+        match self {
+            Kind::Bash => 62,
+            Kind::Plain => 7,
+        }
+    }
+
     /// The number under which a shell tells that a command has ended.
     pub fn report(self) -> i32 {
         match self {
@@ -89,35 +97,56 @@ pub fn prelude(kind: Kind) -> String {
     format!("{own}exec {given}<&-; trap '{{ return 130; }} 2>/dev/null' INT\n")
 }
 
-/// What a shell is told to run `line` through the file `runner`. `input` is where it reads
-/// from, unless from what the shell reads from.
-pub fn script(kind: Kind, line: &[u8], word: &Word, runner: &str, input: Option<&str>) -> Result<Vec<u8>, LineError> {
+/// What a command reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reads {
+    /// What the shell does.
+    AsTheShell,
+    /// What the shell has under [`Kind::input`].
+    Its,
+}
+
+/// What a shell is told to run `line` through the file `runner`.
+pub fn script(kind: Kind, line: &[u8], word: &Word, runner: &str, reads: Reads) -> Result<Vec<u8>, LineError> {
     if let Some(at) = line.iter().position(|byte| *byte == 0) {
         return Err(LineError::Nul(at));
     }
-    let report = kind.report();
     let mut script = Vec::with_capacity(line.len() + 128);
-    if kind == Kind::Bash && input.is_none() && is_plain(line) {
+    let input = kind.input();
+    if kind == Kind::Bash && reads == Reads::AsTheShell && is_plain(line) {
         script.extend_from_slice(line);
     } else {
         script.extend_from_slice(b"__ringfence_line=");
         quote(line, &mut script);
         script.extend_from_slice(b"\n. ");
         script.extend_from_slice(runner.as_bytes());
-        if let Some(input) = input {
-            script.extend_from_slice(b" <");
-            script.extend_from_slice(input.as_bytes());
+        if reads == Reads::Its {
+            script.extend_from_slice(format!(" <&{input} {input}<&-").as_bytes());
         }
     }
     script.push(b'\n');
-    match kind {
-        Kind::Bash => script.extend_from_slice(TELL.as_bytes()),
-        Kind::Plain => script.extend_from_slice(format!("\\command printf ' %s %s\\n' \"$?\" >&{report}").as_bytes()),
+    script.extend_from_slice(&telling(kind, word));
+    if reads == Reads::Its {
+        script.extend_from_slice(format!("\\command exec {input}<&-\n").as_bytes());
     }
-    script.push(b' ');
-    script.extend_from_slice(word.text().as_bytes());
-    script.push(b'\n');
     Ok(script)
+}
+
+/// What a shell is told to say that all before has ended.
+pub fn telling(kind: Kind, word: &Word) -> Vec<u8> {
+    let report = kind.report();
+    let word = word.text();
+    match kind {
+        Kind::Bash => format!("{TELL} {word}\n"),
+        Kind::Plain => format!("\\command printf ' %s %s\\n' \"$?\" >&{report} {word}\n"),
+    }
+    .into_bytes()
+}
+
+/// What a shell is told to open files under these numbers, each in its way.
+pub fn refitting(places: &[(i32, &str, String)]) -> String {
+    let each: String = places.iter().map(|(number, how, path)| format!(" {number}{how}{path}")).collect();
+    format!("\\command exec{each}\n")
 }
 
 /// Whether `line` is one complete command, however a shell looks at it: a few words without
@@ -188,7 +217,7 @@ mod tests {
 
     #[test]
     fn what_no_shell_takes_is_refused() {
-        assert_eq!(script(Kind::Bash, b"ab\0c", &Word::new([0; 6]), RUNNER, None), Err(LineError::Nul(2)));
+        assert_eq!(script(Kind::Bash, b"ab\0c", &Word::new([0; 6]), RUNNER, Reads::AsTheShell), Err(LineError::Nul(2)));
     }
 
     #[test]

@@ -50,6 +50,8 @@ pub enum Company {
     Ours,
     /// In a session of its own.
     Own,
+    /// In a session of its own, and the parent of all that come from it and have no other.
+    Head,
 }
 
 /// The same in the company that is asked for.
@@ -62,6 +64,9 @@ pub fn spawn_in(
     mask: &Set,
 ) -> io::Result<i32> {
     let (argv, envp) = (pointers(arguments), pointers(variables));
+    if company == Company::Head {
+        return spawn_head(program, &argv, &envp, descriptors, mask);
+    }
     // Rust's own start ignores it; a command that writes to a pipe nobody reads must end.
     let pipe = Set::of(&[libc::SIGPIPE]);
     let mut pid = 0;
@@ -86,6 +91,51 @@ pub fn spawn_in(
         libc::posix_spawn_file_actions_destroy(&mut actions);
         libc::posix_spawnattr_destroy(&mut attributes);
         result.map(|()| pid)
+    }
+}
+
+/// The same by a copy of this process: `posix_spawn(3)` cannot do all of it.
+fn spawn_head(
+    program: &CStr,
+    argv: &[*mut libc::c_char],
+    envp: &[*mut libc::c_char],
+    descriptors: &[(BorrowedFd<'_>, RawFd)],
+    mask: &Set,
+) -> io::Result<i32> {
+    /// Behind every number that it may want.
+    const AWAY: RawFd = 512;
+    let (failure, low) = io::pipe()?;
+    // SAFETY: takes no pointer; the descriptor is new and owned by nobody else.
+    let told = unsafe { OwnedFd::from_raw_fd(super::check(libc::fcntl(low.as_raw_fd(), libc::F_DUPFD_CLOEXEC, AWAY))?) };
+    drop(low);
+    // SAFETY: what the child does until it is another program are system calls only, on
+    // values that were made before: there may be other threads, of which it has none.
+    let pid = super::check(unsafe { libc::fork() })?;
+    if pid == 0 {
+        // SAFETY: as above; both lists end with a null pointer, and their strings live.
+        unsafe {
+            let is_placed = libc::setsid() >= 0
+                && descriptors.iter().all(|(ours, theirs)| libc::dup2(ours.as_raw_fd(), *theirs) >= 0)
+                && libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+                && libc::signal(libc::SIGPIPE, libc::SIG_DFL) != libc::SIG_ERR
+                && libc::sigprocmask(libc::SIG_SETMASK, mask.as_ptr(), std::ptr::null_mut()) == 0;
+            if is_placed {
+                libc::execve(program.as_ptr(), argv.as_ptr().cast(), envp.as_ptr().cast());
+            }
+            let error = *libc::__errno_location();
+            libc::write(told.as_raw_fd(), (&raw const error).cast(), size_of::<i32>());
+            libc::_exit(127)
+        }
+    }
+    drop(told);
+    let mut error = [0; size_of::<i32>()];
+    match io::Read::read_exact(&mut { failure }, &mut error) {
+        Ok(()) => {
+            let _ = wait(pid, Wait::Block);
+            Err(io::Error::from_raw_os_error(i32::from_ne_bytes(error)))
+        }
+        // It is another program by now.
+        Err(_) => Ok(pid),
     }
 }
 

@@ -22,7 +22,7 @@ impl Command {
 
     /// What it reads from its standard input; without, there is nothing to read.
     pub fn input(mut self, bytes: impl Into<Vec<u8>>) -> Self {
-        self.line.input = bytes.into();
+        self.line.input = bytes.into().into();
         self
     }
 

@@ -14,6 +14,9 @@ pub struct ExecuteResult {
     pub stdout: Captured,
     /// What it wrote to standard error.
     pub stderr: Captured,
+    /// What those wrote, to either, that earlier commands have left running, since the
+    /// command before this one. In an answer it is there only where something was.
+    pub background: Captured,
     /// Its exit status: 128 + the signal that ended it, 124 for the time limit.
     pub exit_code: i32,
     /// Whether the sandbox stood in the way. A program's own words never make it so.
@@ -82,6 +85,7 @@ impl From<Outcome> for ExecuteResult {
             warnings: Vec::new(),
             stdout: outcome.stdout.into(),
             stderr: outcome.stderr.into(),
+            background: Captured::default(),
         }
     }
 }
@@ -137,6 +141,12 @@ struct Wire<'a> {
     stderr_base64: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stderr_dropped: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    background: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    background_base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    background_dropped: Option<u64>,
     exit_code: i32,
     blocked: bool,
     blocked_reason: &'a Option<String>,
@@ -168,6 +178,9 @@ impl Serialize for ExecuteResult {
             stderr: self.stderr.text(),
             stderr_base64: self.stderr.exact(),
             stderr_dropped: self.stderr.dropped(),
+            background: (self.background != Captured::default()).then(|| self.background.text()),
+            background_base64: self.background.exact(),
+            background_dropped: self.background.dropped(),
             exit_code: self.exit_code,
             blocked: self.blocked,
             blocked_reason: &self.blocked_reason,

@@ -97,7 +97,7 @@ pub(crate) struct Exec {
     /// Interrupt the command after this long (`90s`, `5m`, `2h`)
     #[arg(long, value_name = "DURATION")]
     timeout: Option<String>,
-    /// Let the command read what stands on standard input
+    /// Let the command read standard input, as it comes
     #[arg(short, long)]
     input: bool,
     /// A program and its arguments, to be run beside the shell

@@ -1,5 +1,6 @@
 //! A session keeps what a command leaves in its shell, and nothing is left of it afterwards.
 
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -131,6 +132,44 @@ fn a_program_runs_beside_the_shell() {
         slow.wait().unwrap();
         let read = Ran::of(ringfence(&session.project).args(["session", "exec", &session.id, "-i", "--", "wc", "-l"]), b"a\nb\n").ok();
         assert_eq!(read.trim(), "2");
+    });
+}
+
+#[test]
+fn a_command_is_fed_while_it_runs() {
+    each_user(|user| {
+        let session = Session::start(user);
+        for how in [&["-c", "read a; echo got $a; cat"][..], &["--", "sh", "-c", "read a; echo got $a; cat"]] {
+            let mut fed = ringfence(&session.project);
+            let fed = fed.args(["session", "exec", &session.id, "-i"]).args(how).stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut fed = fed.spawn().unwrap();
+            let (mut input, mut output) = (fed.stdin.take().unwrap(), BufReader::new(fed.stdout.take().unwrap()));
+            writeln!(input, "one").unwrap();
+            let mut line = String::new();
+            output.read_line(&mut line).unwrap();
+            assert_eq!(line, "got one\n");
+            write!(input, "two").unwrap();
+            drop(input);
+            line.clear();
+            output.read_line(&mut line).unwrap();
+            assert_eq!(line, "two");
+            assert!(fed.wait().unwrap().success());
+        }
+        assert_eq!(session.exec("cat; echo nothing is left").ok(), "nothing is left");
+    });
+}
+
+#[test]
+fn what_was_left_running_is_told_apart() {
+    each_user(|user| {
+        let session = Session::start(user);
+        session.exec("(sleep 0.4; echo from behind) & :").ok();
+        let said = session.exec("wait; echo mine");
+        assert_eq!(said.text(), "mine");
+        assert!(said.talk().contains("left running") && said.talk().contains("from behind"), "{}", said.talk());
+        session.exec("(sleep 0.4; echo from behind) & :").ok();
+        let told: serde_json::Value = serde_json::from_str(&session.words(&["exec", &session.id, "--json", "-c", "wait"]).ok()).unwrap();
+        assert_eq!((&told["stdout"], &told["background"]), (&"".into(), &"from behind\n".into()));
     });
 }
 

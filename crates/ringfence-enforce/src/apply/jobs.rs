@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use ringfence_api::Usage;
-use ringfence_sys::process::{self, Change, Company, Fork, Wait};
+use ringfence_sys::process::{self, Change, Fork, Wait};
 use ringfence_sys::signal::{self, Set};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -43,7 +43,7 @@ impl<'a> Jobs<'a> {
         let _ = rustix::process::chdir("/");
         let fate = started.and_then(|Started { pid, terminal }| {
             self.running.insert(pid, job);
-            let pidfd = process::pidfd(pid).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+            let pidfd = process::pidfd(pid).map_err(|error| raw(&error))?;
             let told: Vec<_> = [Some(pidfd.as_fd()), terminal.as_ref().map(AsFd::as_fd)].into_iter().flatten().collect();
             tell_with(self.control, &Report::Of(job, Fate::Started), &told);
             Ok(())
@@ -71,8 +71,8 @@ impl<'a> Jobs<'a> {
         rustix::process::chdir(start.cwd.as_path())?;
         let terminal = start.terminal.map(Terminal::open).transpose()?;
         let spawn = |path: &CString, arguments: &[CString]| match &terminal {
-            Some(terminal) => terminal.spawn(path, arguments, &variables, self.mask),
-            None => process::spawn_in(Company::Own, path, arguments, &variables, &placed, self.mask),
+            Some(terminal) => copy(&|| terminal.take_place(self.mask), path, arguments, &variables),
+            None => process::spawn_in(start.orphans.company(), path, arguments, &variables, &placed, self.mask),
         };
         let pid = execute(&arguments, &variables, &spawn).map_err(Errno::from_raw_os_error)?;
         Ok(Started { pid, terminal: terminal.map(|terminal| terminal.ours) })
@@ -107,38 +107,47 @@ impl Terminal {
         Ok(Self { ours, theirs })
     }
 
-    /// Starts a program in a session of its own at it. By a copy of this process, which is
-    /// small and has one thread: nobody else can give a process its terminal.
-    fn spawn(&self, path: &CString, arguments: &[CString], variables: &[CString], mask: &Set) -> io::Result<i32> {
-        let (failure, told) = pipe_with(PipeFlags::CLOEXEC)?;
-        match process::fork()? {
-            Fork::Child => {
-                let error = self.take_place(mask).map_or_else(io::Error::from, |()| process::execute(path, arguments, variables));
-                let _ = rustix::io::write(&told, &error.raw_os_error().unwrap_or(libc::EIO).to_ne_bytes());
-                process::exit_now(127)
-            }
-            Fork::Parent(pid) => {
-                drop(told);
-                let mut number = [0; 4];
-                match rustix::io::read(&failure, &mut number) {
-                    Ok(4) => {
-                        let _ = process::wait(pid, Wait::Block);
-                        Err(io::Error::from_raw_os_error(i32::from_ne_bytes(number)))
-                    }
-                    _ => Ok(pid),
-                }
-            }
-        }
-    }
-
+    /// In a session of its own.
     fn take_place(&self, mask: &Set) -> Result<(), Errno> {
         rustix::process::setsid()?;
         rustix::process::ioctl_tiocsctty(&self.theirs)?;
         rustix::stdio::dup2_stdin(&self.theirs)?;
         rustix::stdio::dup2_stdout(&self.theirs)?;
         rustix::stdio::dup2_stderr(&self.theirs)?;
-        // As for every command: ignored by Rust's own start.
-        let _ = signal::set_disposition(libc::SIGPIPE, signal::Disposition::Default);
-        signal::set_mask(mask).map(drop).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        be_plain(mask)
     }
+}
+
+/// Signals are to it as to every command: Rust's own start ignores one of them.
+fn be_plain(mask: &Set) -> Result<(), Errno> {
+    let _ = signal::set_disposition(libc::SIGPIPE, signal::Disposition::Default);
+    signal::set_mask(mask).map(drop).map_err(|error| raw(&error))
+}
+
+/// Starts a program by a copy of this process, which is small and has one thread: what is
+/// done in it first, nobody else can do for it.
+fn copy(first: &dyn Fn() -> Result<(), Errno>, path: &CString, arguments: &[CString], variables: &[CString]) -> io::Result<i32> {
+    let (failure, told) = pipe_with(PipeFlags::CLOEXEC)?;
+    match process::fork()? {
+        Fork::Child => {
+            let error = first().map_or_else(io::Error::from, |()| process::execute(path, arguments, variables));
+            let _ = rustix::io::write(&told, &raw(&error).raw_os_error().to_ne_bytes());
+            process::exit_now(127)
+        }
+        Fork::Parent(pid) => {
+            drop(told);
+            let mut number = [0; 4];
+            match rustix::io::read(&failure, &mut number) {
+                Ok(4) => {
+                    let _ = process::wait(pid, Wait::Block);
+                    Err(io::Error::from_raw_os_error(i32::from_ne_bytes(number)))
+                }
+                _ => Ok(pid),
+            }
+        }
+    }
+}
+
+fn raw(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }

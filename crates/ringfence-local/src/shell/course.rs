@@ -4,18 +4,19 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Afterwards, Line, Ran, Status, Stream, Usage};
+use ringfence_api::{Afterwards, Input, Line, Ran, Status, Stream, Usage};
 use ringfence_policy::AbsPath;
 use ringfence_provider::{ProviderError, Shell, Sink};
-use ringfence_shell::{Capture, Hearing, Word, script};
+use ringfence_shell::{Capture, Hearing, Reads, Word, script, telling};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
-use super::{INPUT, Persistent, family, fill};
+use super::feed::Intake;
+use super::{Persistent, family};
 
 /// How long a command may take to mind each of: interrupt, terminate, kill.
-const GRACE: Duration = Duration::from_secs(2);
+pub(super) const GRACE: Duration = Duration::from_secs(2);
 
 /// So often it is looked at whether the shell has forgotten to tell.
 const LOOK: Duration = Duration::from_millis(200);
@@ -42,6 +43,7 @@ pub(super) struct Course<'a> {
     script: Vec<u8>,
     told: usize,
     kept: [Capture; 2],
+    intake: Option<Intake>,
     begun: Instant,
     /// In ticks.
     since: u64,
@@ -56,37 +58,68 @@ pub(super) struct Course<'a> {
     is_shut: bool,
 }
 
+/// How it came to an end.
+pub(super) struct End {
+    status: Status,
+    shell: Afterwards,
+    /// What the shell has used, where it has ended.
+    all: Option<Usage>,
+}
+
 impl<'a> Course<'a> {
     pub(super) fn begin(shell: &'a mut Persistent, line: &Line) -> Result<Self, ProviderError> {
         let system = |what| move |source: std::io::Error| ProviderError::System { what, source };
         let word = shell.word().map_err(system("make up a word"))?;
-        let input = (!line.input.is_empty()).then(|| format!("/dev/fd/{INPUT}"));
-        if input.is_some() {
-            fill(&shell.ends.input, &line.input).map_err(system("write the input"))?;
-        }
-        let script = script(shell.kind, &line.text, &word, shell.place.runner(), input.as_deref());
+        let reads = if line.input == Input::Nothing { Reads::AsTheShell } else { Reads::Its };
+        let script = script(shell.kind, &line.text, &word, shell.place.runner(), reads);
         let script = script.map_err(|error| ProviderError::NoLine { source: Box::new(error) })?;
-        // What was refused before was refused to another.
-        let begun = Instant::now();
-        Ok(Self {
+        let fed = shell.feed.take();
+        let (intake, input) = Intake::open(&line.input, fed).map_err(system("make a pipe"))?.unzip();
+        shell.refresh(input)?;
+        let mut course = Self::new(shell, script, word);
+        course.kept = [Capture::new(line.limit), Capture::new(line.limit)];
+        course.deadline = line.deadline.map(|limit| course.begun + limit);
+        course.intake = intake;
+        Ok(course)
+    }
+
+    /// Something that is nobody's command.
+    pub(super) fn aside(shell: &'a mut Persistent, text: &str) -> Result<Self, ProviderError> {
+        let word = shell.word().map_err(|source| ProviderError::System { what: "make up a word", source })?;
+        let script = [text.as_bytes(), &telling(shell.kind, &word)].concat();
+        let mut course = Self::new(shell, script, word);
+        course.deadline = Some(course.begun + GRACE);
+        Ok(course)
+    }
+
+    fn new(shell: &'a mut Persistent, script: Vec<u8>, word: Word) -> Self {
+        Self {
             shell,
             word,
             hearing: Hearing::default(),
             script,
             told: 0,
-            kept: [Capture::new(line.limit), Capture::new(line.limit)],
-            begun,
+            kept: [Capture::new(0), Capture::new(0)],
+            intake: None,
+            begun: Instant::now(),
             since: family::now(),
-            deadline: line.deadline.map(|limit| begun + limit),
+            deadline: None,
             ending: Ending::NotYet,
             timed_out: false,
             again: None,
             is_idle: false,
             is_shut: false,
-        })
+        }
     }
 
-    pub(super) fn run(mut self, sink: &mut Sink<'_>) -> Result<Ran, ProviderError> {
+    /// To its end, and what became of it.
+    pub(super) fn ran(mut self, sink: &mut Sink<'_>) -> Result<Ran, ProviderError> {
+        let end = self.run(sink)?;
+        self.shell.part();
+        Ok(self.over(end))
+    }
+
+    pub(super) fn run(&mut self, sink: &mut Sink<'_>) -> Result<End, ProviderError> {
         loop {
             self.tell();
             let ready = self.wait()?;
@@ -96,7 +129,7 @@ impl<'a> Course<'a> {
             {
                 // Only now is there all that it wrote before: it may have told of its end a moment ago.
                 self.read([true; 2], sink);
-                return Ok(self.over(Status::Exited(status), Afterwards::LivesOn, None));
+                return Ok(End { status: Status::Exited(status), shell: Afterwards::LivesOn, all: None });
             }
             if ready.gone {
                 return self.gone(sink);
@@ -108,8 +141,11 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// As much of the script as there is room for.
+    /// As much of the script, and of what it is to read, as there is room for.
     fn tell(&mut self) {
+        if let Some(intake) = &mut self.intake {
+            intake.pour();
+        }
         while self.told < self.script.len() {
             match rustix::io::write(&self.shell.ends.script, &self.script[self.told..]) {
                 Ok(more) => self.told += more,
@@ -129,6 +165,7 @@ impl<'a> Course<'a> {
         let first = waits.len();
         waits.extend(ends.streams.iter().flatten().map(|stream| PollFd::new(stream, PollFlags::IN)));
         waits.extend((self.told < self.script.len()).then(|| PollFd::new(&ends.script, PollFlags::OUT)));
+        waits.extend(self.intake.as_ref().and_then(Intake::waits).map(|(what, flags)| PollFd::from_borrowed_fd(what, flags)));
         let next = [self.deadline, self.again].into_iter().flatten().min();
         let left = next.map_or(LOOK, |next| LOOK.min(next.saturating_duration_since(Instant::now())));
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
@@ -195,25 +232,26 @@ impl<'a> Course<'a> {
     }
 
     /// The shell has ended: by what it was told, or otherwise.
-    fn gone(mut self, sink: &mut Sink<'_>) -> Result<Ran, ProviderError> {
+    fn gone(&mut self, sink: &mut Sink<'_>) -> Result<End, ProviderError> {
         self.read([true; 2], sink);
         self.shell.is_over = true;
         let (status, usage) = self.shell.place.ended(self.shell.job).ok_or(ProviderError::Gone { what: "sandbox" })?;
-        Ok(self.over(status, Afterwards::Ended, Some(usage)))
+        Ok(End { status, shell: Afterwards::Ended, all: Some(usage) })
     }
 
-    fn over(mut self, status: Status, shell: Afterwards, all: Option<Usage>) -> Ran {
+    fn over(mut self, End { status, shell, all }: End) -> Ran {
         let duration = self.begun.elapsed();
         let usage = self.usage(duration, all);
         let timed_out = self.timed_out;
         let (mut denials, denials_dropped) = self.shell.place.refused();
         let granted = self.shell.place.granted();
+        let background = self.shell.late.take();
         let [stdout, stderr] = self.kept.map(Capture::finish);
         if status != Status::Exited(0) {
             let at = self.shell.cwd().unwrap_or_else(AbsPath::root);
             denials.extend(self.shell.place.guess(&at, &stderr, &denials));
         }
-        Ran { stdout, stderr, status, timed_out, duration, usage, denials, denials_dropped, granted, shell }
+        Ran { stdout, stderr, status, timed_out, duration, usage, denials, denials_dropped, granted, background, shell }
     }
 
     /// What was used since that was looked at last.
@@ -281,7 +319,7 @@ impl<'a> Course<'a> {
 }
 
 /// Whether nothing lies in a pipe unread.
-fn is_drained(pipe: &OwnedFd) -> bool {
+pub(super) fn is_drained(pipe: &OwnedFd) -> bool {
     rustix::io::ioctl_fionread(pipe).is_ok_and(|left| left == 0)
 }
 

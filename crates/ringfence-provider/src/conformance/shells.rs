@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Afterwards, Line, Ran, Status, Stream};
+use ringfence_api::{Afterwards, Input, Line, Ran, Status, Stream};
 
 use super::trial::{Trial, differs, same};
 use super::{Check, Failure, SECRET, Verdict};
@@ -22,7 +22,8 @@ pub(super) const CHECKS: &[Check] = &[
     Check::shells("whoever_writes_to_every_descriptor_fakes_nothing", whoever_writes_to_every_descriptor_fakes_nothing),
     Check::shells("a_shell_that_can_no_longer_tell_is_given_up", a_shell_that_can_no_longer_tell_is_given_up),
     Check::shells("much_output_is_counted_to_the_byte", much_output_is_counted_to_the_byte),
-    Check::shells("what_goes_on_behind_a_command_is_heard_later", what_goes_on_behind_a_command_is_heard_later),
+    Check::shells("what_goes_on_behind_a_command_is_nobody_elses", what_goes_on_behind_a_command_is_nobody_elses),
+    Check::shells("a_command_of_a_shell_is_fed_while_it_runs", a_command_of_a_shell_is_fed_while_it_runs),
     Check::shells("a_long_command_is_one_command", a_long_command_is_one_command),
     Check::shells("a_line_with_a_nul_is_refused_and_harms_nothing", a_line_with_a_nul_is_refused_and_harms_nothing),
     Check::shells("two_shells_of_a_sandbox_are_independent", two_shells_of_a_sandbox_are_independent),
@@ -177,9 +178,9 @@ fn host(path: &ringfence_policy::AbsPath) -> Result<String, Failure> {
 
 fn a_command_of_a_shell_reads_its_input_only(trial: &Trial<'_>) -> Verdict {
     let mut raised = trial.raise()?;
-    let line = Line { input: b"one\ntwo\nthree".to_vec(), deadline: Some(LIMIT), ..Line::new("read first; echo $first; cat") };
+    let line = Line { input: b"one\ntwo\nthree".to_vec().into(), deadline: Some(LIMIT), ..Line::new("read first; echo $first; cat") };
     same("what was read", said(&raised.run(&line)?), "one\ntwo\nthree".to_owned())?;
-    let line = Line { input: b"left\nbehind\n".to_vec(), deadline: Some(LIMIT), ..Line::new("read first; echo $first") };
+    let line = Line { input: b"left\nbehind\n".to_vec().into(), deadline: Some(LIMIT), ..Line::new("read first; echo $first") };
     same("what was read", said(&raised.run(&line)?), "left".to_owned())?;
     raised.says("cat; read x; echo $? [$x]", ("1 []", 0))
 }
@@ -276,12 +277,66 @@ fn much_output_is_counted_to_the_byte(trial: &Trial<'_>) -> Verdict {
     same("errors", ran.stderr.bytes(), b"e\n".to_vec())
 }
 
-fn what_goes_on_behind_a_command_is_heard_later(trial: &Trial<'_>) -> Verdict {
+fn what_goes_on_behind_a_command_is_nobody_elses(trial: &Trial<'_>) -> Verdict {
     let mut raised = trial.raise()?;
     let begun = Instant::now();
-    raised.says("(sleep 1; echo late) & echo now", ("now", 0))?;
+    let pid = raised.shell.pid();
+    raised.says("exec 9>&1; (sleep 1; echo late; echo error >&2) & echo now", ("now", 0))?;
     same("whether it was waited for", begun.elapsed() < Duration::from_millis(900), true)?;
-    raised.says("wait", ("late", 0))
+    let ran = raised.sh("wait; echo mine >&9; echo also")?;
+    same("what the next command says", (said(&ran).as_str(), ran.stderr.bytes()), ("mine\nalso", Vec::new()))?;
+    same("what is said behind it", ran.background.bytes(), b"late\nerror\n".to_vec())?;
+    // Of whoever is left by a child of a child, and by something in a session of its own.
+    raised.says("sh -c 'sh -c \"sleep 0.4; echo orphan\" & setsid sh -c \"sleep 0.4; echo daemon\" &'", ("", 0))?;
+    let ran = raised.sh("sleep 0.8; echo quiet")?;
+    same("what the next command says", said(&ran).as_str(), "quiet")?;
+    let mut behind: Vec<String> = String::from_utf8_lossy(&ran.background.bytes()).lines().map(str::to_owned).collect();
+    behind.sort_unstable();
+    same("what is said behind it", behind.join(" ").as_str(), "daemon orphan")?;
+    // Nobody waits because nobody listens, and nobody listens to all of it.
+    raised.says("head -c 9000000 /dev/zero > zeroes; { sleep 0.2; cat zeroes; echo > grown; } & :", ("", 0))?;
+    let is_grown = || trial.at("grown").as_path().exists();
+    let end = Instant::now() + LIMIT;
+    while !is_grown() && Instant::now() < end {
+        thread::sleep(Duration::from_millis(20));
+    }
+    same("whether it went on between two commands", is_grown(), true)?;
+    let ran = raised.sh("echo on")?;
+    same("how much was said behind it", ran.background.bytes().len() as u64 + ran.background.dropped, 9_000_000)?;
+    same("what is said behind one after all have ended", raised.sh("true")?.background.bytes(), Vec::new())?;
+    same("the shell's number", raised.shell.pid(), pid)
+}
+
+fn a_command_of_a_shell_is_fed_while_it_runs(trial: &Trial<'_>) -> Verdict {
+    let mut raised = trial.raise()?;
+    let failed = |source| Failure::Host { what: "feed a command".into(), source };
+    let feeder = raised.shell.feeder().map_err(failed)?;
+    feeder.feed(b"first\n").map_err(failed)?;
+    let line = Line { input: Input::Fed, deadline: Some(LIMIT), ..Line::new("read a; echo got $a; read b; echo got $b; cat") };
+    let mut heard = 0;
+    let ran = raised.shell.execute(&line, &mut |_, bytes| {
+        heard += bytes.iter().filter(|byte| **byte == b'\n').count();
+        // Each only when the one before was answered.
+        let _ = match heard {
+            1 => feeder.feed(b"second\n"),
+            2 => feeder.feed(b"rest").map(|()| feeder.shut()),
+            _ => Ok(()),
+        };
+    });
+    let ran = ran.map_err(|source| Failure::NotRun { command: "read".into(), source })?;
+    same("what it said", said(&ran).as_str(), "got first\ngot second\nrest")?;
+    same("whether it is fed after its end", feeder.feed(b"more").is_err(), true)?;
+    // One that does not read is not waited for, and nothing is left for the next.
+    let feeder = raised.shell.feeder().map_err(failed)?;
+    feeder.feed(&vec![b'x'; 900_000]).map_err(failed)?;
+    let line = Line { input: Input::Fed, deadline: Some(LIMIT), ..Line::new("head -c 3; echo") };
+    same("what it said", said(&raised.run(&line)?).as_str(), "xxx")?;
+    raised.says("cat; ls -l /proc/self/fd | grep -c ' 62 '; echo on", ("0\non", 0))?;
+    raised.start.program = "sh".into();
+    raised.renew()?;
+    let line = Line { input: b"to sh".to_vec().into(), deadline: Some(LIMIT), ..Line::new("cat; sleep 5 &") };
+    same("what it said", said(&raised.run(&line)?).as_str(), "to sh")?;
+    raised.says("cat; echo on", ("on", 0))
 }
 
 fn a_long_command_is_one_command(trial: &Trial<'_>) -> Verdict {

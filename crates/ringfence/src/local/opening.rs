@@ -70,7 +70,9 @@ impl Session {
                 sink(stream, bytes);
             }
         };
-        let executed = self.opened.execute(&line, begun, &mut pass_on, &mut |error| warnings.push(error.to_string()))?;
+        let executed = self
+            .opened
+            .execute(&line, &mut |reach| begun(reach.interrupter), &mut pass_on, &mut |error| warnings.push(error.to_string()))?;
         warnings.splice(0..0, std::mem::take(&mut self.notes));
         if !self.is_confined {
             warnings.insert(0, UNCONFINED.into());
@@ -79,6 +81,7 @@ impl Session {
         Ok(ExecuteResult {
             permission,
             cwd: executed.cwd.map(|cwd| cwd.as_path().to_owned()),
+            background: executed.background.into(),
             shell: executed.shell,
             confined: self.is_confined,
             warnings,

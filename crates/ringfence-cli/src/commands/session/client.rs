@@ -5,6 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use ringfence_api::Answer;
 use serde_json::{Value, json};
@@ -23,13 +25,12 @@ pub(super) fn exec(arguments: Exec) -> Result<ExitCode, CliError> {
         None => ("start", arguments.command.iter().map(|word| word.as_bytes()).collect::<Vec<_>>().join(&0)),
     };
     session.say(Kind::Line, &line)?;
+    let question = json!({ "ask": ask, "timeoutMs": timeout, "stream": !arguments.json, "input": arguments.input });
+    session.say(Kind::Question, question.to_string().as_bytes())?;
     if arguments.input {
-        let mut input = Vec::new();
-        io::stdin().lock().read_to_end(&mut input).map_err(|error| session.fail("read the input for", error))?;
-        session.say(Kind::Input, &input)?;
+        session.pass_input()?;
     }
-    let question = json!({ "ask": ask, "timeoutMs": timeout, "stream": !arguments.json });
-    let answer = session.ask(&question)?;
+    let answer = session.answer()?;
     if arguments.json {
         show::json(&answer)?;
     }
@@ -66,6 +67,11 @@ fn complain(error: &Value) {
 fn tell(answer: &Value) {
     if answer["shell"] == "ended" {
         say::note("the command ended the shell of the session; the next one gets a new one");
+    }
+    if let Some(text) = answer["background"].as_str() {
+        let dropped = answer["backgroundDropped"].as_u64().map(|dropped| format!(" (without {dropped} bytes in between)"));
+        say::note(&format!("what earlier commands left running wrote meanwhile{}:", dropped.unwrap_or_default()));
+        let _ = written(&mut io::stderr().lock(), text.as_bytes());
     }
     if answer["timedOut"] == true {
         say::warning("the time limit ended the command");
@@ -158,13 +164,15 @@ pub(super) fn answer(arguments: &Answered) -> Result<ExitCode, CliError> {
 pub(super) struct Session {
     id: String,
     pub(super) stream: UnixStream,
+    /// Held while something is said: what two say at once would be one muddle.
+    speaks: Arc<Mutex<()>>,
 }
 
 impl Session {
     /// `None` if nobody keeps it any more; what is left of it is removed.
     fn reach(id: &str, socket: &Path) -> Option<Self> {
         match UnixStream::connect(socket) {
-            Ok(stream) => Some(Self { id: id.to_owned(), stream }),
+            Ok(stream) => Some(Self { id: id.to_owned(), stream, speaks: Arc::default() }),
             Err(error) => {
                 if error.kind() == io::ErrorKind::ConnectionRefused {
                     let _ = std::fs::remove_file(socket);
@@ -179,7 +187,27 @@ impl Session {
     }
 
     pub(super) fn say(&mut self, kind: Kind, bytes: &[u8]) -> Result<(), CliError> {
-        send(&mut self.stream, kind, bytes).map_err(|error| self.fail("speak with", error))
+        let _whole = self.speaks.lock().unwrap_or_else(PoisonError::into_inner);
+        send(&mut &self.stream, kind, bytes).map_err(|error| self.fail("speak with", error))
+    }
+
+    /// Passes on what stands on standard input, as it comes, to its end.
+    fn pass_input(&self) -> Result<(), CliError> {
+        const PIECE: usize = 64 * 1024;
+        let mut stream = self.stream.try_clone().map_err(|error| self.fail("speak with", error))?;
+        let speaks = self.speaks.clone();
+        let pass = move || {
+            let mut piece = vec![0; PIECE];
+            loop {
+                // What cannot be read has ended.
+                let length = io::stdin().lock().read(&mut piece).unwrap_or(0);
+                let _whole = speaks.lock().unwrap_or_else(PoisonError::into_inner);
+                if send(&mut stream, Kind::Input, &piece[..length]).is_err() || length == 0 {
+                    return;
+                }
+            }
+        };
+        thread::Builder::new().name("input".into()).spawn(pass).map(drop).map_err(|error| self.fail("speak with", error))
     }
 
     /// Asks, and passes on what a command writes until the answer comes.

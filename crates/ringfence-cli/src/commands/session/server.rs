@@ -14,14 +14,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use ringfence_api::{Afterwards, Answer, Asker, Line, Permission, Stdio, Stream};
+use ringfence_api::{Afterwards, Answer, Asker, Input, Line, Permission, Stdio, Stream};
 use ringfence_audit::AuditError;
 use ringfence_engine::EngineError;
-use ringfence_engine::session::{Beside, Executed, Opened};
+use ringfence_engine::session::{Beside, Executed, Opened, Reach};
 use ringfence_local::Local;
 use ringfence_policy::{Asking, Mode};
-use ringfence_provider::{Interrupter, Sink, Size, Streams};
+use ringfence_provider::{Feeder, Sink, Size, Streams};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::time::Timespec;
 use serde_json::{Value, json};
 
 use super::questions::Questions;
@@ -133,7 +135,7 @@ impl Aside {
     }
 }
 
-type Begun<'a> = dyn FnMut(Box<dyn Interrupter>) + 'a;
+type Begun<'a> = dyn FnMut(Reach) + 'a;
 type Tell<'a> = dyn FnMut(&AuditError) + 'a;
 type Ended = Result<Executed, EngineError>;
 
@@ -141,8 +143,14 @@ type Ended = Result<Executed, EngineError>;
 #[derive(Default)]
 struct Asked {
     line: Vec<u8>,
-    input: Vec<u8>,
     question: Value,
+}
+
+impl Asked {
+    /// Whether the client has something for the command to read.
+    fn input(&self) -> Input {
+        if self.question["input"] == true { Input::Fed } else { Input::Nothing }
+    }
 }
 
 impl Kept {
@@ -190,7 +198,8 @@ impl Kept {
         let deadline = asked.question["timeoutMs"].as_u64().map(Duration::from_millis);
         let deadline = [deadline, self.wall].into_iter().flatten().min();
         let is_streamed = asked.question["stream"] == true;
-        let line = Line { text: asked.line, input: asked.input, deadline, limit: if is_streamed { 0 } else { KEPT } };
+        let input = asked.input();
+        let line = Line { text: asked.line, input, deadline, limit: if is_streamed { 0 } else { KEPT } };
         self.watched(client, is_streamed, |begun, sink, tell| self.opened.execute(&line, begun, sink, tell))
     }
 
@@ -200,10 +209,10 @@ impl Kept {
         let deadline = asked.question["timeoutMs"].as_u64().map(Duration::from_millis);
         let deadline = [deadline, self.wall].into_iter().flatten().min();
         let is_streamed = asked.question["stream"] == true;
-        let streams = Streams::Pipes { input: asked.input, limit: if is_streamed { 0 } else { KEPT } };
+        let streams = Streams::Pipes { input: asked.input(), limit: if is_streamed { 0 } else { KEPT } };
         match self.begin(command, streams, deadline) {
             Ok(beside) => self.watched(client, is_streamed, |begun, sink, tell| {
-                begun(beside.interrupter());
+                begun(beside.reach());
                 beside.wait(sink, tell)
             }),
             Err(answer) => answer,
@@ -227,7 +236,7 @@ impl Kept {
             return gone();
         }
         self.watched(client, false, |begun, sink, tell| {
-            begun(beside.interrupter());
+            begun(beside.reach());
             beside.wait(sink, tell)
         })
     }
@@ -240,12 +249,12 @@ impl Kept {
         run: impl FnOnce(&mut Begun<'_>, &mut Sink<'_>, &mut Tell<'_>) -> Ended,
     ) -> Value {
         let is_over = Arc::new(Mutex::new(false));
-        let mut begun = |interrupter: Box<dyn Interrupter>| {
+        let mut begun = |reach: Reach| {
             let is_over = is_over.clone();
             // Without somebody who listens, a command cannot be interrupted from there.
-            let _ = client.try_clone().and_then(|watched| {
-                thread::Builder::new().name("interrupts".into()).spawn(move || watch(watched, &is_over, interrupter.as_ref()))
-            });
+            let _ = client
+                .try_clone()
+                .and_then(|watched| thread::Builder::new().name("interrupts".into()).spawn(move || watch(watched, &is_over, &reach)));
         };
         let mut warnings = Vec::new();
         let mut to = client;
@@ -307,14 +316,38 @@ fn hand_over(client: &UnixStream, terminal: BorrowedFd<'_>) -> bool {
         && sendmsg(client, &[IoSlice::new(b"t")], &mut ancillary, SendFlags::NOSIGNAL).is_ok()
 }
 
-/// Interrupts the command that is not over, should whoever asked for it say so or be gone.
-fn watch(mut client: UnixStream, is_over: &Mutex<bool>, interrupter: &dyn Interrupter) {
-    let _ = receive(&mut client);
+/// Passes on what a command reads, and interrupts it while it is not over, should whoever
+/// asked for it say so or be gone.
+fn watch(mut client: UnixStream, is_over: &Mutex<bool>, reach: &Reach) {
+    while let Ok(Some((Kind::Input, bytes))) = receive(&mut client) {
+        let fed = reach.feeder.as_ref().is_none_or(|feeder| feed(&client, feeder.as_ref(), &bytes));
+        if !fed {
+            break;
+        }
+    }
     // Held meanwhile: the next command is somebody else's.
     let is_over = is_over.lock().unwrap_or_else(PoisonError::into_inner);
     if !*is_over {
-        interrupter.interrupt();
+        reach.interrupter.interrupt();
     }
+}
+
+/// Answers whether the client is still there.
+fn feed(client: &UnixStream, feeder: &dyn Feeder, bytes: &[u8]) -> bool {
+    const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+    if bytes.is_empty() {
+        feeder.shut();
+    }
+    while let Err(error) = feeder.feed(bytes) {
+        if error.kind() != io::ErrorKind::WouldBlock {
+            // Nobody reads it any more, which is not for us to mind.
+            break;
+        }
+        if poll(&mut [PollFd::new(client, PollFlags::RDHUP)], Some(&LOOK)) != Ok(0) {
+            return false;
+        }
+    }
+    true
 }
 
 fn failed(error: EngineError) -> Value {
@@ -330,6 +363,7 @@ fn gone() -> Value {
 
 fn answered(executed: &Executed, id: &str, permission: Option<Permission>, warnings: Vec<String>) -> Value {
     let mut answer = crate::json::outcome(&executed.outcome, id, permission);
+    crate::json::background(&mut answer, &executed.background);
     answer["cwd"] = executed.cwd.as_ref().map(ToString::to_string).into();
     answer["shell"] = match executed.shell {
         Afterwards::LivesOn => "lives-on",
@@ -349,13 +383,12 @@ fn ask(client: &mut UnixStream) -> io::Result<Option<Asked>> {
         match receive(client)? {
             None => return Ok(None),
             Some((Kind::Line, line)) => asked.line = line,
-            Some((Kind::Input, input)) => asked.input = input,
             Some((Kind::Question, text)) => {
                 asked.question = serde_json::from_slice(&text)?;
                 return Ok(Some(asked));
             }
             // Too late: what was meant has ended.
-            Some((Kind::Interrupt, _)) => {}
+            Some((Kind::Interrupt | Kind::Input, _)) => {}
             Some(_) => return Err(io::ErrorKind::InvalidData.into()),
         }
     }

@@ -1,0 +1,116 @@
+//! Descriptors that only the next command has, and those it starts.
+
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ringfence_provider::ProviderError;
+use ringfence_shell::refitting;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::bearer::Bearer;
+use super::course::{Course, GRACE, is_drained};
+use super::{PIPE, Persistent, family};
+
+/// For each of the two streams, the pipe that others may have as well.
+pub(super) type Shared = [Option<u64>; 2];
+
+/// A pipe that is read by us; other ends of it are told by its number.
+pub(super) fn stream() -> Result<(OwnedFd, OwnedFd), ProviderError> {
+    let system = |error: rustix::io::Errno| ProviderError::System { what: "make the pipes of a shell", source: error.into() };
+    let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(system)?;
+    rustix::io::ioctl_fionbio(&ours, true).map_err(system)?;
+    // Only a matter of speed.
+    let _ = rustix::pipe::fcntl_setpipe_size(&ours, PIPE);
+    Ok((ours, theirs))
+}
+
+fn inode(pipe: &OwnedFd) -> Option<u64> {
+    rustix::fs::fstat(pipe).ok().map(|status| status.st_ino)
+}
+
+impl Persistent {
+    /// A command has ended: whatever it left running keeps the streams it has.
+    pub(super) fn part(&mut self) {
+        if !self.left.has_grown() {
+            return;
+        }
+        for (shared, stream) in self.ends.shared.iter_mut().zip(&self.ends.streams) {
+            *shared = stream.as_ref().and_then(inode).or(*shared);
+        }
+        // Else before the next command.
+        let _ = self.late.hear(&mut self.ends.streams);
+    }
+
+    /// Gives the shell streams that nobody else has, and something to read if there is any.
+    pub(super) fn refresh(&mut self, input: Option<OwnedFd>) -> Result<(), ProviderError> {
+        let is_shared = self.ends.shared.iter().any(Option::is_some);
+        if !is_shared && input.is_none() {
+            return Ok(());
+        }
+        if is_shared {
+            let failed = |source| ProviderError::System { what: "hear what was left running", source };
+            self.late.hear(&mut self.ends.streams).map_err(failed)?;
+        }
+        let has = self.has()?;
+        let mut given = Vec::new();
+        let mut places = Vec::new();
+        let mut streams = [None, None];
+        for (stream, shared) in streams.iter_mut().zip(self.ends.shared) {
+            let numbers: Vec<i32> = has.iter().filter(|(_, pipe)| Some(*pipe) == shared).map(|(number, _)| *number).collect();
+            // It may have sent it elsewhere, to stay.
+            if shared.is_some() && !numbers.is_empty() {
+                let (ours, theirs) = self::stream()?;
+                *stream = Some((ours, numbers[0]));
+                places.extend(numbers.into_iter().map(|number| (number, ">>", given.len())));
+                given.push(theirs);
+            }
+        }
+        if let Some(input) = input {
+            places.push((self.kind.input(), "<", given.len()));
+            given.push(input);
+        }
+        let descriptors: Vec<_> = given.iter().map(AsFd::as_fd).collect();
+        let bearer = Bearer::start(&self.place, &self.program, &self.path, &descriptors)?;
+        let places: Vec<_> = places.into_iter().map(|(number, how, index)| (number, how, bearer.path(index))).collect();
+        let told = Course::aside(self, &refitting(&places))?.run(&mut |_, _| {});
+        if let Err(error) = told {
+            self.give_up();
+            return Err(error);
+        }
+        drop((bearer, given));
+        let has = self.has()?;
+        for ((end, shared), stream) in self.ends.streams.iter_mut().zip(&mut self.ends.shared).zip(streams) {
+            *shared = None;
+            let Some((ours, number)) = stream else { continue };
+            if !has.iter().any(|(has, pipe)| *has == number && Some(*pipe) == inode(&ours)) {
+                self.give_up();
+                return Err(ProviderError::Mute);
+            }
+            *end = Some(ours);
+        }
+        Ok(())
+    }
+
+    /// The pipes that the shell has, by their numbers in it, when it waits for the next
+    /// command: while it tells of an end they are elsewhere.
+    fn has(&mut self) -> Result<Vec<(i32, u64)>, ProviderError> {
+        const LOOK: Duration = Duration::from_micros(100);
+        let end = Instant::now() + GRACE;
+        while !(is_drained(&self.ends.script) && family::reads_script(self.pid)) {
+            if Instant::now() > end {
+                self.give_up();
+                return Err(ProviderError::Mute);
+            }
+            thread::sleep(LOOK);
+        }
+        let all = fs::read_dir(format!("/proc/{}/fd", self.pid)).into_iter().flatten().flatten();
+        let pipe = |entry: fs::DirEntry| {
+            let target = fs::read_link(entry.path()).ok()?;
+            let inode = target.to_str()?.strip_prefix("pipe:[")?.strip_suffix(']')?.parse().ok()?;
+            Some((entry.file_name().to_str()?.parse().ok()?, inode))
+        };
+        Ok(all.filter_map(pipe).collect())
+    }
+}
