@@ -17,6 +17,8 @@ pub const RUNNER_TEXT: &str = "eval \"$__ringfence_line\"\n";
 pub enum Kind {
     /// GNU bash.
     Bash,
+    /// The Z shell, in which `command` finds nothing that is built in.
+    Zsh,
     /// Any other that speaks as the standard says.
     Plain,
 }
@@ -24,7 +26,11 @@ pub enum Kind {
 impl Kind {
     /// By the name of the program.
     pub fn of(program: &Path) -> Self {
-        if program.file_name() == Some(OsStr::from_bytes(b"bash")) { Kind::Bash } else { Kind::Plain }
+        match program.file_name().map(OsStr::as_bytes) {
+            Some(b"bash") => Kind::Bash,
+            Some(b"zsh") => Kind::Zsh,
+            _ => Kind::Plain,
+        }
     }
 
     /// The number under which a shell is given its script. It reads it under another one, and
@@ -32,7 +38,7 @@ impl Kind {
     pub fn script(self) -> i32 {
         match self {
             Kind::Bash => 63,
-            Kind::Plain => 8,
+            Kind::Zsh | Kind::Plain => 8,
         }
     }
 
@@ -40,7 +46,15 @@ impl Kind {
     pub fn input(self) -> i32 {
         match self {
             Kind::Bash => 62,
-            Kind::Plain => 7,
+            Kind::Zsh | Kind::Plain => 7,
+        }
+    }
+
+    /// `exec`, whatever else somebody has called so.
+    fn exec(self) -> &'static str {
+        match self {
+            Kind::Bash | Kind::Plain => "\\command exec",
+            Kind::Zsh => "\\builtin exec",
         }
     }
 
@@ -48,7 +62,7 @@ impl Kind {
     pub fn report(self) -> i32 {
         match self {
             Kind::Bash => 61,
-            Kind::Plain => 9,
+            Kind::Zsh | Kind::Plain => 9,
         }
     }
 }
@@ -91,7 +105,7 @@ pub fn prelude(kind: Kind) -> String {
         Kind::Bash => format!(
             "shopt -s expand_aliases; {TELL}() {{ builtin echo \" $?\" \"$1\" >&{report}; }}; alias {TELL}='\\builtin echo \" $?\" >&{report}'; "
         ),
-        Kind::Plain => String::new(),
+        Kind::Zsh | Kind::Plain => String::new(),
     };
     // Some commands are not in a file, so there is nothing to return from: they need no help.
     format!("{own}exec {given}<&-; trap '{{ return 130; }} 2>/dev/null' INT\n")
@@ -127,7 +141,7 @@ pub fn script(kind: Kind, line: &[u8], word: &Word, runner: &str, reads: Reads) 
     script.push(b'\n');
     script.extend_from_slice(&telling(kind, word));
     if reads == Reads::Its {
-        script.extend_from_slice(format!("\\command exec {input}<&-\n").as_bytes());
+        script.extend_from_slice(format!("{} {input}<&-\n", kind.exec()).as_bytes());
     }
     Ok(script)
 }
@@ -138,15 +152,16 @@ pub fn telling(kind: Kind, word: &Word) -> Vec<u8> {
     let word = word.text();
     match kind {
         Kind::Bash => format!("{TELL} {word}\n"),
+        Kind::Zsh => format!("\\builtin print -ru{report} -- \" $?\" {word}\n"),
         Kind::Plain => format!("\\command printf ' %s %s\\n' \"$?\" >&{report} {word}\n"),
     }
     .into_bytes()
 }
 
 /// What a shell is told to open files under these numbers, each in its way.
-pub fn refitting(places: &[(i32, &str, String)]) -> String {
+pub fn refitting(kind: Kind, places: &[(i32, &str, String)]) -> String {
     let each: String = places.iter().map(|(number, how, path)| format!(" {number}{how}{path}")).collect();
-    format!("\\command exec{each}\n")
+    format!("{}{each}\n", kind.exec())
 }
 
 /// Whether `line` is one complete command, however a shell looks at it: a few words without

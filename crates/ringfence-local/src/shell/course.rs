@@ -127,8 +127,11 @@ impl<'a> Course<'a> {
             if ready.report
                 && let Some(status) = self.hear()?
             {
-                // Only now is there all that it wrote before: it may have told of its end a moment ago.
-                self.read([true; 2], sink);
+                // Where it was looked for on account of something else that was said, it may
+                // have told of its end, and written more, only after its streams were looked at.
+                if !self.hearing.is_pure(status) {
+                    self.read([true; 2], sink);
+                }
                 return Ok(End { status: Status::Exited(status), shell: Afterwards::LivesOn, all: None });
             }
             if ready.gone {
@@ -313,14 +316,9 @@ impl<'a> Course<'a> {
     /// seen twice, so that it has had time to.
     fn is_mute(&mut self) -> bool {
         let was_idle = self.is_idle;
-        self.is_idle = self.told == self.script.len() && is_drained(&self.shell.ends.script) && family::reads_script(self.shell.pid);
+        self.is_idle = self.told == self.script.len() && self.shell.waits_for_more();
         was_idle && self.is_idle
     }
-}
-
-/// Whether nothing lies in a pipe unread.
-pub(super) fn is_drained(pipe: &OwnedFd) -> bool {
-    rustix::io::ioctl_fionread(pipe).is_ok_and(|left| left == 0)
 }
 
 fn read(from: &OwnedFd, buffer: &mut [u8]) -> Result<usize, Errno> {

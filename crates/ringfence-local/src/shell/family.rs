@@ -69,10 +69,11 @@ pub(crate) fn now() -> u64 {
     now.tv_sec as u64 * TICKS + now.tv_nsec as u64 / (1_000_000_000 / TICKS)
 }
 
-/// Whether a process waits to be told more under the number 255, as a shell does between two
-/// commands.
-pub(crate) fn reads_script(pid: i32) -> bool {
-    let text = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+/// The number of what a process is about to read, if it waits for that.
+pub(crate) fn reads(pid: i32) -> Option<i32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/syscall")).ok()?;
     let mut words = text.split_whitespace();
-    words.next() == Some(&libc::SYS_read.to_string()) && words.next().is_some_and(|first| matches!(first, "0xff" | "0xa"))
+    let call: i64 = words.next()?.parse().ok()?;
+    let number = i32::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok()?;
+    (call == libc::SYS_read).then_some(number)
 }

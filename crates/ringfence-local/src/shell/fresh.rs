@@ -10,7 +10,7 @@ use ringfence_shell::refitting;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::bearer::Bearer;
-use super::course::{Course, GRACE, is_drained};
+use super::course::{Course, GRACE};
 use super::{PIPE, Persistent, family};
 
 /// For each of the two streams, the pipe that others may have as well.
@@ -26,7 +26,7 @@ pub(super) fn stream() -> Result<(OwnedFd, OwnedFd), ProviderError> {
     Ok((ours, theirs))
 }
 
-fn inode(pipe: &OwnedFd) -> Option<u64> {
+pub(super) fn inode(pipe: &OwnedFd) -> Option<u64> {
     rustix::fs::fstat(pipe).ok().map(|status| status.st_ino)
 }
 
@@ -74,7 +74,7 @@ impl Persistent {
         let descriptors: Vec<_> = given.iter().map(AsFd::as_fd).collect();
         let bearer = Bearer::start(&self.place, &self.program, &self.path, &descriptors)?;
         let places: Vec<_> = places.into_iter().map(|(number, how, index)| (number, how, bearer.path(index))).collect();
-        let told = Course::aside(self, &refitting(&places))?.run(&mut |_, _| {});
+        let told = Course::aside(self, &refitting(self.kind, &places))?.run(&mut |_, _| {});
         if let Err(error) = told {
             self.give_up();
             return Err(error);
@@ -98,7 +98,7 @@ impl Persistent {
     fn has(&mut self) -> Result<Vec<(i32, u64)>, ProviderError> {
         const LOOK: Duration = Duration::from_micros(100);
         let end = Instant::now() + GRACE;
-        while !(is_drained(&self.ends.script) && family::reads_script(self.pid)) {
+        while !self.waits_for_more() {
             if Instant::now() > end {
                 self.give_up();
                 return Err(ProviderError::Mute);
@@ -106,11 +106,20 @@ impl Persistent {
             thread::sleep(LOOK);
         }
         let all = fs::read_dir(format!("/proc/{}/fd", self.pid)).into_iter().flatten().flatten();
-        let pipe = |entry: fs::DirEntry| {
-            let target = fs::read_link(entry.path()).ok()?;
-            let inode = target.to_str()?.strip_prefix("pipe:[")?.strip_suffix(']')?.parse().ok()?;
-            Some((entry.file_name().to_str()?.parse().ok()?, inode))
-        };
-        Ok(all.filter_map(pipe).collect())
+        let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+        Ok(all.filter_map(number).filter_map(|number| Some((number, pipe_at(self.pid, number)?))).collect())
     }
+
+    /// Whether the shell has read all that it was told, and waits for what comes next.
+    pub(super) fn waits_for_more(&self) -> bool {
+        let is_drained = rustix::io::ioctl_fionread(&self.ends.script).is_ok_and(|left| left == 0);
+        let reads = || family::reads(self.pid).and_then(|number| pipe_at(self.pid, number));
+        is_drained && inode(&self.ends.script).is_some_and(|script| reads() == Some(script))
+    }
+}
+
+/// The pipe that a process has under a number.
+fn pipe_at(pid: i32, number: i32) -> Option<u64> {
+    let target = fs::read_link(format!("/proc/{pid}/fd/{number}")).ok()?;
+    target.to_str()?.strip_prefix("pipe:[")?.strip_suffix(']')?.parse().ok()
 }

@@ -142,13 +142,25 @@ fn a_shell_tells_of_ends_whatever_it_was_told(trial: &Trial<'_>) -> Verdict {
     let ran = raised.run(&line)?;
     same("the time limit and the errors", (ran.timed_out, ran.stderr.bytes()), (true, Vec::new()))?;
     raised.says("echo on", ("on", 0))?;
-    // Another shell than bash.
-    raised.start.program = "sh".into();
-    raised.renew()?;
-    for (text, status) in [("false", 1), ("(exit 107)", 107), ("cd sub; x='a b'", 0), ("return 9", 9), ("true", 0)] {
-        same(format!("the status of `{text}` in sh"), raised.sh(text)?.exit_code(), status)?;
+    // Other shells than bash.
+    for program in ["sh", "zsh"] {
+        raised.start.program = program.into();
+        match raised.renew() {
+            Err(Failure::NotRun { source: ProviderError::NotExecuted { .. }, .. }) if program == "zsh" => continue,
+            renewed => renewed?,
+        }
+        for (text, status) in [("false", 1), ("(exit 107)", 107), ("cd sub; x='a b'", 0), ("return 9", 9), ("true", 0)] {
+            same(format!("the status of `{text}` in {program}"), raised.sh(text)?.exit_code(), status)?;
+        }
+        raised.says("echo $x; basename $PWD; sleep 5 & :", ("a b\nsub", 0))?;
+        let line = Line { input: b"to read".to_vec().into(), deadline: Some(LIMIT), ..Line::new("cat") };
+        same("what was read", said(&raised.run(&line)?).as_str(), "to read")?;
+        let line = Line { deadline: Some(Duration::from_millis(300)), ..Line::new("while :; do :; done; echo after") };
+        let ran = raised.run(&line)?;
+        same("whether the time limit ended it", (ran.timed_out, said(&ran).as_str()), (true, ""))?;
+        raised.says("cat; echo on $x", ("on a b", 0))?;
     }
-    raised.says("echo $x; basename $PWD", ("a b\nsub", 0))
+    Ok(())
 }
 
 fn a_shell_keeps_its_streams_apart(trial: &Trial<'_>) -> Verdict {
