@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use ringfence_api::{Gap, Loss};
-use ringfence_enforce::apply::{Birth, FOREIGN, Inside, Lookout, OWN, Reins, Sighting};
+use ringfence_enforce::apply::{Birth, FOREIGN, Inside, Lookout, OWN, Reins, Shortage, Sighting};
 use ringfence_enforce::{Kind, Plan, Step};
 use ringfence_provider::ProviderError;
 use ringfence_tripwire::{PropKind, Scene};
@@ -55,7 +55,8 @@ impl Renewal {
 /// What was heard of it.
 #[derive(Debug, Default)]
 struct Told {
-    unwatched: usize,
+    /// How many directories are looked through again and again, and for want of what.
+    unwatched: Option<(usize, Shortage)>,
     /// Names of git's that the command made.
     made: HashSet<Birth>,
     /// Whether nobody goes on.
@@ -65,6 +66,19 @@ struct Told {
     /// How often all was told.
     settled: u64,
     failed: Option<std::io::Error>,
+}
+
+impl Told {
+    /// What is not done as it should be.
+    fn gaps(&self) -> Vec<Gap> {
+        let gap = |(count, shortage): (usize, Shortage)| Gap {
+            what: "filesystem.deny".into(),
+            why: format!("{count} directories could not be watched, and were looked through again and again instead"),
+            hint: format!("sudo sysctl {}", shortage.setting()),
+            loss: Loss::Enforcement,
+        };
+        self.unwatched.map(gap).into_iter().collect()
+    }
 }
 
 /// What a lookout needs of the tripwire.
@@ -122,6 +136,11 @@ impl LookingOut {
         }
     }
 
+    /// What it cannot do as it should.
+    pub(crate) fn gaps(&self) -> Vec<Gap> {
+        if let LookingOut::Begun(live) = self { lock(&live.told).gaps() } else { Vec::new() }
+    }
+
     /// Ends it. Answers what it could not do as it should.
     pub(crate) fn end(self, farewell: Farewell) -> Result<Vec<Gap>, ProviderError> {
         match self {
@@ -162,14 +181,7 @@ impl Live {
         if let Some(source) = told.failed.take() {
             return Err(ProviderError::System { what: "look out for what appears, so the command was ended", source });
         }
-        let unwatched = told.unwatched;
-        let gap = (unwatched > 0).then(|| Gap {
-            what: "filesystem.deny".into(),
-            why: format!("{unwatched} directories could not be watched, and were looked through again and again instead"),
-            hint: "sudo sysctl fs.inotify.max_user_watches=1048576".into(),
-            loss: Loss::Enforcement,
-        });
-        Ok(gap.into_iter().collect())
+        Ok(told.gaps())
     }
 }
 
@@ -238,7 +250,7 @@ impl Post {
                     is_paused = false;
                 }
                 Some(Sighting::Caught) => {}
-                Some(Sighting::Unwatched(count)) => lock(&self.told).unwatched = count,
+                Some(Sighting::Unwatched(count, shortage)) => lock(&self.told).unwatched = Some((count, shortage)),
                 // It ends by itself only when the sandbox is gone, or something went wrong.
                 None if matches!(self.wait(None, Some(PATIENCE)), Next::Stop) => return Ok(()),
                 None => return Err(std::io::Error::other("the lookout ended")),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Denial, Granted, Output, Quarantined, Status, Usage};
+use ringfence_api::{Denial, Gap, Granted, Output, Quarantined, Status, Usage};
 use ringfence_enforce::apply::{Ahead, Event, Job, LaunchError, Running, Start, What};
 use ringfence_enforce::{Plan, Step};
 use ringfence_policy::{AbsPath, Grants};
@@ -138,6 +138,10 @@ impl Standing for Sandbox {
 
     fn refused(&self) -> (Vec<Denial>, u64) {
         Place::refused(&*self.ground)
+    }
+
+    fn gaps(&self) -> Vec<Gap> {
+        self.ground.lock().seen.live.gaps()
     }
 
     fn end(mut self: Box<Self>) -> Result<Vec<Quarantined>, ProviderError> {

@@ -14,7 +14,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_api::{Asker, Denial, Line, Outcome, Quarantined, Ran, Request, Stream};
+use ringfence_api::{Asker, Denial, Gap, Line, Outcome, Quarantined, Ran, Request, Stream};
 pub use ringfence_enforce::apply::Size;
 use ringfence_enforce::{Person, Plan};
 use ringfence_policy::{AbsPath, Grants};
@@ -61,6 +61,11 @@ pub trait Standing: Send {
 
     /// What was refused since this was asked for last, to whomever.
     fn refused(&self) -> (Vec<Denial>, u64);
+
+    /// What has turned out meanwhile not to be done as the plan has it.
+    fn gaps(&self) -> Vec<Gap> {
+        Vec::new()
+    }
 
     /// Ends everything in it, and moves away what was planted.
     fn end(self: Box<Self>) -> Result<Vec<Quarantined>, ProviderError>;
