@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use ringfence_api::{Asker, Denial, Gap, Line, Outcome, Quarantined, Ran, Request, Stream};
 pub use ringfence_enforce::apply::Size;
-use ringfence_enforce::{Person, Plan};
+use ringfence_enforce::{Person, Plan, limits};
 use ringfence_policy::{AbsPath, Grants};
 
 /// A kind of place.
@@ -230,7 +230,8 @@ impl ProviderError {
             ProviderError::StreamIsDirectory { .. } => Some("redirect it from a file or from /dev/null".into()),
             ProviderError::Gone { .. } | ProviderError::Mute => Some("the next command gets a new one".into()),
             ProviderError::Unconfined => Some("run it in your own".into()),
-            ProviderError::NoLine { .. } | ProviderError::System { .. } => None,
+            ProviderError::System { source, .. } => limits::hint(source).map(str::to_owned),
+            ProviderError::NoLine { .. } => None,
         }
     }
 

@@ -60,6 +60,8 @@ pub(super) struct Post<'a> {
     /// What they came with: trees that appeared as a whole.
     arrived: Vec<AbsPath>,
     round: Round,
+    /// How many directories were told to be unwatched.
+    owned_up: usize,
     hunt: Hunt,
 }
 
@@ -156,6 +158,7 @@ impl<'a> Post<'a> {
             waiting: Vec::new(),
             arrived: Vec::new(),
             round: Round { begun: Instant::now(), took: None, unwatched: 0, is_halted: false },
+            owned_up: 0,
             hunt: Hunt::default(),
         };
         for (path, cover) in kept {
@@ -266,10 +269,13 @@ impl<'a> Post<'a> {
         }
         if self.waiting.is_empty() && self.round.took.is_none() {
             self.round.took = Some(self.round.begun.elapsed());
-            if self.round.unwatched > 0 {
+            if self.round.unwatched > self.owned_up {
+                self.owned_up = self.round.unwatched;
                 self.covers.tell(&Sighting::Unwatched(self.round.unwatched, self.watches.shortage()));
             }
-            self.covers.caught_up();
+            if self.round.is_halted {
+                self.covers.caught_up();
+            }
         }
         if self.rest() == Some(Duration::ZERO) {
             self.begin_round()?;
