@@ -11,9 +11,13 @@ const TASK: [&str; 3] = ["soak", "1000", "200"];
 
 pub(crate) fn run() -> Done {
     let many = workspace::build("ringfence", &["--release", "--example", "many"])?;
-    let project = std::env::temp_dir().join(format!("ringfence-soak-{}", std::process::id()));
-    std::fs::create_dir(&project)?;
-    let status = Command::new(many).args(TASK).current_dir(&project).stdin(Stdio::null()).status();
-    std::fs::remove_dir_all(&project)?;
+    // With a home of its own: what it leaves there would be seen, and the person's is left alone.
+    let home = std::env::temp_dir().join(format!("ringfence-soak-{}", std::process::id()));
+    let project = home.join("project");
+    std::fs::create_dir_all(&project)?;
+    let mut command = Command::new(many);
+    command.args(TASK).current_dir(&project).env("HOME", &home).env_remove("XDG_CACHE_HOME").env_remove("XDG_STATE_HOME");
+    let status = command.stdin(Stdio::null()).status();
+    std::fs::remove_dir_all(&home)?;
     if status?.success() { Ok(()) } else { Err("soak: something went wrong or is left".into()) }
 }

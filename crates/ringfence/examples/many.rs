@@ -189,6 +189,7 @@ fn idle(provider: &LocalSandboxProvider, at: &Path, count: usize) -> Done<u64> {
         eprintln!("{name:<18} {many:>5} of {:>5} kB", bytes / many / 1024);
     }
     eprintln!("{:<18} {:>5} of {:>5} kB for each", "this program", 1, own / count as u64 / 1024);
+    by_hands(all, |sandbox| Ok(block_on(sandbox.dispose()).map(drop)?))?;
     let helpers: u64 = by_name.iter().filter(|(name, _)| *name != "bash").map(|(_, (_, bytes))| bytes).sum();
     Ok((helpers + own) / count as u64)
 }
