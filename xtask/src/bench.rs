@@ -94,6 +94,8 @@ struct Programs {
     probe: PathBuf,
     /// Speaks to shells that live on.
     rounds: PathBuf,
+    /// Has many of them.
+    many: PathBuf,
 }
 
 impl Programs {
@@ -102,6 +104,7 @@ impl Programs {
             ringfence: workspace::build("ringfence-cli", &["--release"])?,
             probe: workspace::build("xtask", &["--release"])?,
             rounds: workspace::build("ringfence-local", &["--release", "--example", "rounds"])?,
+            many: workspace::build("ringfence", &["--release", "--example", "many"])?,
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Chores of this workspace: `cargo xtask tidy`, `gen`, `ci`, `precision`, `bench` and `kernels`.
+//! Chores of this workspace: `cargo xtask tidy`, `gen`, `ci`, `precision`, `bench`, `soak` and `kernels`.
 //!
 //! One file per chore. Nothing here ships, and nothing that ships depends on it.
 
@@ -8,6 +8,7 @@ mod generate;
 mod kernels;
 mod precision;
 mod probe;
+mod soak;
 mod tidy;
 mod workspace;
 
@@ -25,6 +26,7 @@ usage: cargo xtask CHORE
   ci                                          everything a change must pass
   precision                                   how exactly refusals are told, beside what stderr would tell
   bench [--quick] [--only ROW] [--enforce]    measure against bare and bwrap
+  soak                                        1,000 sandboxes in one program, and what is left of them
   kernels --image FILE [--modules DIRECTORY] [--busybox FILE] [--target TRIPLE]
                                               try the release binary on another kernel, in qemu";
 
@@ -47,6 +49,7 @@ fn chore(words: &[&str]) -> Done {
         ["ci"] => ci::run(),
         ["precision"] => precision::run(),
         ["bench", flags @ ..] => bench::run(&bench::Asked::parse(flags)?),
+        ["soak"] => soak::run(),
         ["kernels", flags @ ..] => kernels::run(&kernels::Asked::parse(flags)?),
         // Started by the bench, inside the sandboxes it measures.
         ["probe", task @ ..] => probe::run(task),

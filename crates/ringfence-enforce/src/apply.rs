@@ -18,7 +18,7 @@ mod usher;
 
 pub use intent::{End, Intent, intent};
 pub use launch::{Ahead, Event, LaunchError, Made, Reins, Running, What};
-pub use lookout::{FOREIGN, Inside, Lookout, OWN, Question, Sighting};
+pub use lookout::{FOREIGN, Inside, Lookout, OWN, Question, Shortage, Sighting};
 pub use porter::{Covered, Delivery};
 pub use probe::{Obstacle, probe, support};
 

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod gaps;
+pub mod limits;
 mod linux;
 mod plan;
 mod scene;

@@ -271,7 +271,9 @@ impl Sandbox {
     }
 
     fn executed(&mut self, ran: Ran) -> Executed {
-        let mut executed = executed(ran, self.enforced.clone(), self.gaps.clone());
+        let found = self.standing.iter().flat_map(|standing| standing.gaps());
+        let gaps = self.gaps.iter().cloned().chain(found).collect();
+        let mut executed = executed(ran, self.enforced.clone(), gaps);
         executed.outcome.quarantined = std::mem::take(&mut self.quarantined);
         executed
     }

@@ -77,7 +77,7 @@ impl Subject for Running {
         (self.pid(), self.processor())
     }
     fn reins(&self) -> Option<Reins> {
-        Running::reins(self)
+        Some(Running::reins(self))
     }
 }
 
@@ -158,7 +158,7 @@ impl Seen {
         if !matches!(self.live, LookingOut::Wanted) {
             return Ok(());
         }
-        let begun = subject.reins().ok_or_else(|| std::io::Error::from_raw_os_error(libc::EMFILE));
+        let begun = subject.reins().ok_or_else(|| std::io::ErrorKind::Unsupported.into());
         let begun = begun.and_then(|reins| Live::begin(inside, props, reins));
         let live = begun.map_err(|source| ProviderError::System { what: "look out for what appears", source })?;
         if let Some(watch) = &self.watch {

@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringfence_api::{Gap, Loss};
-use ringfence_enforce::apply::{Birth, FOREIGN, Inside, Lookout, OWN, Reins, Sighting};
+use ringfence_enforce::apply::{Birth, FOREIGN, Inside, Lookout, OWN, Reins, Shortage, Sighting};
 use ringfence_enforce::{Kind, Plan, Step};
 use ringfence_provider::ProviderError;
 use ringfence_tripwire::{PropKind, Scene};
@@ -35,27 +36,51 @@ fn lock(told: &Mutex<Told>) -> MutexGuard<'_, Told> {
 pub(crate) struct Live {
     told: Arc<Mutex<Told>>,
     changed: Arc<Condvar>,
-    /// Closed, it ends the thread.
-    stop: OwnedFd,
-    /// Written to, it lets another lookout take over.
-    renew: Renewal,
+    bell: Arc<Bell>,
     thread: JoinHandle<()>,
+}
+
+/// What wakes the thread.
+#[derive(Debug)]
+struct Bell {
+    event: OwnedFd,
+    is_over: AtomicBool,
+}
+
+impl Bell {
+    fn ring(&self) {
+        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+    }
+
+    fn end(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.ring();
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
+    }
+
+    fn hush(&self) {
+        let _ = rustix::io::read(&self.event, &mut [0; 8]);
+    }
 }
 
 /// Lets another lookout take over, which knows of what was opened since.
 #[derive(Debug, Clone)]
-pub(crate) struct Renewal(Arc<OwnedFd>);
+pub(crate) struct Renewal(Arc<Bell>);
 
 impl Renewal {
     pub(crate) fn wanted(&self) {
-        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+        self.0.ring();
     }
 }
 
 /// What was heard of it.
 #[derive(Debug, Default)]
 struct Told {
-    unwatched: usize,
+    /// How many directories are looked through again and again, and for want of what.
+    unwatched: Option<(usize, Shortage)>,
     /// Names of git's that the command made.
     made: HashSet<Birth>,
     /// Whether nobody goes on.
@@ -65,6 +90,19 @@ struct Told {
     /// How often all was told.
     settled: u64,
     failed: Option<std::io::Error>,
+}
+
+impl Told {
+    /// What is not done as it should be.
+    fn gaps(&self) -> Vec<Gap> {
+        let gap = |(count, shortage): (usize, Shortage)| Gap {
+            what: "filesystem.deny".into(),
+            why: format!("{count} directories could not be watched, and were looked through again and again instead"),
+            hint: format!("sudo sysctl {}", shortage.setting()),
+            loss: Loss::Enforcement,
+        };
+        self.unwatched.map(gap).into_iter().collect()
+    }
 }
 
 /// What a lookout needs of the tripwire.
@@ -122,6 +160,11 @@ impl LookingOut {
         }
     }
 
+    /// What it cannot do as it should.
+    pub(crate) fn gaps(&self) -> Vec<Gap> {
+        if let LookingOut::Begun(live) = self { lock(&live.told).gaps() } else { Vec::new() }
+    }
+
     /// Ends it. Answers what it could not do as it should.
     pub(crate) fn end(self, farewell: Farewell) -> Result<Vec<Gap>, ProviderError> {
         match self {
@@ -134,42 +177,34 @@ impl LookingOut {
 impl Live {
     /// Begins, on a thread of its own.
     pub(crate) fn begin(inside: Arc<Inside>, props: Option<Props>, reins: Reins) -> std::io::Result<Self> {
-        let (stopped, stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        let renewed = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let renew = Renewal(Arc::new(renewed.try_clone()?));
+        let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let bell = Arc::new(Bell { event, is_over: AtomicBool::new(false) });
         let told = Arc::new(Mutex::new(Told::default()));
         let changed = Arc::new(Condvar::new());
-        let post = Post { inside, props, reins, told: told.clone(), changed: changed.clone(), stopped, renewed };
+        let post = Post { inside, props, reins, told: told.clone(), changed: changed.clone(), bell: bell.clone() };
         let thread = thread::Builder::new().name("lookout".into()).spawn(move || post.keep())?;
-        Ok(Self { told, changed, stop, renew, thread })
+        Ok(Self { told, changed, bell, thread })
     }
 
     pub(crate) fn renewal(&self) -> Renewal {
-        self.renew.clone()
+        Renewal(self.bell.clone())
     }
 
     fn end(self, farewell: Farewell) -> Result<Vec<Gap>, ProviderError> {
         match farewell {
             Farewell::Wait => {
-                drop(self.stop);
+                self.bell.end();
                 let _ = self.thread.join();
             }
             // The caller ends now, and with it the lookout. It may take the kernel long to
             // let go of all that was watched.
-            Farewell::Leave => std::mem::forget(self.stop),
+            Farewell::Leave => {}
         }
         let mut told = lock(&self.told);
         if let Some(source) = told.failed.take() {
             return Err(ProviderError::System { what: "look out for what appears, so the command was ended", source });
         }
-        let unwatched = told.unwatched;
-        let gap = (unwatched > 0).then(|| Gap {
-            what: "filesystem.deny".into(),
-            why: format!("{unwatched} directories could not be watched, and were looked through again and again instead"),
-            hint: "sudo sysctl fs.inotify.max_user_watches=1048576".into(),
-            loss: Loss::Enforcement,
-        });
-        Ok(gap.into_iter().collect())
+        Ok(told.gaps())
     }
 }
 
@@ -179,8 +214,7 @@ struct Post {
     reins: Reins,
     told: Arc<Mutex<Told>>,
     changed: Arc<Condvar>,
-    stopped: OwnedFd,
-    renewed: OwnedFd,
+    bell: Arc<Bell>,
 }
 
 /// What there is to do next.
@@ -212,7 +246,7 @@ impl Post {
                 Next::Stop => return Ok(()),
                 Next::Wait => continue,
                 Next::Renew => {
-                    let _ = rustix::io::read(&self.renewed, &mut [0; 8]);
+                    self.bell.hush();
                     lookout = self.start()?;
                     if std::mem::take(&mut is_paused) {
                         self.resume();
@@ -238,7 +272,7 @@ impl Post {
                     is_paused = false;
                 }
                 Some(Sighting::Caught) => {}
-                Some(Sighting::Unwatched(count)) => lock(&self.told).unwatched = count,
+                Some(Sighting::Unwatched(count, shortage)) => lock(&self.told).unwatched = Some((count, shortage)),
                 // It ends by itself only when the sandbox is gone, or something went wrong.
                 None if matches!(self.wait(None, Some(PATIENCE)), Next::Stop) => return Ok(()),
                 None => return Err(std::io::Error::other("the lookout ended")),
@@ -289,25 +323,25 @@ impl Post {
         Ok(props.scene.write().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Until there is something to do. Without a lookout there is none to take over from:
+    /// only an end is waited for.
     fn wait(&self, lookout: Option<&Lookout>, limit: Option<Duration>) -> Next {
-        let limit = limit.map(|limit| Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() });
-        let mut ends = vec![PollFd::new(&self.stopped, PollFlags::empty())];
-        if lookout.is_some() {
-            ends.push(PollFd::new(&self.renewed, PollFlags::IN));
-        }
-        let descriptor = lookout.map(Lookout::descriptor);
-        ends.extend(descriptor.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)));
-        if poll(&mut ends, limit.as_ref()).is_err() {
-            return Next::Wait;
-        }
-        if !ends[0].revents().is_empty() {
-            Next::Stop
-        } else if ends.get(1).is_some_and(|end| !end.revents().is_empty()) {
-            Next::Renew
-        } else if ends.get(2).is_some_and(|end| !end.revents().is_empty()) {
-            Next::Listen
-        } else {
-            Next::Wait
+        let end = limit.map(|limit| Instant::now() + limit);
+        loop {
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            let left = left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
+            let mut ends = vec![PollFd::new(&self.bell.event, PollFlags::IN)];
+            ends.extend(lookout.map(|lookout| PollFd::from_borrowed_fd(lookout.descriptor(), PollFlags::IN)));
+            if poll(&mut ends, left.as_ref()).is_err() {
+                return Next::Wait;
+            }
+            match (ends.iter().map(|end| !end.revents().is_empty()).collect::<Vec<_>>().as_slice(), lookout) {
+                _ if self.bell.is_over() => return Next::Stop,
+                ([true, ..], None) => self.bell.hush(),
+                ([true, ..], Some(_)) => return Next::Renew,
+                ([_, true], _) => return Next::Listen,
+                _ => return Next::Wait,
+            }
         }
     }
 }

@@ -11,6 +11,7 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use ringfence_api::Quarantined;
@@ -23,13 +24,13 @@ pub(crate) use made::Listed;
 
 /// The directory of the marks.
 pub(crate) struct Runs {
-    directory: OwnedFd,
+    directory: Arc<OwnedFd>,
     quarantine: AbsPath,
 }
 
 /// A run that has not swept yet. The lock on its file ends with it, however it ends.
 pub(crate) struct Mark {
-    directory: OwnedFd,
+    directory: Arc<OwnedFd>,
     name: String,
     file: fs::File,
 }
@@ -49,7 +50,7 @@ impl Runs {
     pub(crate) fn open(quarantine: &AbsPath) -> Option<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | PLAIN;
         let directory = rustix::fs::open(place(quarantine)?.as_path(), flags, Mode::empty()).ok()?;
-        Some(Self { directory, quarantine: quarantine.clone() })
+        Some(Self { directory: Arc::new(directory), quarantine: quarantine.clone() })
     }
 
     /// Sweeps for the runs that could not. `None` if there are none.
@@ -74,17 +75,19 @@ impl Runs {
         swept
     }
 
-    fn marks(&self) -> Vec<(CString, OwnedFd)> {
+    /// Opened one after the other: there may be more than we may have open.
+    fn marks(&self) -> impl Iterator<Item = (CString, OwnedFd)> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | PLAIN;
         let entries = rustix::fs::Dir::read_from(&self.directory).into_iter().flatten().flatten();
         let names = entries.map(|entry| entry.file_name().to_owned()).filter(|name| !name.to_bytes().starts_with(b"."));
-        names.filter_map(|name| rustix::fs::openat(&self.directory, &name, flags, Mode::empty()).ok().map(|file| (name, file))).collect()
+        let open = move |name| Some((rustix::fs::openat(&*self.directory, &name, flags, Mode::empty()).ok()?, name));
+        names.collect::<Vec<CString>>().into_iter().filter_map(open).map(|(file, name)| (name, file))
     }
 
     /// Whether another run began and has not swept. `own` is the mark of the one that asks.
     pub(crate) fn others_go_on(&self, own: Option<&Mark>) -> bool {
         let is_own = |name: &CString| own.is_some_and(|own| own.name.as_bytes() == name.to_bytes());
-        self.marks().iter().any(|(name, file)| !is_own(name) && is_held(file))
+        self.marks().any(|(name, file)| !is_own(&name) && is_held(&file))
     }
 
     /// Marks a run that begins now.
@@ -92,7 +95,7 @@ impl Runs {
         let _turn = self.turn()?;
         let moment = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos());
         let name = format!("{}-{moment}", std::process::id());
-        let directory = rustix::io::fcntl_dupfd_cloexec(&self.directory, 3)?;
+        let directory = self.directory.clone();
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | PLAIN;
         let file = fs::File::from(rustix::fs::openat(&directory, &name, flags, Mode::RUSR | Mode::WUSR)?);
         let mut mark = Mark { directory, name, file };

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Denial, Granted, Output, Quarantined, Status, Usage};
+use ringfence_api::{Denial, Gap, Granted, Output, Quarantined, Status, Usage};
 use ringfence_enforce::apply::{Ahead, Event, Job, LaunchError, Running, Start, What};
 use ringfence_enforce::{Plan, Step};
 use ringfence_policy::{AbsPath, Grants};
@@ -77,11 +77,11 @@ impl Sandbox {
         let mask = signal::block(&Set::of(&[])).map_err(system("read the signal mask"))?;
         let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
         let null = null.map_err(|error| system("open /dev/null")(error.into()))?;
+        make_sure_of_room(&null)?;
         let ahead = confined.ahead.take().filter(|ahead| ahead.network() == network);
         let ahead = ahead.map_or_else(|| Ahead::start(network, &mask), Ok);
         let running = ahead.and_then(|ahead| ahead.launch(&launch, [null.as_fd(), null.as_fd(), null.as_fd()])).map_err(not_raised)?;
-        let control = rustix::io::fcntl_dupfd_cloexec(running.descriptor(), 3);
-        let control = control.map_err(|error| system("hear from the sandbox")(error.into()))?;
+        let control = running.shared_descriptor();
         let state = State { running, seen, is_standing: false, blind: None, jobs: HashMap::new(), over: None, is_over: false };
         let ground = Arc::new(Ground { state: Mutex::new(state), changed: Condvar::new(), next: AtomicU64::new(1) });
         let kept = ground.clone();
@@ -116,6 +116,17 @@ impl Sandbox {
     }
 }
 
+/// So many descriptors a sandbox and its shell take while they are made; some twenty of them
+/// are kept.
+const DESCRIPTORS: usize = 40;
+
+/// Found out before anything is made: one that is short of descriptors half-way would say
+/// whatever it failed at, and one that is to be handed over would just be missing.
+fn make_sure_of_room(any: &OwnedFd) -> Result<(), ProviderError> {
+    let tried = (0..DESCRIPTORS).map(|_| rustix::io::fcntl_dupfd_cloexec(any, 3)).collect::<Result<Vec<_>, _>>();
+    tried.map(drop).map_err(|error| ProviderError::System { what: "open a sandbox beside what is open already", source: error.into() })
+}
+
 /// A file that every command of a shell goes through.
 fn furnish(plan: &mut Plan) {
     let at = AbsPath::new(RUNNER).expect("an absolute path");
@@ -138,6 +149,10 @@ impl Standing for Sandbox {
 
     fn refused(&self) -> (Vec<Denial>, u64) {
         Place::refused(&*self.ground)
+    }
+
+    fn gaps(&self) -> Vec<Gap> {
+        self.ground.lock().seen.live.gaps()
     }
 
     fn end(mut self: Box<Self>) -> Result<Vec<Quarantined>, ProviderError> {

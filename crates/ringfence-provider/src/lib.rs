@@ -14,9 +14,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_api::{Asker, Denial, Input, Line, Outcome, Quarantined, Ran, Request, Stream};
+use ringfence_api::{Asker, Denial, Gap, Input, Line, Outcome, Quarantined, Ran, Request, Stream};
 pub use ringfence_enforce::apply::Size;
-use ringfence_enforce::{Person, Plan};
+use ringfence_enforce::{Person, Plan, limits};
 use ringfence_policy::{AbsPath, Grants};
 
 /// A kind of place.
@@ -61,6 +61,11 @@ pub trait Standing: Send {
 
     /// What was refused since this was asked for last, to whomever.
     fn refused(&self) -> (Vec<Denial>, u64);
+
+    /// What has turned out meanwhile not to be done as the plan has it.
+    fn gaps(&self) -> Vec<Gap> {
+        Vec::new()
+    }
 
     /// Ends everything in it, and moves away what was planted.
     fn end(self: Box<Self>) -> Result<Vec<Quarantined>, ProviderError>;
@@ -241,7 +246,8 @@ impl ProviderError {
             ProviderError::StreamIsDirectory { .. } => Some("redirect it from a file or from /dev/null".into()),
             ProviderError::Gone { .. } | ProviderError::Mute => Some("the next command gets a new one".into()),
             ProviderError::Unconfined => Some("run it in your own".into()),
-            ProviderError::NoLine { .. } | ProviderError::System { .. } => None,
+            ProviderError::System { source, .. } => limits::hint(source).map(str::to_owned),
+            ProviderError::NoLine { .. } => None,
         }
     }
 

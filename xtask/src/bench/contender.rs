@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::job::{Job, Timing};
+use super::job::Job;
 use super::scratch::Scratch;
 use super::{Programs, machine};
 
@@ -95,7 +95,7 @@ impl Contender {
     /// `job` as this contender runs it.
     pub(super) fn command(&self, job: &Job) -> Command {
         let mut words: Vec<OsString> = match &self.words {
-            _ if job.timing == Timing::Itself => Vec::new(),
+            _ if job.timing.knows_all() => Vec::new(),
             Words::Bare => Vec::new(),
             Words::Ringfence(program) => ringfence(program, job),
             Words::Untold(program) => without_fuse().into_iter().chain(ringfence(program, job)).collect(),
@@ -104,7 +104,7 @@ impl Contender {
             Words::Peer(words) => words.iter().map(OsString::from).collect(),
         };
         words.extend(job.command.iter().map(OsString::from));
-        words.extend((job.timing == Timing::Itself).then(|| self.name.into()));
+        words.extend(job.timing.knows_all().then(|| self.name.into()));
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).current_dir(&job.project);
         command

@@ -23,6 +23,20 @@ pub(super) enum Timing {
     Inside,
     /// A program that knows the contenders by their names times each turn and prints it.
     Itself,
+    /// The same, but it is bytes that it prints.
+    Memory,
+}
+
+impl Timing {
+    /// Whether what is run prints the number.
+    pub(super) fn is_told(self) -> bool {
+        matches!(self, Timing::Inside | Timing::Itself | Timing::Memory)
+    }
+
+    /// Whether what is run knows the contenders by their names.
+    pub(super) fn knows_all(self) -> bool {
+        matches!(self, Timing::Itself | Timing::Memory)
+    }
 }
 
 impl Job {

@@ -11,7 +11,7 @@ use super::row::{Row, Who};
 /// The kernel takes namespaces down after their last process is gone: not in the next contender's time.
 const REST: Duration = Duration::from_millis(5);
 
-/// What one contender needed, round by round, in seconds; or why there is no number.
+/// What one contender needed, round by round, in seconds or bytes; or why there is no number.
 pub(super) struct Series {
     pub(super) contender: &'static str,
     pub(super) samples: Result<Vec<f64>, String>,
@@ -35,7 +35,7 @@ pub(super) fn measure(row: &Row, job: &Job, contenders: &[Contender], pace: Pace
             if let Ok(samples) = &mut series[index].samples {
                 std::thread::sleep(REST);
                 match sample(contenders[index], job) {
-                    Ok(seconds) => samples.push(seconds),
+                    Ok(needed) => samples.push(needed),
                     Err(why) => series[index].samples = Err(why),
                 }
             }
@@ -46,7 +46,7 @@ pub(super) fn measure(row: &Row, job: &Job, contenders: &[Contender], pace: Pace
 
 fn sample(contender: &Contender, job: &Job) -> Result<f64, String> {
     let mut command = contender.command(job);
-    let heard = || if matches!(job.timing, Timing::Inside | Timing::Itself) { Stdio::piped() } else { Stdio::null() };
+    let heard = || if job.timing.is_told() { Stdio::piped() } else { Stdio::null() };
     command.stdin(Stdio::null()).stdout(heard()).stderr(heard());
     let began = Instant::now();
     let output = command.spawn().and_then(|child| child.wait_with_output()).map_err(|error| format!("cannot start: {error}"))?;
@@ -54,13 +54,10 @@ fn sample(contender: &Contender, job: &Job) -> Result<f64, String> {
     match (job.timing, output.status.success()) {
         (Timing::Whole, true) | (Timing::Refused, false) => Ok(whole),
         (Timing::Refused, true) => Err("NOT REFUSED".into()),
-        (Timing::Inside | Timing::Itself, true) => {
+        (timing, true) => {
             let printed = String::from_utf8_lossy(&output.stdout);
-            printed
-                .trim()
-                .parse::<f64>()
-                .map(|nanoseconds| nanoseconds / 1e9)
-                .map_err(|_| format!("the probe printed `{}`", printed.trim()))
+            let told = printed.trim().parse::<f64>().map_err(|_| format!("the probe printed `{}`", printed.trim()))?;
+            Ok(if timing == Timing::Memory { told } else { told / 1e9 })
         }
         (_, false) => {
             let said = String::from_utf8_lossy(&output.stderr);

@@ -58,12 +58,13 @@ impl Report {
                 };
                 let bars = if one.contender == "ringfence" { bars(row, series) } else { String::new() };
                 let name = if index == 0 { row.name } else { "" };
-                put(&mut out, [name, one.contender, &time(one.min()), &time(one.median()), &times("bare"), &times("bwrap"), &bars]);
+                let show = if row.is_memory() { size } else { time };
+                put(&mut out, [name, one.contender, &show(one.min()), &show(one.median()), &times("bare"), &times("bwrap"), &bars]);
             }
         }
         out.push('\n');
         for (row, _) in &self.rows {
-            writeln!(out, "{:<11} {}", row.name, row.says).expect("a string takes all");
+            writeln!(out, "{:<14} {}", row.name, row.says).expect("a string takes all");
         }
         for note in &self.notes {
             writeln!(out, "note: {note}").expect("a string takes all");
@@ -71,7 +72,7 @@ impl Report {
         out
     }
 
-    /// For programs; times in seconds.
+    /// For programs; times in seconds, memory in bytes.
     pub(super) fn json(&self) -> Value {
         let rows: Vec<Value> = self.rows.iter().flat_map(|(row, series)| series.iter().map(|one| entry(row, series, one))).collect();
         let bars: Vec<Value> = self
@@ -109,6 +110,7 @@ fn verdicts(row: &Row, series: &[Series]) -> Vec<Verdict> {
                 (ratio <= limit, Some(ratio).filter(|_| !["bare", "bwrap"].contains(&other)))
             }
             Bar::Seconds(limit) => (ringfence.median()? < limit, None),
+            Bar::Bytes(limit) => (ringfence.median()? <= limit, None),
         };
         Some(Verdict { bar: *bar, reached, found })
     };
@@ -133,12 +135,13 @@ impl std::fmt::Display for Bar {
         match self {
             Bar::Times(limit, other) => write!(out, "≤ {limit} × {other}"),
             Bar::Seconds(limit) => write!(out, "< {limit} s"),
+            Bar::Bytes(limit) => write!(out, "≤ {}", size(Some(*limit))),
         }
     }
 }
 
 fn put(out: &mut String, [row, contender, min, median, bare, bwrap, bar]: [&str; 7]) {
-    let line = format!("{row:<11} {contender:<10} {min:>10} {median:>10} {bare:>8} {bwrap:>8}  {bar}");
+    let line = format!("{row:<14} {contender:<10} {min:>10} {median:>10} {bare:>8} {bwrap:>8}  {bar}");
     out.push_str(line.trim_end());
     out.push('\n');
 }
@@ -152,6 +155,10 @@ fn time(seconds: Option<f64>) -> String {
         Some(s) if s < 1.0 => format!("{:.2} ms", s * 1e3),
         Some(s) => format!("{s:.2} s"),
     }
+}
+
+fn size(bytes: Option<f64>) -> String {
+    bytes.map_or("-".into(), |bytes| format!("{:.0} KiB", bytes / 1024.0))
 }
 
 #[cfg(test)]
@@ -180,6 +187,8 @@ mod tests {
         check("start", &[("bare", 1.0), ("ringfence", 3.9)], "");
         check("grep", &[("bare", 1.0), ("ringfence", 1.03)], "FAIL ≤ 1.02 × bare");
         check("deny-60k", &[("ringfence", 1.9)], "ok   < 2 s");
+        check("session-idle", &[("ringfence", 2_097_152.0)], "ok   ≤ 2048 KiB");
+        check("session-idle", &[("ringfence", 2_097_153.0)], "FAIL ≤ 2048 KiB");
     }
 
     #[test]

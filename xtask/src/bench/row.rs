@@ -42,6 +42,8 @@ pub(super) enum Bar {
     Times(f64, &'static str),
     /// Less than this many seconds.
     Seconds(f64),
+    /// At most this many bytes.
+    Bytes(f64),
 }
 
 /// All rows, in the order of the table.
@@ -148,9 +150,24 @@ pub(super) const ROWS: &[Row] = &[
         bars: &[Bar::Times(1.11, "bare")],
         prepare: |scratch, programs| Ok(Job::itself(scratch.empty()?, &programs.rounds, &["output", "1024"])),
     },
+    Row {
+        name: "session-idle",
+        says: "the memory of one of 100 idle sessions of a program, beside its bash (PSS, that program's part included)",
+        who: Who::Ringfence,
+        rounds: 3,
+        bars: &[Bar::Bytes(2.0 * 1024.0 * 1024.0)],
+        prepare: |scratch, programs| {
+            Ok(Job { timing: Timing::Memory, ..Job::itself(scratch.repository()?, &programs.many, &["idle", "100"]) })
+        },
+    },
 ];
 
 impl Row {
+    /// Whether it is about memory and not about time.
+    pub(super) fn is_memory(&self) -> bool {
+        self.bars.iter().any(|bar| matches!(bar, Bar::Bytes(_)))
+    }
+
     pub(super) fn rounds(&self, pace: Pace) -> usize {
         match pace {
             Pace::Full => self.rounds,

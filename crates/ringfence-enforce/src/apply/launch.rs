@@ -4,6 +4,7 @@ use std::ffi::CString;
 use std::io::{self, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use ringfence_api::{Allowance, Denial, Status, Usage};
 use ringfence_policy::AbsPath;
@@ -19,6 +20,7 @@ use rustix::thread::CpuSet;
 use super::helper::HOST_NETWORK;
 use super::lookout::Inside;
 use super::{Birth, CONTROL_FD, Fate, HELPER, Job, Launch, MOST_DESCRIPTORS, Order, Planted, Report, Start};
+use crate::limits;
 use crate::plan::Network;
 
 /// Why a command could not be started.
@@ -58,6 +60,9 @@ impl LaunchError {
     /// What to type next.
     pub fn hint(&self) -> &'static str {
         match self {
+            LaunchError::Helper { source, .. } | LaunchError::Step { source, .. } if limits::hint(source).is_some() => {
+                limits::hint(source).unwrap_or_default()
+            }
             LaunchError::Step { what, .. } if what.starts_with("unshare") => {
                 "this host forbids unprivileged user namespaces; `ringfence doctor` shows the cause and the fix"
             }
@@ -137,7 +142,7 @@ pub struct Made {
 /// A sandbox that runs a command. Dropping it ends everything in it.
 #[derive(Debug)]
 pub struct Running {
-    control: OwnedFd,
+    control: Arc<OwnedFd>,
     pid: Option<i32>,
     processor: Option<usize>,
 }
@@ -161,7 +166,7 @@ impl Ahead {
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(helper("socketpair"))?;
         let (pid, processor) =
             if has_one_thread() { copy_self(network, theirs, mask)? } else { (start_anew(network, &theirs, mask)?, None) };
-        Ok(Self { running: Running { control: ours, pid: Some(pid), processor }, network })
+        Ok(Self { running: Running { control: Arc::new(ours), pid: Some(pid), processor }, network })
     }
 
     /// Which network the helper is in.
@@ -244,6 +249,11 @@ impl Running {
     /// Readable when an event waits.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.control.as_fd()
+    }
+
+    /// The same for somebody who waits on another thread.
+    pub fn shared_descriptor(&self) -> Arc<OwnedFd> {
+        self.control.clone()
     }
 
     /// The next event; blocks.
@@ -336,10 +346,9 @@ impl Running {
         self.order(Order::End);
     }
 
-    /// For somebody else who may stop or end what runs; `None` if there is no descriptor
-    /// left for it.
-    pub fn reins(&self) -> Option<Reins> {
-        rustix::io::fcntl_dupfd_cloexec(&self.control, 3).ok().map(|control| Reins { control })
+    /// For somebody else who may stop or end what runs.
+    pub fn reins(&self) -> Reins {
+        Reins { control: self.control.clone() }
     }
 
     fn order(&self, order: Order) {
@@ -380,7 +389,7 @@ fn send(control: &OwnedFd, order: Order) {
 /// What runs can be stopped and ended with these.
 #[derive(Debug)]
 pub struct Reins {
-    control: OwnedFd,
+    control: Arc<OwnedFd>,
 }
 
 impl Reins {

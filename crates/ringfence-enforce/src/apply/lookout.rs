@@ -9,6 +9,7 @@ mod covers;
 mod git;
 mod lifted;
 mod post;
+mod watches;
 
 use std::ffi::CString;
 use std::io;
@@ -87,8 +88,28 @@ pub enum Sighting {
     Overrun(Question),
     /// All was looked through.
     Caught,
-    /// So many directories cannot be watched: they are looked through again and again.
-    Unwatched(usize),
+    /// So many directories cannot be watched, for want of something: they are looked through
+    /// again and again.
+    Unwatched(usize, Shortage),
+}
+
+/// What the kernel lets a person have only so many of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Shortage {
+    /// Directories that are watched.
+    Watches,
+    /// Processes that watch.
+    Instances,
+}
+
+impl Shortage {
+    /// The setting that it is a matter of, and a value to go on with.
+    pub fn setting(self) -> &'static str {
+        match self {
+            Shortage::Watches => "fs.inotify.max_user_watches=1048576",
+            Shortage::Instances => "fs.inotify.max_user_instances=1024",
+        }
+    }
 }
 
 /// A lookout, as its caller sees it. Dropping it ends it.

@@ -12,6 +12,7 @@ use ringfence_api::Quarantined;
 use ringfence_audit::session_id;
 use ringfence_engine::EngineError;
 use ringfence_provider::{Interrupter, ProviderError};
+use ringfence_sys::memory;
 
 use super::opening::{Session, open};
 use crate::promise::{Promise, promise};
@@ -38,6 +39,8 @@ impl Desk {
             Ok(session) => {
                 opened.keep(Ok(()));
                 keep(session, &own, &handed_in);
+                // Left to itself, the allocator keeps what many threads had at the same time.
+                memory::give_back();
             }
             Err(error) => opened.keep(Err(error)),
         };

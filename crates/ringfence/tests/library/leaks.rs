@@ -1,7 +1,6 @@
 //! Nothing is left: of sandboxes that ended, and of programs that were killed.
 
 use std::error::Error;
-use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::sync::Arc;
@@ -11,7 +10,10 @@ use std::time::Duration;
 use ringfence::{Answer, LocalSandboxProvider, SandboxCreateOptions, SandboxProvider, block_on};
 use ringfence_testkit::{Census, SECRET, processes_with, soon};
 
-use crate::stage::{LONG, Says, can_ask, children, open, part, says};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::many::{Holdings, at_once, lives, make_room, memory};
+use crate::stage::{LONG, Says, can_ask, open, part, says};
 
 /// The variable with a number by which processes are known to belong to a test.
 const MARKER: &str = "RINGFENCE_TEST_MARKER";
@@ -26,30 +28,16 @@ impl Drop for Killed {
     }
 }
 
-/// What a process has.
-#[derive(Debug, PartialEq, Eq)]
-struct Holdings {
-    descriptors: usize,
-    threads: usize,
-    children: usize,
-    mounts: usize,
+/// What this program has when nothing goes on.
+#[track_caller]
+fn settled() -> Holdings {
+    assert!(soon(LONG, || Holdings::now().threads == 1), "{:?}", Holdings::now());
+    Holdings::now()
 }
 
-fn holdings() -> Holdings {
-    let count = |directory: &str| fs::read_dir(directory).unwrap().count();
-    Holdings {
-        descriptors: count("/proc/self/fd"),
-        threads: count("/proc/self/task"),
-        children: children("self").len(),
-        mounts: fs::read_to_string("/proc/self/mountinfo").unwrap().lines().count(),
-    }
-}
-
-/// How much memory this process has, in kilobytes.
-fn memory() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse().unwrap()
+#[track_caller]
+fn is_again(before: &Holdings) {
+    assert!(before.is_again(), "{before:?} became {:?}", Holdings::now());
 }
 
 /// A program with three sandboxes, in which something goes on and on.
@@ -69,19 +57,51 @@ tests! { "leaks":
     #[test]
     fn two_hundred_sandboxes_one_after_the_other_leave_nothing(at) {
         let provider = LocalSandboxProvider::default();
-        let life = |number: usize| {
-            let sandbox = open(&provider, at);
-            assert_eq!(says(sandbox.execute_blocking(format!("echo {number}; sleep 1000 & true").into())), number.to_string());
-            block_on(sandbox.dispose()).unwrap();
-        };
-        (0..20).for_each(life);
-        assert!(soon(LONG, || holdings().threads == 1), "{:?}", holdings());
-        let (before, memory_before) = (holdings(), memory());
-        (0..200).for_each(life);
-        assert!(soon(LONG, || holdings() == before), "{:?} became {before:?}", holdings());
+        make_room().unwrap();
+        lives(&provider, at, 20).unwrap();
+        let (before, memory_before) = (settled(), memory());
+        lives(&provider, at, 200).unwrap();
+        is_again(&before);
         let grown = memory().saturating_sub(memory_before);
         assert!(grown < 4096, "{grown} kB more than {memory_before} kB");
         assert!(block_on(provider.list()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn two_hundred_sandboxes_at_once_leave_nothing(at) {
+        let provider = LocalSandboxProvider::default();
+        make_room().unwrap();
+        at_once(&provider, at, 4).unwrap();
+        let before = settled();
+        at_once(&provider, at, 200).unwrap();
+        is_again(&before);
+        assert!(block_on(provider.list()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn one_sandbox_too_many_names_the_limit_and_harms_no_other(at) {
+        let provider = LocalSandboxProvider::default();
+        lives(&provider, at, 1).unwrap();
+        let before = settled();
+        setrlimit(Resource::Nofile, Rlimit { current: Some(600), ..getrlimit(Resource::Nofile) }).unwrap();
+        let mut all = Vec::new();
+        let error = loop {
+            match block_on(provider.create(SandboxCreateOptions::new(at))) {
+                Ok(sandbox) => all.push(sandbox),
+                Err(error) => break error,
+            }
+        };
+        assert!(all.len() >= 25, "{} have room", all.len());
+        assert!(error.hint().is_some_and(|hint| hint.contains("ulimit -n")), "{error:?}");
+        for (number, sandbox) in all.iter().enumerate() {
+            assert_eq!(says(sandbox.execute_blocking(format!("echo {number}").into())), number.to_string());
+        }
+        block_on(all.remove(0).dispose()).unwrap();
+        all.push(open(&provider, at));
+        assert_eq!(says(all.last().unwrap().execute_blocking("echo anew".into())), "anew");
+        all.iter().for_each(|sandbox| drop(block_on(sandbox.dispose()).unwrap()));
+        drop(all);
+        is_again(&before);
     }
 
     #[test]
@@ -98,10 +118,9 @@ tests! { "leaks":
             block_on(sandbox.dispose()).unwrap();
         };
         (0..5).for_each(life);
-        assert!(soon(LONG, || holdings().threads == 1), "{:?}", holdings());
-        let before = holdings();
+        let before = settled();
         (0..30).for_each(life);
-        assert!(soon(LONG, || holdings() == before), "{:?} became {before:?}", holdings());
+        is_again(&before);
         assert_eq!(asker.0.load(Ordering::SeqCst), 35);
     }
 

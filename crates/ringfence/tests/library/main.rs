@@ -16,11 +16,14 @@ mod cancel;
 mod examples;
 mod leaks;
 mod manager;
+#[path = "../../examples/many.rs"]
+mod many;
 mod permission;
 #[path = "../../examples/permission.rs"]
 mod permission_example;
 mod session;
 mod stage;
+mod state;
 
 use std::error::Error;
 use std::path::Path;
@@ -32,7 +35,7 @@ use ringfence_testkit::{Alone, As, fuse_for_all};
 const PART: &str = "RINGFENCE_TEST_PART";
 
 fn all() -> impl Iterator<Item = &'static (&'static str, fn(&Path))> {
-    [manager::TESTS, permission::TESTS, session::TESTS, cancel::TESTS, leaks::TESTS, examples::TESTS].into_iter().flatten()
+    [manager::TESTS, permission::TESTS, session::TESTS, state::TESTS, cancel::TESTS, leaks::TESTS, examples::TESTS].into_iter().flatten()
 }
 
 fn main() -> ExitCode {
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         "agent_loop" => agent_loop::main(),
         "permission" => permission_example::main(),
         "embedding" => leaks::embedding(),
+        "many" => many::main().map_err(|error| error as Box<dyn Error>),
         _ => {
             // Nobody can be asked where nobody tells.
             if As::runner_is_root() {

@@ -4,21 +4,20 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use ringfence_policy::{AbsPath, Access, Grants, NameIndex, Verdict};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::Sighting;
 use super::covers::Covers;
 use super::git::{Coming, Repositories};
+use super::watches::{Happened, Watches};
 use crate::plan::{Cover, Kind, Plan, Step};
 use crate::survey::walk::{Eyes, Found, Walk, aliases_in};
 use crate::survey::{self, Folding, Linked};
@@ -39,7 +38,7 @@ const STRETCH: usize = 64;
 
 /// Where the lookout stands.
 pub(super) struct Post<'a> {
-    inotify: OwnedFd,
+    watches: Rc<Watches>,
     /// The watched directories, by the kernel's number for each.
     places: HashMap<i32, Watched>,
     /// What appeared in directories that were not where they should be.
@@ -61,6 +60,8 @@ pub(super) struct Post<'a> {
     /// What they came with: trees that appeared as a whole.
     arrived: Vec<AbsPath>,
     round: Round,
+    /// How many directories were told to be unwatched.
+    owned_up: usize,
     hunt: Hunt,
 }
 
@@ -143,7 +144,7 @@ impl<'a> Post<'a> {
         });
         let kept: Vec<_> = kept.collect();
         let mut post = Self {
-            inotify: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
+            watches: Rc::new(Watches::new()?),
             places: HashMap::new(),
             lost: Vec::new(),
             lost_since: None,
@@ -157,6 +158,7 @@ impl<'a> Post<'a> {
             waiting: Vec::new(),
             arrived: Vec::new(),
             round: Round { begun: Instant::now(), took: None, unwatched: 0, is_halted: false },
+            owned_up: 0,
             hunt: Hunt::default(),
         };
         for (path, cover) in kept {
@@ -241,7 +243,7 @@ impl<'a> Post<'a> {
             self.appeared(arrival)?;
         }
         for Arrival { number, .. } in std::mem::take(&mut self.lost) {
-            let _ = inotify::remove_watch(&self.inotify, number);
+            self.watches.remove(number);
             self.places.remove(&number);
         }
         Ok(())
@@ -267,10 +269,13 @@ impl<'a> Post<'a> {
         }
         if self.waiting.is_empty() && self.round.took.is_none() {
             self.round.took = Some(self.round.begun.elapsed());
-            if self.round.unwatched > 0 {
-                self.covers.tell(&Sighting::Unwatched(self.round.unwatched));
+            if self.round.unwatched > self.owned_up {
+                self.owned_up = self.round.unwatched;
+                self.covers.tell(&Sighting::Unwatched(self.round.unwatched, self.watches.shortage()));
             }
-            self.covers.caught_up();
+            if self.round.is_halted {
+                self.covers.caught_up();
+            }
         }
         if self.rest() == Some(Duration::ZERO) {
             self.begin_round()?;
@@ -288,9 +293,10 @@ impl<'a> Post<'a> {
     fn wait(&self) -> io::Result<bool> {
         let limit = if self.is_busy() { Some(Duration::ZERO) } else { self.rest() };
         let limit = limit.map(|left| rustix::time::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
-        let mut ends = [PollFd::new(&self.inotify, PollFlags::IN), PollFd::new(self.covers.control(), PollFlags::empty())];
+        let mut ends = vec![PollFd::new(self.covers.control(), PollFlags::empty())];
+        ends.extend(self.watches.descriptor().map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)));
         match poll(&mut ends, limit.as_ref()) {
-            Ok(_) => Ok(!ends[1].revents().intersects(PollFlags::HUP | PollFlags::ERR)),
+            Ok(_) => Ok(!ends[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)),
             Err(Errno::INTR) => Ok(true),
             Err(error) => Err(error.into()),
         }
@@ -298,33 +304,24 @@ impl<'a> Post<'a> {
 
     /// Everything that has happened so far.
     fn read(&mut self) -> io::Result<Seen> {
-        let mut space = vec![MaybeUninit::uninit(); 64 * 1024];
-        let mut reader = Reader::new(&self.inotify, &mut space);
         let mut seen = Seen::default();
-        loop {
-            let event = match reader.next() {
-                Ok(event) => event,
-                Err(Errno::AGAIN) => return Ok(seen),
-                Err(Errno::INTR) => continue,
-                Err(error) => return Err(error.into()),
-            };
-            if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-                seen.is_overrun = true;
-            } else if event.events().contains(ReadFlags::IGNORED) {
-                self.places.remove(&event.wd());
-            } else if let Some(name) = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes())) {
-                let is_directory = event.events().contains(ReadFlags::ISDIR);
-                let matter = if is_directory || self.walk.could_matter(name) || self.places_kept(event.wd(), name) {
+        let watches = self.watches.clone();
+        watches.read(|happened| match happened {
+            Happened::Overrun => seen.is_overrun = true,
+            Happened::Unwatched(number) => drop(self.places.remove(&number)),
+            Happened::Appeared { number, name, is_directory } => {
+                let matter = if is_directory || self.walk.could_matter(name) || self.places_kept(number, name) {
                     Matter::Called
                 } else if !self.denied.is_empty() {
                     Matter::Linked
                 } else {
                     // Of most files nothing need be known but the name.
-                    continue;
+                    return;
                 };
-                seen.note(event.wd(), Name { name: name.to_owned(), matter });
+                seen.note(number, Name { name: name.to_owned(), matter });
             }
-        }
+        })?;
+        Ok(seen)
     }
 
     /// Whether something that is kept covered has this name.
@@ -451,12 +448,7 @@ impl<'a> Post<'a> {
     }
 
     fn watch(&mut self, directory: &AbsPath) {
-        let wanted = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR;
-        let watched = opened(directory).and_then(|opened| {
-            // Our working directory has all that we have opened, by number.
-            let number = inotify::add_watch(&self.inotify, opened.as_raw_fd().to_string(), wanted)?;
-            Ok((number, identity_of(&opened)?))
-        });
+        let watched = opened(directory).and_then(|opened| Ok((self.watches.add(&opened)?, identity_of(&opened)?)));
         match watched {
             Ok((number, identity)) => {
                 self.places.insert(number, Watched { path: directory.clone(), identity });
