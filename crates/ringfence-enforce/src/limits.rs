@@ -12,7 +12,7 @@ pub fn hint(error: &io::Error) -> Option<&'static str> {
             "you may not have more processes and threads; `ulimit -u` shows how many, `sudo sysctl kernel.threads-max` those of this host"
         }
         libc::ENOSPC | libc::EUSERS => {
-            "this host may not have more namespaces or mounts; `sysctl user fs.mount-max` shows how many of each, and `sudo sysctl NAME=VALUE` allows more"
+            "this host allows no more user namespaces, other namespaces or mounts; `sysctl user fs.mount-max` shows how many of each, and `sudo sysctl NAME=VALUE` allows more"
         }
         libc::ENOMEM => "there is no memory left for it",
         _ => return None,

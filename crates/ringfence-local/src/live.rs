@@ -27,6 +27,10 @@ const PAUSE: Duration = Duration::from_millis(400);
 /// So long the usher is waited for.
 const PATIENCE: Duration = Duration::from_millis(15);
 
+/// So long, what was told before is waited for: where much else runs, that takes its time, and
+/// a repository of the command's own must not be taken for another.
+const SETTLED: Duration = Duration::from_millis(90);
+
 fn lock(told: &Mutex<Told>) -> MutexGuard<'_, Told> {
     told.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -298,13 +302,14 @@ impl Post {
     /// and what is not known to be the command's own is protected.
     fn is_own(&self, birth: Birth) -> bool {
         let mut told = lock(&self.told);
-        if told.made.contains(&birth) || told.settled < told.asked {
-            return told.made.contains(&birth);
+        if told.made.contains(&birth) {
+            return true;
         }
         told.asked += 1;
+        let asked = told.asked;
         self.reins.settle();
-        let is_waiting = |told: &mut Told| told.settled < told.asked && !told.made.contains(&birth);
-        let waited = self.changed.wait_timeout_while(told, PATIENCE, is_waiting);
+        let is_waiting = |told: &mut Told| told.settled < asked && !told.made.contains(&birth);
+        let waited = self.changed.wait_timeout_while(told, SETTLED, is_waiting);
         let (told, _) = waited.unwrap_or_else(PoisonError::into_inner);
         told.made.contains(&birth)
     }

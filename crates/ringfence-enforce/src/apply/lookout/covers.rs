@@ -173,7 +173,7 @@ impl<'a> Covers<'a> {
 
     /// Whether the command made a name of git's. Where nobody says so in time, it did not.
     pub(super) fn is_own(&self, birth: Birth) -> bool {
-        self.talk.ask(PATIENCE, |question| Sighting::Repository(question, birth)) == Some(OWN)
+        self.talk.ask(KINSHIP, |question| Sighting::Repository(question, birth)) == Some(OWN)
     }
 
     /// Lets nobody in the sandbox go on, until [`Sighting::Caught`] is told.
@@ -206,6 +206,9 @@ struct Talk {
 
 /// So long an answer is waited for: the caller may be stopped, and who looks out must not be.
 const PATIENCE: Duration = Duration::from_millis(20);
+
+/// The same for whose a repository is: a wrong answer keeps git from working.
+const KINSHIP: Duration = Duration::from_millis(100);
 
 /// The same for everybody to stop.
 const HALT: Duration = Duration::from_millis(500);
