@@ -11,7 +11,7 @@ use ringfence_enforce::{Cover, Guard, Kind, Survey, survey};
 use ringfence_policy::{AbsPath, Access, Decision, Effect, Grants, Origin, Rule, Source, Verdict};
 use ringfence_tripwire::{PropKind, Scene};
 
-use super::Target;
+use super::{Matter, Target};
 use crate::live::Renewal;
 use crate::watch::Own;
 
@@ -52,11 +52,15 @@ impl Ground {
         look(&self.grants.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What may be answered about `target`, but for a refusal.
-    pub(crate) fn offers(&self, target: &Target) -> Vec<Answer> {
-        let rule = rule(&target.path);
-        let is_opened_by_it = self.read(|grants| with(grants, &rule).verdict(&target.path, Access::Read) == Verdict::Allowed);
-        let hides = self.scene.read().unwrap_or_else(PoisonError::into_inner).holds_more(&target.path);
+    /// What may be answered about `matter`, but for a refusal.
+    pub(crate) fn offers(&self, matter: &Matter) -> Vec<Answer> {
+        let (path, access) = (matter.path(), matter.access());
+        let rule = rule(path, matter.effect());
+        let is_opened_by_it = self.read(|grants| with(grants, &rule).verdict(path, access) == Verdict::Allowed);
+        let hides = self.scene.read().unwrap_or_else(PoisonError::into_inner).holds_more(path);
+        if matches!(matter, Matter::Write(_)) {
+            return vec![Answer::AllowOnce];
+        }
         if is_opened_by_it && !hides && self.inside().is_some() {
             vec![Answer::AllowOnce, Answer::AllowSession, Answer::AllowPermanent]
         } else {
@@ -74,11 +78,18 @@ impl Ground {
         self.inside.get()?.upgrade()
     }
 
-    /// Opens `target` for reading; answers whether that could be done.
-    pub(crate) fn open(&self, target: &Target) -> bool {
+    /// Opens `matter` for the rest of the session; answers whether that could be done.
+    pub(crate) fn open(&self, matter: &Matter) -> bool {
+        match matter {
+            Matter::Read(target) => self.open_to_read(target),
+            Matter::Write(_) => false,
+        }
+    }
+
+    fn open_to_read(&self, target: &Target) -> bool {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(inside) = self.inside().filter(|_| target.open().is_some()) else { return false };
-        let rule = rule(&target.path);
+        let rule = rule(&target.path, Effect::Read);
         let grants = self.read(|grants| with(grants, &rule));
         if self.decide(&target.path, Access::Read).verdict == Verdict::Allowed {
             return true;
@@ -165,8 +176,8 @@ fn denied(kind: Kind) -> PropKind {
     }
 }
 
-fn rule(path: &AbsPath) -> Rule {
-    Rule { root: path.clone(), effect: Effect::Read, origin: Origin::new(Source::Session, path.to_string_lossy()), locked: false }
+fn rule(path: &AbsPath, effect: Effect) -> Rule {
+    Rule { root: path.clone(), effect, origin: Origin::new(Source::Session, path.to_string_lossy()), locked: false }
 }
 
 fn with(grants: &Grants, rule: &Rule) -> Grants {

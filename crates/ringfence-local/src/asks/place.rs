@@ -1,0 +1,207 @@
+//! Where somebody wants to write or make something, on the host: held from the question to
+//! the answer, so that what is written to is what the person was asked about.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ringfence_api::Operation;
+use ringfence_enforce::apply::{Deed, Plea};
+use ringfence_policy::AbsPath;
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+
+type Identity = (u64, u64);
+
+/// A name in a directory, and what it is to become.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// On the host, without links.
+    pub(crate) path: AbsPath,
+    pub(crate) operation: Operation,
+    directory: OwnedFd,
+    name: OsString,
+    there: Mutex<There>,
+}
+
+/// What stands at the name.
+#[derive(Debug)]
+enum There {
+    Nothing,
+    /// Held: as long as it is, nothing else gets its inode.
+    Found {
+        identity: Identity,
+        _held: OwnedFd,
+    },
+    /// Made for one who asked.
+    Made(Identity),
+}
+
+/// What was done for one who asked.
+pub(crate) enum Done {
+    Opened { file: OwnedFd, origin: Origin },
+    Made,
+}
+
+/// Whether a name was there before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Old,
+    New,
+}
+
+/// Names by which git takes a directory for a repository. What a command makes of them is
+/// looked through when it has ended, and nobody would look here.
+const OF_GIT: &[&str] = &[".git", "HEAD"];
+
+impl Place {
+    /// Where `plea` leads on the host; `None` if the person could not do that either, or if it
+    /// is about nothing that one answer could be about.
+    pub(crate) fn find(plea: &Plea) -> Option<Self> {
+        let deed = plea.deed();
+        let path = real(plea.path(), deed)?;
+        let (above, name) = (path.parent()?, path.name()?.to_owned());
+        let directory = found(&above, OFlags::PATH | OFlags::DIRECTORY)?;
+        let may = |what: Access| rustix::fs::accessat(&directory, &name, what, AtFlags::empty()).is_ok();
+        let (operation, there) = match (held(&directory, &name), deed) {
+            (Ok((status, held)), Deed::Open { flags, .. }) => {
+                let flags = OFlags::from_bits_retain(flags);
+                let is_read = flags.contains(OFlags::RDWR) || !flags.contains(OFlags::WRONLY);
+                let wanted = if is_read { Access::WRITE_OK | Access::READ_OK } else { Access::WRITE_OK };
+                let is_one = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile && status.st_nlink == 1;
+                let is_to_be_new = flags.contains(OFlags::CREATE | OFlags::EXCL);
+                if !is_one || is_to_be_new || !writes(flags) || !may(wanted) {
+                    return None;
+                }
+                (Operation::Write, There::Found { identity: identity(&status), _held: held })
+            }
+            (Err(Errno::NOENT), deed) => {
+                let makes = !matches!(deed, Deed::Open { flags, .. } if !OFlags::from_bits_retain(flags).contains(OFlags::CREATE));
+                let may_be_made = rustix::fs::accessat(&directory, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::empty()).is_ok();
+                if !makes || !may_be_made || OF_GIT.iter().any(|of_git| name.eq_ignore_ascii_case(of_git)) {
+                    return None;
+                }
+                (Operation::Create, There::Nothing)
+            }
+            _ => return None,
+        };
+        Some(Self { path, operation, directory, name, there: Mutex::new(there) })
+    }
+
+    fn there(&self) -> MutexGuard<'_, There> {
+        self.there.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the directory still stands where it did.
+    fn stands(&self) -> bool {
+        let now = self.path.parent().and_then(|above| found(&above, OFlags::PATH | OFlags::DIRECTORY));
+        let of = |directory: &OwnedFd| rustix::fs::fstat(directory).ok().map(|status| identity(&status));
+        now.is_some_and(|now| of(&now).is_some() && of(&now) == of(&self.directory))
+    }
+
+    /// Does what was asked for, if all is as it was; `None` if it is not, or could not be done.
+    pub(crate) fn carry_out(&self, deed: Deed) -> Option<Done> {
+        if !self.stands() {
+            return None;
+        }
+        match deed {
+            Deed::Open { flags, mode, .. } => self.open(OFlags::from_bits_retain(flags), mode).ok(),
+            Deed::MakeDirectory { mode } => self.make_directory(mode).ok(),
+        }
+    }
+
+    fn open(&self, wanted: OFlags, mode: u32) -> Result<Done, Errno> {
+        // What is neither file nor new must not be waited for, and what is another by now must
+        // not be emptied.
+        let how = (wanted - (OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC))
+            | OFlags::NOFOLLOW
+            | OFlags::NONBLOCK
+            | OFlags::NOCTTY
+            | OFlags::CLOEXEC;
+        let mut there = self.there();
+        let open =
+            |how, mode| rustix::fs::openat2(&self.directory, &self.name, how, mode, ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS);
+        let (file, origin) = match &*there {
+            There::Nothing => {
+                let file = open(how | OFlags::CREATE | OFlags::EXCL, Mode::from_raw_mode(mode))?;
+                *there = There::Made(identity(&rustix::fs::fstat(&file)?));
+                // Our own mask is not the caller's.
+                if Mode::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) != Mode::from_raw_mode(mode) {
+                    rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
+                }
+                (file, Origin::New)
+            }
+            There::Made(_) if wanted.contains(OFlags::EXCL) => return Err(Errno::EXIST),
+            There::Found { identity: known, .. } | There::Made(known) => {
+                let file = open(how, Mode::empty())?;
+                let status = rustix::fs::fstat(&file)?;
+                if identity(&status) != *known || status.st_nlink != 1 {
+                    return Err(Errno::STALE);
+                }
+                if wanted.contains(OFlags::TRUNC) {
+                    rustix::fs::ftruncate(&file, 0)?;
+                }
+                (file, Origin::Old)
+            }
+        };
+        if !wanted.contains(OFlags::NONBLOCK) {
+            rustix::fs::fcntl_setfl(&file, wanted & (OFlags::APPEND | OFlags::DIRECT | OFlags::NOATIME))?;
+        }
+        Ok(Done::Opened { file, origin })
+    }
+
+    fn make_directory(&self, mode: u32) -> Result<Done, Errno> {
+        rustix::fs::mkdirat(&self.directory, &self.name, Mode::from_raw_mode(mode))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // Our own mask is not the caller's. Without the right to read it, it stays as it is.
+        if let Ok(made) = rustix::fs::openat(&self.directory, &self.name, flags, Mode::empty()) {
+            let status = rustix::fs::fstat(&made)?;
+            *self.there() = There::Made(identity(&status));
+            let inherited = Mode::from_raw_mode(status.st_mode) & Mode::SGID;
+            rustix::fs::fchmod(&made, Mode::from_raw_mode(mode) | inherited)?;
+        }
+        Ok(Done::Made)
+    }
+
+    /// Takes away what was made for one who never heard of it, unless somebody has written to it.
+    pub(crate) fn undo(&self) {
+        let mut there = self.there();
+        let There::Made(made) = *there else { return };
+        let Ok((status, _)) = held(&self.directory, &self.name) else { return };
+        let flags = if FileType::from_raw_mode(status.st_mode) == FileType::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        if identity(&status) == made && (status.st_size == 0 || flags == AtFlags::REMOVEDIR) {
+            let _ = rustix::fs::unlinkat(&self.directory, &self.name, flags);
+            *there = There::Nothing;
+        }
+    }
+}
+
+fn writes(flags: OFlags) -> bool {
+    flags.intersects(OFlags::WRONLY | OFlags::RDWR)
+}
+
+fn identity(status: &Stat) -> Identity {
+    (status.st_dev, status.st_ino)
+}
+
+/// What stands at a name, be it a link.
+fn held(directory: &OwnedFd, name: &OsString) -> Result<(Stat, OwnedFd), Errno> {
+    let held = rustix::fs::openat(directory, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    Ok((rustix::fs::fstat(&held)?, held))
+}
+
+/// Where a path leads on the host. A link at its end is one more step, unless the call says
+/// that it must not be one.
+fn real(path: &AbsPath, deed: Deed) -> Option<AbsPath> {
+    let keeps = match deed {
+        Deed::Open { flags, .. } => OFlags::from_bits_retain(flags).intersects(OFlags::NOFOLLOW | OFlags::EXCL),
+        Deed::MakeDirectory { .. } => true,
+    };
+    let whole = fs::canonicalize(path.as_path()).ok().filter(|_| !keeps);
+    whole.and_then(AbsPath::new).or_else(|| Some(AbsPath::new(fs::canonicalize(path.parent()?.as_path()).ok()?)?.join(path.name()?)))
+}
+
+fn found(path: &AbsPath, flags: OFlags) -> Option<OwnedFd> {
+    rustix::fs::openat2(CWD, path.as_path(), flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::NO_SYMLINKS).ok()
+}
