@@ -18,6 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringfence_api::{Answer, Ask, Asker, Denial, Granted, Operation};
+use ringfence_enforce::apply::Deed;
 use ringfence_policy::AbsPath;
 
 use crate::denials::Denials;
@@ -126,7 +127,7 @@ impl Asks {
             self.refused(denial);
             return drop(held);
         }
-        let turn = Turn { asks: self.clone(), key, matter };
+        let turn = Turn { asks: self.clone(), key: Some(key), matter };
         // Where there is nobody to take it, it is dropped here.
         let _ = self.clerk.get().map(|clerk| clerk.send(Box::new(move || turn.take(denial))));
         if is_to_be_minded {
@@ -198,19 +199,20 @@ impl Asks {
 /// One question on its way. However it ends, nobody is left waiting for it.
 struct Turn {
     asks: Arc<Asks>,
-    key: Key,
+    /// Until those who wait were taken: whoever asks the same after that is another's.
+    key: Option<Key>,
     matter: Matter,
 }
 
 impl Turn {
-    fn take(self, denial: Denial) {
+    fn take(mut self, denial: Denial) {
         let mut options = self.asks.ground.offers(&self.matter);
         options.push(Answer::Deny);
         let ask = Ask { denial, options };
         let mut answer = Some(self.asks.asker.ask(&ask)).filter(|answer| ask.options.contains(answer)).unwrap_or(Answer::Deny);
         match answer {
             Answer::Deny => {
-                self.asks.book().refused.insert(self.key.clone(), Instant::now());
+                self.asks.book().refused.extend(self.key.clone().map(|key| (key, Instant::now())));
                 return;
             }
             Answer::AllowOnce => {}
@@ -231,12 +233,23 @@ impl Turn {
         }
     }
 
+    /// Opens it for the rest of the session.
     fn open(&self) -> bool {
-        self.asks.ground.open(&self.matter)
+        match &self.matter {
+            Matter::Read(target) => self.asks.ground.open_to_read(target),
+            Matter::Write(place) => self.asks.ground.open_to_write(place, || place.ready(self.deed())),
+        }
     }
 
-    fn waiting(&self) -> Vec<Waiting> {
-        self.asks.book().waiting.remove(&self.key).unwrap_or_default()
+    /// What the first of those who still wait in a call wants done.
+    fn deed(&self) -> Option<Deed> {
+        let book = self.asks.book();
+        let waiting = book.waiting.get(self.key.as_ref()?)?.iter().filter(|one| one.held.is_waiting());
+        waiting.filter_map(|one| if let Held::Call(plea) = &one.held { Some(plea.deed()) } else { None }).next()
+    }
+
+    fn waiting(&mut self) -> Vec<Waiting> {
+        self.key.take().and_then(|key| self.asks.book().waiting.remove(&key)).unwrap_or_default()
     }
 }
 

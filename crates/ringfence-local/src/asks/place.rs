@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ringfence_api::Operation;
+use ringfence_enforce::Kind;
 use ringfence_enforce::apply::{Deed, Plea};
 use ringfence_policy::AbsPath;
 use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
@@ -19,6 +20,8 @@ type Identity = (u64, u64);
 pub(crate) struct Place {
     /// On the host, without links.
     pub(crate) path: AbsPath,
+    /// What it is or is to be.
+    pub(crate) kind: Kind,
     pub(crate) operation: Operation,
     directory: OwnedFd,
     name: OsString,
@@ -34,8 +37,20 @@ enum There {
         identity: Identity,
         _held: OwnedFd,
     },
-    /// Made for one who asked.
-    Made(Identity),
+    /// Made for those who asked.
+    Made {
+        identity: Identity,
+        _held: OwnedFd,
+        for_whom: Whom,
+    },
+}
+
+/// Who has what was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whom {
+    /// Nobody yet: whoever comes first is to find it new.
+    Nobody,
+    Somebody,
 }
 
 /// What was done for one who asked.
@@ -64,7 +79,7 @@ impl Place {
         let (above, name) = (path.parent()?, path.name()?.to_owned());
         let directory = found(&above, OFlags::PATH | OFlags::DIRECTORY)?;
         let may = |what: Access| rustix::fs::accessat(&directory, &name, what, AtFlags::empty()).is_ok();
-        let (operation, there) = match (held(&directory, &name), deed) {
+        let (kind, operation, there) = match (held(&directory, &name), deed) {
             (Ok((status, held)), Deed::Open { flags, .. }) => {
                 let flags = OFlags::from_bits_retain(flags);
                 let is_read = flags.contains(OFlags::RDWR) || !flags.contains(OFlags::WRONLY);
@@ -74,7 +89,7 @@ impl Place {
                 if !is_one || is_to_be_new || !writes(flags) || !may(wanted) {
                     return None;
                 }
-                (Operation::Write, There::Found { identity: identity(&status), _held: held })
+                (Kind::File, Operation::Write, There::Found { identity: identity(&status), _held: held })
             }
             (Err(Errno::NOENT), deed) => {
                 let makes = !matches!(deed, Deed::Open { flags, .. } if !OFlags::from_bits_retain(flags).contains(OFlags::CREATE));
@@ -82,11 +97,12 @@ impl Place {
                 if !makes || !may_be_made || OF_GIT.iter().any(|of_git| name.eq_ignore_ascii_case(of_git)) {
                     return None;
                 }
-                (Operation::Create, There::Nothing)
+                let kind = if matches!(deed, Deed::MakeDirectory { .. }) { Kind::Directory } else { Kind::File };
+                (kind, Operation::Create, There::Nothing)
             }
             _ => return None,
         };
-        Some(Self { path, operation, directory, name, there: Mutex::new(there) })
+        Some(Self { path, kind, operation, directory, name, there: Mutex::new(there) })
     }
 
     fn there(&self) -> MutexGuard<'_, There> {
@@ -111,30 +127,50 @@ impl Place {
         }
     }
 
-    fn open(&self, wanted: OFlags, mode: u32) -> Result<Done, Errno> {
+    /// Which file it is; if there is none, it is made as the `deed` of somebody who waits says.
+    /// `None` if nobody does, or it is not what it was.
+    pub(crate) fn ready(&self, deed: Option<Deed>) -> Option<Identity> {
+        let mut there = self.there();
+        if matches!(*there, There::Nothing) {
+            let Some(Deed::Open { flags, mode, .. }) = deed.filter(|_| self.stands()) else { return None };
+            *there = self.make(OFlags::from_bits_retain(flags), mode).ok()?.1;
+        }
+        match *there {
+            There::Nothing => None,
+            There::Found { identity, .. } | There::Made { identity, .. } => Some(identity),
+        }
+    }
+
+    fn open_at(&self, how: OFlags, mode: u32) -> Result<OwnedFd, Errno> {
         // What is neither file nor new must not be waited for, and what is another by now must
         // not be emptied.
-        let how = (wanted - (OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC))
-            | OFlags::NOFOLLOW
-            | OFlags::NONBLOCK
-            | OFlags::NOCTTY
-            | OFlags::CLOEXEC;
+        let how = (how - OFlags::TRUNC) | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let through = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        rustix::fs::openat2(&self.directory, &self.name, how, Mode::from_raw_mode(mode), through)
+    }
+
+    fn make(&self, wanted: OFlags, mode: u32) -> Result<(OwnedFd, There), Errno> {
+        let file = self.open_at(wanted | OFlags::CREATE | OFlags::EXCL, mode)?;
+        let status = rustix::fs::fstat(&file)?;
+        // Our own mask is not the caller's.
+        if Mode::from_raw_mode(status.st_mode) != Mode::from_raw_mode(mode) {
+            rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
+        }
+        let (_, held) = held(&self.directory, &self.name)?;
+        Ok((file, There::Made { identity: identity(&status), _held: held, for_whom: Whom::Nobody }))
+    }
+
+    fn open(&self, wanted: OFlags, mode: u32) -> Result<Done, Errno> {
         let mut there = self.there();
-        let open =
-            |how, mode| rustix::fs::openat2(&self.directory, &self.name, how, mode, ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS);
         let (file, origin) = match &*there {
             There::Nothing => {
-                let file = open(how | OFlags::CREATE | OFlags::EXCL, Mode::from_raw_mode(mode))?;
-                *there = There::Made(identity(&rustix::fs::fstat(&file)?));
-                // Our own mask is not the caller's.
-                if Mode::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) != Mode::from_raw_mode(mode) {
-                    rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
-                }
+                let (file, made) = self.make(wanted, mode)?;
+                *there = made;
                 (file, Origin::New)
             }
-            There::Made(_) if wanted.contains(OFlags::EXCL) => return Err(Errno::EXIST),
-            There::Found { identity: known, .. } | There::Made(known) => {
-                let file = open(how, Mode::empty())?;
+            There::Made { for_whom: Whom::Somebody, .. } if wanted.contains(OFlags::EXCL) => return Err(Errno::EXIST),
+            There::Found { identity: known, .. } | There::Made { identity: known, .. } => {
+                let file = self.open_at(wanted - (OFlags::CREATE | OFlags::EXCL), 0)?;
                 let status = rustix::fs::fstat(&file)?;
                 if identity(&status) != *known || status.st_nlink != 1 {
                     return Err(Errno::STALE);
@@ -145,6 +181,9 @@ impl Place {
                 (file, Origin::Old)
             }
         };
+        if let There::Made { for_whom, .. } = &mut *there {
+            *for_whom = Whom::Somebody;
+        }
         if !wanted.contains(OFlags::NONBLOCK) {
             rustix::fs::fcntl_setfl(&file, wanted & (OFlags::APPEND | OFlags::DIRECT | OFlags::NOATIME))?;
         }
@@ -153,11 +192,11 @@ impl Place {
 
     fn make_directory(&self, mode: u32) -> Result<Done, Errno> {
         rustix::fs::mkdirat(&self.directory, &self.name, Mode::from_raw_mode(mode))?;
+        let (status, held) = held(&self.directory, &self.name)?;
+        *self.there() = There::Made { identity: identity(&status), _held: held, for_whom: Whom::Somebody };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         // Our own mask is not the caller's. Without the right to read it, it stays as it is.
         if let Ok(made) = rustix::fs::openat(&self.directory, &self.name, flags, Mode::empty()) {
-            let status = rustix::fs::fstat(&made)?;
-            *self.there() = There::Made(identity(&status));
             let inherited = Mode::from_raw_mode(status.st_mode) & Mode::SGID;
             rustix::fs::fchmod(&made, Mode::from_raw_mode(mode) | inherited)?;
         }
@@ -167,7 +206,7 @@ impl Place {
     /// Takes away what was made for one who never heard of it, unless somebody has written to it.
     pub(crate) fn undo(&self) {
         let mut there = self.there();
-        let There::Made(made) = *there else { return };
+        let There::Made { identity: made, .. } = *there else { return };
         let Ok((status, _)) = held(&self.directory, &self.name) else { return };
         let flags = if FileType::from_raw_mode(status.st_mode) == FileType::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         if identity(&status) == made && (status.st_size == 0 || flags == AtFlags::REMOVEDIR) {

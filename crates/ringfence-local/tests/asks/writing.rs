@@ -3,8 +3,9 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use ringfence_api::Answer;
+use ringfence_api::{Answer, Line, Request};
 use ringfence_policy::{AbsPath, Effect, Origin, Rule, Source};
+use ringfence_provider::ShellStart;
 
 use crate::Test;
 use crate::stage::{Ran, Scripted, Stage};
@@ -17,6 +18,10 @@ pub(crate) const TESTS: &[Test] = &[
     ("writing::what_is_protected_is_asked_about", what_is_protected_is_asked_about),
     ("writing::what_is_locked_or_ours_is_never_asked_about", what_is_locked_or_ours_is_never_asked_about),
     ("writing::what_is_no_single_name_is_refused_as_ever", what_is_no_single_name_is_refused_as_ever),
+    ("writing::for_the_session_is_for_that_file_and_not_asked_about_again", for_the_session_is_for_that_file_and_not_asked_about_again),
+    ("writing::what_was_opened_for_the_session_is_that_file_alone", what_was_opened_for_the_session_is_that_file_alone),
+    ("writing::a_shell_lives_on", a_shell_lives_on),
+    ("writing::a_directory_is_made_once", a_directory_is_made_once),
     ("writing::links_lead_to_what_is_asked_about", links_lead_to_what_is_asked_about),
 ];
 
@@ -177,4 +182,86 @@ fn links_lead_to_what_is_asked_about(stage: &Stage) {
     let found = ["papers/plan.txt", ".ssh/new", "notes.txt"].map(|name| read(stage, &format!("home/{name}")).unwrap_or_default());
     assert_eq!(found, ["x\n", "y\n", "z\n"]);
     assert!(fs::symlink_metadata(stage.at("home/nothing").as_path()).is_err());
+}
+
+/// Three times in one shell, the last one after the lookout has begun.
+const THRICE: &str = "echo $$ > pid; echo a >> FILE; echo b >> FILE; sleep 0.2; echo c >> FILE; cat FILE; [ $$ = $(cat pid) ] && echo same";
+
+fn for_the_session_is_for_that_file_and_not_asked_about_again(stage: &Stage) {
+    repository(stage);
+    for answer in [Answer::AllowSession, Answer::AllowPermanent] {
+        for (name, operation) in [
+            ("~/notes.txt", "write"),
+            ("~/papers/new", "create"),
+            ("~/top", "create"),
+            ("~/.ssh/id_test", "write"),
+            ("~/.ssh/new", "create"),
+            ("~/code/app/.env", "write"),
+            ("~/code/app/.env.new", "create"),
+            ("~/code/app/.git/config", "write"),
+            ("~/code/app/.git/hooks/new", "create"),
+            ("~/code/app/.vscode/settings.json", "write"),
+        ] {
+            let path = stage.home.join(&name[2..]);
+            let before = fs::read_to_string(path.as_path()).unwrap_or_default();
+            let asker = Scripted::always(stage, answer);
+            let ran = stage.sh(&asker, &THRICE.replace("FILE", name));
+            assert_eq!(ran.out(), format!("{before}a\nb\nc\nsame\n"), "{name}: {} {:?}", ran.talk(), asker.asked());
+            assert_eq!((asker.asked(), ran.refused()), (vec![format!("{operation} {name}")], Vec::new()), "{name}");
+            assert_eq!(ran.granted(), [format!("{answer} {operation} {name} 1")]);
+            assert_eq!(fs::read_to_string(path.as_path()).unwrap_or_default(), format!("{before}a\nb\nc\n"), "{name}");
+            if operation == "create" {
+                fs::remove_file(path.as_path()).expect("it was made");
+            }
+        }
+    }
+}
+
+fn what_was_opened_for_the_session_is_that_file_alone(stage: &Stage) {
+    repository(stage);
+    let is_first = |target: &str| target.ends_with("/papers/new") || target.ends_with(".git/config") || target.ends_with("/.ssh/id_test");
+    let asker = Scripted::new(stage, move |ask| if is_first(&ask.denial.target) { Answer::AllowSession } else { Answer::Deny });
+    let line = "set -C; echo a > ~/papers/new; set +C; echo b >> .git/config; echo c >> ~/.ssh/id_test; cat ~/papers/new;
+        echo x > ~/papers/plan.txt; touch ~/papers/more .git/hooks/x; cat ~/.ssh/other; rm ~/papers/new .git/config; mv README .git/config; ls ~/papers; chmod +x ~/papers/new";
+    let ran = stage.sh(&asker, line);
+    assert_eq!(ran.out(), "a\nnew\n", "{}", ran.talk());
+    assert_eq!(read(stage, "home/papers/new").as_deref(), Some("a\n"));
+    assert_eq!(read(stage, "home/papers/plan.txt").as_deref(), Some("the plan\n"));
+    assert_eq!(read(stage, "home/code/app/.git/config").as_deref(), Some("[core]\nb\n"));
+    let denied: Vec<_> = asker.asked().into_iter().skip(3).collect();
+    assert_eq!(denied, ["write ~/papers/plan.txt", "create ~/papers/more", "create ~/code/app/.git/hooks/x", "read ~/.ssh/other"]);
+    // The next sandbox knows nothing of it.
+    let ran = stage.sh(&Scripted::always(stage, Answer::Deny), "echo x > ~/papers/new; echo x > .git/config");
+    assert_eq!(ran.refused(), ["write ~/papers/new", "write ~/code/app/.git/config"]);
+}
+
+fn a_shell_lives_on(stage: &Stage) {
+    let asker = Scripted::new(stage, |ask| if ask.denial.target.ends_with("other") { Answer::Deny } else { Answer::AllowSession });
+    let standing = stage.open(&stage.grants(), asker.clone()).raise(&stage.workspace).expect("it stands");
+    let Request { variables, cwd, .. } = stage.request("");
+    let mut shell = standing.shell(&ShellStart { program: "bash".into(), variables, cwd }).expect("there is a shell");
+    let pid = shell.pid();
+    let mut say = |text: &str| {
+        let ran = shell.execute(&Line::new(text), &mut |_, _| {}).expect("it runs");
+        (String::from_utf8_lossy(&ran.stdout.bytes()).into_owned(), ran.denials.len(), ran.granted.len())
+    };
+    assert_eq!(say("cd /tmp; kept=1; echo a > ~/papers/new"), (String::new(), 0, 1));
+    assert_eq!(say("echo b >> ~/papers/new; cat ~/papers/new; echo $kept; pwd"), ("a\nb\n1\n/tmp\n".into(), 0, 0));
+    // The shell itself holds it open.
+    assert_eq!(say("exec 7>> ~/notes.txt; echo c >&7"), (String::new(), 0, 1));
+    assert_eq!(say("echo d >&7; echo x > ~/.ssh/other"), (String::new(), 1, 0));
+    assert_eq!((shell.pid(), asker.asked().len()), (pid, 3));
+    drop(shell);
+    standing.end().expect("it ends");
+    assert_eq!(
+        (read(stage, "home/notes.txt").as_deref(), read(stage, "home/papers/new").as_deref()),
+        (Some("notes\nc\nd\n"), Some("a\nb\n"))
+    );
+}
+
+fn a_directory_is_made_once(stage: &Stage) {
+    let asker = Scripted::new(stage, |ask| if ask.options.contains(&Answer::AllowSession) { Answer::Deny } else { Answer::AllowOnce });
+    let ran = stage.sh(&asker, "mkdir ~/papers/dir; mkdir ~/papers/dir/more; touch ~/papers/dir/file");
+    assert_eq!(ran.granted(), ["allow_once create ~/papers/dir 1", "allow_once create ~/papers/dir/more 1"], "{}", ran.talk());
+    assert_eq!(ran.refused(), ["create ~/papers/dir/file"]);
 }

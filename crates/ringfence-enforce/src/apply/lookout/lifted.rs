@@ -1,34 +1,39 @@
 //! What somebody opened while the command runs, by that very path.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 
-use ringfence_policy::{AbsPath, Rule, Source};
+use ringfence_policy::{AbsPath, Effect, Rule, Source};
 
 use crate::apply::Addendum;
+use crate::plan::Cover;
 
 /// Paths that are not covered, although a rule shuts them.
 pub(super) struct Lifted {
     plan: OwnedFd,
     /// How much of the plan's file is known.
     known: u64,
-    paths: HashSet<AbsPath>,
+    /// Whether they may be written as well.
+    paths: HashMap<AbsPath, bool>,
 }
 
 impl Lifted {
     /// Those that stand behind `length` of the plan's file, now or later.
     pub(super) fn since(plan: OwnedFd, length: u64) -> Self {
-        Self { plan, known: length, paths: HashSet::new() }
+        Self { plan, known: length, paths: HashMap::new() }
     }
 
-    /// Whether `path` is one of them. Whoever opens something says so before it is there.
-    pub(super) fn has(&mut self, path: &AbsPath) -> bool {
+    /// Whether `path` is not to have this cover. Whoever opens something says so before it is
+    /// there.
+    pub(super) fn is_off(&mut self, path: &AbsPath, cover: Cover) -> bool {
         if let Some((added, end)) = Addendum::read(&self.plan, self.known) {
             self.known = end;
             let opened = added.into_iter().flat_map(|added| added.rules).filter(is_opened_since);
-            self.paths.extend(opened.map(|rule| rule.root));
+            for Rule { root, effect, .. } in opened {
+                *self.paths.entry(root).or_default() |= effect == Effect::Write;
+            }
         }
-        self.paths.contains(path)
+        self.paths.get(path).is_some_and(|is_writable| *is_writable || matches!(cover, Cover::Deny(_)))
     }
 }
 
