@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use ringfence_api::{Answer, Asker, Denial, Evidence, Granted, Operation};
 use ringfence_enforce::apply::{End, Inside, Plea};
 use ringfence_enforce::{Plan, apply, scene};
-use ringfence_policy::{AbsPath, Access, Decision, Grants, Verdict};
+use ringfence_policy::{AbsPath, Access, Because, Decision, Grants, Verdict};
 use ringfence_tripwire::{Lead, Pending, Scene, Trip, Tripwire, Watcher};
 
 use crate::asks::{Asks, Ground, Held, Matter, Place, Target, is_asked_about, is_granted, is_worth_asking, is_worth_asking_to_write};
@@ -211,7 +211,8 @@ impl Log {
         let decision = self.ground.decide(&place.path, Access::Write);
         let (rule, origin) = because(&decision);
         let target = place.path.to_string_lossy().into_owned();
-        let explicit = decision.verdict != Verdict::Absent;
+        let is_opener = matches!(&decision.rule, Some(Because::Rule(rule)) if rule.opens());
+        let explicit = decision.verdict != Verdict::Absent && !is_opener;
         let denial = Denial { operation: place.operation, target, rule, origin, explicit, ..plea.denial().clone() };
         if is_granted(&decision) {
             asks.let_through(denial, Answer::AllowSession, &Matter::Write(place), Held::Call(plea));

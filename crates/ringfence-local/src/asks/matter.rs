@@ -95,13 +95,13 @@ impl Through<'_> {
         match self {
             Through::Read(pending, opened) => pending.open(opened),
             Through::Write(plea, Done::Opened { file, origin }, place) => {
-                if plea.give(&file).is_err() && origin == Origin::New {
-                    place.undo();
+                if plea.give(&file).is_err() {
+                    place.undo(origin);
                 }
             }
             Through::Write(plea, Done::Made, place) => {
                 if plea.done().is_err() {
-                    place.undo();
+                    place.undo(Origin::New);
                 }
             }
         }

@@ -156,7 +156,11 @@ impl Place {
         if Mode::from_raw_mode(status.st_mode) != Mode::from_raw_mode(mode) {
             rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
         }
-        let (_, held) = held(&self.directory, &self.name)?;
+        // Held by its name and not by this descriptor: nobody could start what somebody writes.
+        let (again, held) = held(&self.directory, &self.name)?;
+        if identity(&again) != identity(&status) {
+            return Err(Errno::STALE);
+        }
         Ok((file, There::Made { identity: identity(&status), _held: held, for_whom: Whom::Nobody }))
     }
 
@@ -184,8 +188,10 @@ impl Place {
         if let There::Made { for_whom, .. } = &mut *there {
             *for_whom = Whom::Somebody;
         }
+        drop(there);
         if !wanted.contains(OFlags::NONBLOCK) {
-            rustix::fs::fcntl_setfl(&file, wanted & (OFlags::APPEND | OFlags::DIRECT | OFlags::NOATIME))?;
+            let kept = wanted & (OFlags::APPEND | OFlags::DIRECT | OFlags::NOATIME);
+            rustix::fs::fcntl_setfl(&file, kept).inspect_err(|_| self.undo(origin))?;
         }
         Ok(Done::Opened { file, origin })
     }
@@ -204,9 +210,12 @@ impl Place {
     }
 
     /// Takes away what was made for one who never heard of it, unless somebody has written to it.
-    pub(crate) fn undo(&self) {
+    pub(crate) fn undo(&self, origin: Origin) {
         let mut there = self.there();
         let There::Made { identity: made, .. } = *there else { return };
+        if origin == Origin::Old {
+            return;
+        }
         let Ok((status, _)) = held(&self.directory, &self.name) else { return };
         let flags = if FileType::from_raw_mode(status.st_mode) == FileType::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         if identity(&status) == made && (status.st_size == 0 || flags == AtFlags::REMOVEDIR) {

@@ -16,6 +16,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("swaps::a_path_that_is_written_over_changes_nothing", a_path_that_is_written_over_changes_nothing),
     ("swaps::a_directory_that_becomes_a_link_is_not_written_to", a_directory_that_becomes_a_link_is_not_written_to),
     ("swaps::a_link_that_the_command_puts_there_is_not_followed", a_link_that_the_command_puts_there_is_not_followed),
+    ("swaps::whoever_swaps_all_the_time_gets_nothing_more", whoever_swaps_all_the_time_gets_nothing_more),
+    ("swaps::who_asks_again_at_once_is_asked_about_again", who_asks_again_at_once_is_asked_about_again),
     ("swaps::what_takes_the_place_of_a_file_is_not_written_to", what_takes_the_place_of_a_file_is_not_written_to),
     ("swaps::what_is_made_meanwhile_is_not_written_to", what_is_made_meanwhile_is_not_written_to),
     ("swaps::what_was_handed_over_leads_nowhere_else", what_was_handed_over_leads_nowhere_else),
@@ -223,4 +225,47 @@ print('done')";
     let ran = stage.sh(&asker, &format!("python3 -c \"{probe}\""));
     assert_eq!((ran.out().as_str(), asker.asked().len()), ("done\n", 16), "{}", ran.talk());
     assert_eq!((ran.outcome.denials.iter().map(|denial| denial.count).sum::<u64>(), ran.granted().len()), (200, 0));
+}
+
+fn whoever_swaps_all_the_time_gets_nothing_more(stage: &Stage) {
+    stage.write("home/code/app/real/x", "");
+    stage.write("home/code/app/decoy/x", "");
+    let asker = Scripted::always(stage, Answer::AllowOnce);
+    let probe = "import ctypes, os, threading
+home = os.environ['HOME']
+libc = ctypes.CDLL(None)
+os.symlink(home + '/.ssh', 'out')
+over = False
+def swap():
+    while not over:
+        for other in (b'out', b'decoy'): libc.renameat2(-100, b'real', -100, other, 2)
+def write():
+    while not over: path.value = b'real/%d.pem'; path.value = home.encode() + b'/.ssh/stolen'; path.value = b'real/a.pem'
+path = ctypes.create_string_buffer(256)
+threads = [threading.Thread(target=swap), threading.Thread(target=write)]
+for thread in threads: thread.start()
+for number in range(300):
+    fd = libc.open(path if number % 2 else b'real/%d.pem' % number, os.O_CREAT | os.O_WRONLY, 0o600)
+    if fd >= 0: os.close(fd)
+over = True
+for thread in threads: thread.join()";
+    let ran = stage.sh(&asker, &format!("python3 -c \"{probe}\""));
+    assert_eq!(ran.talk(), "");
+    // What was made is what was asked about, and where a question named the keys, that was its
+    // answer.
+    let asked = asker.asked();
+    for name in fs::read_dir(stage.at("home/.ssh").as_path()).expect("it is there").flatten().map(|entry| entry.file_name()) {
+        let name = name.to_string_lossy().into_owned();
+        let is_old = ["id_test", "other"].contains(&name.as_str());
+        assert!(is_old || asked.contains(&format!("create ~/.ssh/{name}")), "{name} {asked:?}");
+    }
+    assert!(!asked.is_empty());
+}
+
+fn who_asks_again_at_once_is_asked_about_again(stage: &Stage) {
+    let asker = Scripted::always(stage, Answer::AllowOnce);
+    let probe = "import os
+for _ in range(100): os.close(os.open(os.environ['HOME'] + '/notes.txt', os.O_WRONLY))";
+    let ran = stage.sh(&asker, &format!("python3 -c \"{probe}\""));
+    assert_eq!((ran.talk().as_str(), asker.asked().len(), ran.refused().len()), ("", 100, 0));
 }

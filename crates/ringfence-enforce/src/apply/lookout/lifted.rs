@@ -1,6 +1,6 @@
 //! What somebody opened while the command runs, by that very path.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 
 use ringfence_policy::{AbsPath, Effect, Rule, Source};
@@ -13,14 +13,15 @@ pub(super) struct Lifted {
     plan: OwnedFd,
     /// How much of the plan's file is known.
     known: u64,
-    /// Whether they may be written as well.
-    paths: HashMap<AbsPath, bool>,
+    paths: HashSet<AbsPath>,
+    /// Those of them that may be written as well.
+    writable: HashSet<AbsPath>,
 }
 
 impl Lifted {
     /// Those that stand behind `length` of the plan's file, now or later.
     pub(super) fn since(plan: OwnedFd, length: u64) -> Self {
-        Self { plan, known: length, paths: HashMap::new() }
+        Self { plan, known: length, paths: HashSet::new(), writable: HashSet::new() }
     }
 
     /// Whether `path` is not to have this cover. Whoever opens something says so before it is
@@ -29,11 +30,14 @@ impl Lifted {
         if let Some((added, end)) = Addendum::read(&self.plan, self.known) {
             self.known = end;
             let opened = added.into_iter().flat_map(|added| added.rules).filter(is_opened_since);
-            for Rule { root, effect, .. } in opened {
-                *self.paths.entry(root).or_default() |= effect == Effect::Write;
+            for rule in opened {
+                if rule.effect == Effect::Write {
+                    self.writable.insert(rule.root.clone());
+                }
+                self.paths.insert(rule.root);
             }
         }
-        self.paths.get(path).is_some_and(|is_writable| *is_writable || matches!(cover, Cover::Deny(_)))
+        if matches!(cover, Cover::Deny(_)) { self.paths.contains(path) } else { self.writable.contains(path) }
     }
 }
 
