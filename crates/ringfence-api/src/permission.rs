@@ -83,7 +83,8 @@ impl Operation {
     pub fn wish(self) -> &'static str {
         match self {
             Operation::Read => "read",
-            Operation::Write => "write to",
+            // Whoever may write a file may read it.
+            Operation::Write => "read and write",
             Operation::Create => "make",
             Operation::Rename => "rename",
             Operation::Execute => "run",

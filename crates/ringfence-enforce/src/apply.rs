@@ -12,6 +12,7 @@ mod jobs;
 mod launch;
 mod lookout;
 mod pause;
+mod plea;
 mod porter;
 mod probe;
 mod usher;
@@ -19,6 +20,7 @@ mod usher;
 pub use intent::{End, Intent, intent};
 pub use launch::{Ahead, Event, LaunchError, Made, Reins, Running, What};
 pub use lookout::{FOREIGN, Inside, Lookout, OWN, Question, Shortage, Sighting};
+pub use plea::{Deed, Plea};
 pub use porter::{Covered, Delivery};
 pub use probe::{Obstacle, probe, support};
 
@@ -50,6 +52,17 @@ pub struct Launch {
     pub variables: Vec<Vec<u8>>,
     /// Where the command starts.
     pub cwd: AbsPath,
+    /// Who could say yes to what is about to be refused.
+    pub asker: Asker,
+}
+
+/// Whether somebody can be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Asker {
+    /// What would be refused is.
+    Nobody,
+    /// Calls that make or write something wait for an answer.
+    Somebody,
 }
 
 /// A process to be started in a sandbox that stands, beside others.
@@ -211,6 +224,9 @@ enum Report {
     Killed(i32, Usage),
     /// Something was refused.
     Denied(Box<Denial>),
+    /// A call would be refused, and waits; the descriptor that comes along with the first of
+    /// them is where all do.
+    Pleads(Box<plea::Told>),
     /// Something went through, as often as it says since it was last told of.
     Passed(Box<Allowance>),
     /// This many more accesses went through, each of which would have been another entry.

@@ -144,6 +144,12 @@ pub(crate) fn could_allow(path: &AbsPath, access: Access, files: &Files, facts: 
     attempt().unwrap_or(false)
 }
 
+/// Whether a path says what ringfence does, or what commands did.
+pub(crate) fn is_own(path: &AbsPath, facts: &Facts) -> bool {
+    let settings = of_the_person(facts).parent().unwrap_or_else(AbsPath::root);
+    path.is_within(&settings) || path.is_within(&facts.state)
+}
+
 struct Wish<'a> {
     path: &'a AbsPath,
     access: Access,
@@ -164,8 +170,7 @@ impl Wish<'_> {
     /// The text with the grant in it, if it is not open already, and what that comes to.
     fn outcome(&self, text: Option<&[u8]>) -> Result<(Option<String>, Decision), AllowError> {
         let named = of_the_person(self.facts);
-        let settings = named.parent().unwrap_or_else(AbsPath::root);
-        if self.path.is_within(&settings) || self.path.is_within(&self.facts.state) {
+        if is_own(self.path, self.facts) {
             return Err(AllowError::Own { path: self.path.clone() });
         }
         let permit = Permit::new(self.path, self.access, self.facts).ok_or_else(|| AllowError::Unnamed { path: self.path.clone() })?;

@@ -3,13 +3,14 @@
 #[cfg(test)]
 mod tests;
 
+use std::ffi::OsStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfence_api::{Answer, Ask, Asker, Denial, Operation, Outcome, Permission};
 use ringfence_audit::{AuditError, Log, Options, Record, Subject, now_ms};
-use ringfence_policy::{AbsPath, Access, Facts, Grants, OnError, Permit, Verdict};
+use ringfence_policy::{AbsPath, Access, Because, Decision, Effect, Facts, Grants, OnError, Permit, Source, Verdict};
 
-use crate::allow::{allow_permanent, could_allow};
+use crate::allow::{allow_permanent, could_allow, is_own};
 use crate::book::whole;
 use crate::files::Files;
 use crate::{Asked, Resolved};
@@ -24,11 +25,25 @@ pub fn permission(outcome: &Outcome, files: &Files, resolved: &Resolved) -> Opti
 fn offered(denial: &Denial, options: &[Answer], grants: &Grants, files: &Files, facts: &Facts) -> Vec<Answer> {
     let Some((path, access)) = wanted(denial) else { return vec![Answer::Deny] };
     let decision = grants.decide(&path, access);
-    if decision.verdict == Verdict::Allowed || decision.rule.as_ref().is_some_and(|because| because.is_locked()) {
+    let is_locked = decision.rule.as_ref().is_some_and(|because| because.is_locked());
+    if decision.verdict == Verdict::Allowed || is_locked || (access == Access::Write && is_kept(&decision, files, facts)) {
         return vec![Answer::Deny];
     }
     let lasts = || could_allow(&path, access, files, facts);
     options.iter().copied().filter(|answer| *answer != Answer::AllowPermanent || lasts()).collect()
+}
+
+/// Whether nobody is asked to let a command write this: what ringfence goes by and what it
+/// keeps, and what this very run was told to protect.
+fn is_kept(decision: &Decision, files: &Files, facts: &Facts) -> bool {
+    let path = &decision.path;
+    let is_protected = |because: &Because| matches!(because, Because::Rule(rule) if rule.effect == Effect::Protect && rule.origin.source == Source::Flag && rule.root == *path);
+    let is_settings = |name: &OsStr| name.eq_ignore_ascii_case(".ringfence");
+    is_own(path, facts)
+        || path.is_within(&facts.store)
+        || files.project.as_ref() == Some(path)
+        || path.as_path().iter().any(is_settings)
+        || decision.rule.as_ref().is_some_and(is_protected)
 }
 
 /// What would have to be opened; `None` for what is no file.

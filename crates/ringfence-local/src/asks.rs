@@ -5,6 +5,8 @@
 //! could be asked.
 
 mod grant;
+mod matter;
+mod place;
 mod target;
 mod worth;
 
@@ -16,14 +18,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringfence_api::{Answer, Ask, Asker, Denial, Granted, Operation};
+use ringfence_enforce::apply::Deed;
 use ringfence_policy::AbsPath;
-use ringfence_tripwire::Pending;
 
 use crate::denials::Denials;
 
 pub(crate) use grant::Ground;
+pub(crate) use matter::{Held, Matter};
+pub(crate) use place::Place;
 pub(crate) use target::Target;
-pub(crate) use worth::{is_granted, is_worth_asking};
+pub(crate) use worth::{is_granted, is_worth_asking, is_worth_asking_to_write};
 
 /// So many different questions may wait for an answer at a time.
 const QUESTIONS: usize = 16;
@@ -54,6 +58,8 @@ pub(crate) struct Asks {
 struct Book {
     /// Who waits for which answer.
     waiting: HashMap<Key, Vec<Waiting>>,
+    /// Whether somebody looks after those who may have to be called away.
+    is_minded: bool,
     /// What was refused not long ago.
     refused: HashMap<Key, Instant>,
 }
@@ -62,7 +68,7 @@ struct Book {
 #[derive(Debug)]
 struct Waiting {
     denial: Denial,
-    pending: Pending,
+    held: Held,
 }
 
 impl fmt::Debug for Asks {
@@ -95,10 +101,11 @@ impl Asks {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks about `target`, unless it is asked about already or was refused just now.
-    pub(crate) fn ask(self: &Arc<Self>, denial: Denial, target: Target, pending: Pending) {
-        let key = (target.path.clone(), denial.operation.word());
-        let waiting = Waiting { denial: denial.clone(), pending };
+    /// Asks about `matter`, unless it is asked about already or was refused just now.
+    pub(crate) fn ask(self: &Arc<Self>, denial: Denial, matter: Matter, held: Held) {
+        let key = (matter.path().clone(), denial.operation.word());
+        let is_call = matches!(held, Held::Call(_));
+        let waiting = Waiting { denial: denial.clone(), held };
         let mut book = self.book();
         book.refused.retain(|_, since| since.elapsed() < REST);
         let (known, is_refused) = (book.waiting.len(), book.refused.contains_key(&key));
@@ -114,28 +121,52 @@ impl Asks {
             }
             Some(_) | None => Some(waiting),
         };
+        let is_to_be_minded = is_call && refused.is_none() && !std::mem::replace(&mut book.is_minded, true);
         drop(book);
-        if let Some(Waiting { denial, pending }) = refused {
+        if let Some(Waiting { denial, held }) = refused {
             self.refused(denial);
-            return drop(pending);
+            return drop(held);
         }
-        let turn = Turn { asks: self.clone(), key, target };
+        let turn = Turn { asks: self.clone(), key: Some(key), matter };
         // Where there is nobody to take it, it is dropped here.
         let _ = self.clerk.get().map(|clerk| clerk.send(Box::new(move || turn.take(denial))));
+        if is_to_be_minded {
+            let asks = self.clone();
+            let _ = self.clerk.get().map(|clerk| clerk.send(Box::new(move || asks.mind())));
+        }
+    }
+
+    /// Lets those who wait in a call go when a signal waits for them, as long as there are any:
+    /// the kernel does not tell of it.
+    fn mind(&self) {
+        const AGAIN: Duration = Duration::from_millis(25);
+        loop {
+            thread::sleep(AGAIN);
+            let mut book = self.book();
+            for waiting in book.waiting.values_mut() {
+                waiting.iter_mut().for_each(|one| one.held.mind_signals());
+                // Whoever calls again waits anew.
+                waiting.retain(|one| one.held.is_waiting());
+            }
+            if book.waiting.values().flatten().all(|one| !matches!(one.held, Held::Call(_))) {
+                book.is_minded = false;
+                return;
+            }
+        }
     }
 
     /// Lets one through, because of an answer that was given before or just now; refused if
     /// what was asked about is no longer there.
-    pub(crate) fn let_through(&self, denial: Denial, answer: Answer, target: &Target, pending: Pending) {
+    pub(crate) fn let_through(&self, denial: Denial, answer: Answer, matter: &Matter, held: Held) {
         // Either is recorded first: what whoever waits does next may be its end, and ours.
-        match target.open() {
-            Some(opened) => {
+        match matter.through(held) {
+            Ok(through) => {
                 self.note(denial, answer, 1);
-                pending.open(opened);
+                through.tell();
             }
-            None => {
+            Err(held) => {
                 self.refused(denial);
-                drop(pending);
+                drop(held);
             }
         }
     }
@@ -168,24 +199,25 @@ impl Asks {
 /// One question on its way. However it ends, nobody is left waiting for it.
 struct Turn {
     asks: Arc<Asks>,
-    key: Key,
-    target: Target,
+    /// Until those who wait were taken: whoever asks the same after that is another's.
+    key: Option<Key>,
+    matter: Matter,
 }
 
 impl Turn {
-    fn take(self, denial: Denial) {
-        let mut options = self.asks.ground.offers(&self.target);
+    fn take(mut self, denial: Denial) {
+        let mut options = self.asks.ground.offers(&self.matter);
         options.push(Answer::Deny);
         let ask = Ask { denial, options };
         let mut answer = Some(self.asks.asker.ask(&ask)).filter(|answer| ask.options.contains(answer)).unwrap_or(Answer::Deny);
         match answer {
             Answer::Deny => {
-                self.asks.book().refused.insert(self.key.clone(), Instant::now());
+                self.asks.book().refused.extend(self.key.clone().map(|key| (key, Instant::now())));
                 return;
             }
             Answer::AllowOnce => {}
             Answer::AllowSession | Answer::AllowPermanent => {
-                if self.asks.ground.open(&self.target) {
+                if self.open() {
                     // Also where nobody waits any more: it is open from now on.
                     self.asks.note(ask.denial, answer, 0);
                 } else {
@@ -194,30 +226,46 @@ impl Turn {
                 }
             }
         }
-        for Waiting { denial, pending } in self.waiting() {
-            if pending.is_waiting() {
-                self.asks.let_through(denial, answer, &self.target, pending);
+        for Waiting { denial, held } in self.waiting() {
+            if held.is_waiting() {
+                self.asks.let_through(denial, answer, &self.matter, held);
             }
         }
     }
 
-    fn waiting(&self) -> Vec<Waiting> {
-        self.asks.book().waiting.remove(&self.key).unwrap_or_default()
+    /// Opens it for the rest of the session.
+    fn open(&self) -> bool {
+        match &self.matter {
+            Matter::Read(target) => self.asks.ground.open_to_read(target),
+            Matter::Write(place) => self.asks.ground.open_to_write(place, || place.ready(self.deed())),
+        }
+    }
+
+    /// What the first of those who still wait in a call wants done.
+    fn deed(&self) -> Option<Deed> {
+        let book = self.asks.book();
+        let waiting = book.waiting.get(self.key.as_ref()?)?.iter().filter(|one| one.held.is_waiting());
+        waiting.filter_map(|one| if let Held::Call(plea) = &one.held { Some(plea.deed()) } else { None }).next()
+    }
+
+    fn waiting(&mut self) -> Vec<Waiting> {
+        self.key.take().and_then(|key| self.asks.book().waiting.remove(&key)).unwrap_or_default()
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        for Waiting { denial, pending } in self.waiting() {
+        for Waiting { denial, held } in self.waiting() {
             // Whoever was called away was not refused.
-            if pending.is_waiting() {
+            if held.is_waiting() {
                 self.asks.refused(denial);
             }
         }
     }
 }
 
-/// Whether a question could be about this at all: what is written to is not asked about.
+/// Whether the tripwire is where a question about this begins: what is written to, the usher
+/// hears of.
 pub(crate) fn is_asked_about(operation: Operation) -> bool {
     matches!(operation, Operation::Read | Operation::Execute)
 }

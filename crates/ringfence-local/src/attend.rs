@@ -123,6 +123,11 @@ impl Seen {
         match event {
             Event::Denied(denial) if is_nowhere(&denial) => {}
             Event::Denied(denial) => self.denials.note(denial),
+            Event::Pleads(plea) if is_nowhere(plea.denial()) => drop(plea),
+            Event::Pleads(plea) => match &self.watch {
+                Some(watch) => watch.plead(plea),
+                None => self.denials.note(plea.denial().clone()),
+            },
             Event::Passed(allowance) => self.observed.note(allowance),
             Event::Unlisted(more) => self.observed.unlisted(more),
             Event::Made(made) => {

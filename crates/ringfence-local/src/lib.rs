@@ -191,7 +191,8 @@ impl Confined {
         let mark = runs.as_ref().and_then(|runs| runs.mark(&ground).ok());
         let listed = std::mem::take(&mut self.listed);
         let campaign = Campaign { runs, left_over, mark, ground, listed, quarantine: self.person.quarantine.clone() };
-        (Launch { plan, grants: apply::pack(&self.held), command, variables, cwd: cwd.clone() }, campaign)
+        let asker = if self.asker.is_some() { apply::Asker::Somebody } else { apply::Asker::Nobody };
+        (Launch { plan, grants: apply::pack(&self.held), command, variables, cwd: cwd.clone(), asker }, campaign)
     }
 
     fn seen(&self, plan: &Plan) -> attend::Seen {

@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use ringfence_api::{Answer, Asker, Denial, Evidence, Granted, Operation};
-use ringfence_enforce::apply::{End, Inside};
+use ringfence_enforce::apply::{End, Inside, Plea};
 use ringfence_enforce::{Plan, apply, scene};
-use ringfence_policy::{AbsPath, Access, Decision, Grants, Verdict};
+use ringfence_policy::{AbsPath, Access, Because, Decision, Grants, Verdict};
 use ringfence_tripwire::{Lead, Pending, Scene, Trip, Tripwire, Watcher};
 
-use crate::asks::{Asks, Ground, Target, is_asked_about, is_granted, is_worth_asking};
+use crate::asks::{Asks, Ground, Held, Matter, Place, Target, is_asked_about, is_granted, is_worth_asking, is_worth_asking_to_write};
 use crate::denials::Denials;
 use crate::live::{Props, Renewal};
 
@@ -65,6 +65,11 @@ impl Watch {
     /// What went through so far because somebody said so.
     pub(crate) fn granted(&self) -> Vec<Granted> {
         self.log.asks.as_ref().map(|asks| asks.granted()).unwrap_or_default()
+    }
+
+    /// A call that came by the usher is about to be refused, and waits.
+    pub(crate) fn plead(&self, plea: Plea) {
+        self.log.plead(plea);
     }
 
     /// The sandbox can be reached into by this.
@@ -157,10 +162,10 @@ impl Watcher for Log {
         let is_worth_it = || self.ground.read(|grants| is_worth_asking(&decision, grants));
         match (&self.asks, target) {
             (Some(asks), Some(target)) if is_granted(&decision) && !target.may_be_another() => {
-                asks.let_through(denial, Answer::AllowSession, &target, pending);
+                asks.let_through(denial, Answer::AllowSession, &Matter::Read(target), Held::Open(pending));
             }
             (Some(asks), Some(target)) if is_worth_it() => {
-                asks.ask(denial, target, pending);
+                asks.ask(denial, Matter::Read(target), Held::Open(pending));
             }
             _ => self.refused(denial),
         }
@@ -199,6 +204,23 @@ pub(crate) fn because(decision: &Decision) -> (String, String) {
 impl Log {
     fn refused(&self, denial: Denial) {
         self.denials.lock().unwrap_or_else(PoisonError::into_inner).note(denial);
+    }
+
+    fn plead(&self, plea: Plea) {
+        let Some((asks, place)) = self.asks.as_ref().zip(Place::find(&plea)) else { return self.refused(plea.denial().clone()) };
+        let decision = self.ground.decide(&place.path, Access::Write);
+        let (rule, origin) = because(&decision);
+        let target = place.path.to_string_lossy().into_owned();
+        let is_opener = matches!(&decision.rule, Some(Because::Rule(rule)) if rule.opens());
+        let explicit = decision.verdict != Verdict::Absent && !is_opener;
+        let denial = Denial { operation: place.operation, target, rule, origin, explicit, ..plea.denial().clone() };
+        if is_granted(&decision) {
+            asks.let_through(denial, Answer::AllowSession, &Matter::Write(place), Held::Call(plea));
+        } else if !denial.is_done_without() && self.ground.read(|grants| is_worth_asking_to_write(&decision, grants)) {
+            asks.ask(denial, Matter::Write(place), Held::Call(plea));
+        } else {
+            self.refused(plea.denial().clone());
+        }
     }
 
     fn decide(&self, trip: &Trip) -> Decision {

@@ -293,7 +293,8 @@ impl Tripwire {
             return led;
         }
         if refusal == Errno::NOENT && !self.watcher.exists(&path) {
-            return Answer::absent(unique, NOWHERE);
+            // With an asker it may be made and mounted in the next moment.
+            return Answer::absent(unique, if self.can_ask { 0 } else { NOWHERE });
         }
         self.watcher.tripped(Trip { path, operation: Operation::Read, pid: request.pid });
         Answer::error(unique, refusal.raw_os_error())

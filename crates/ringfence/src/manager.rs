@@ -9,7 +9,7 @@ use ringfence_api::{Answer, Asker, Permission, Quarantined};
 use ringfence_engine::{Files, allow_permanent, gather};
 use ringfence_policy::{AbsPath, Access};
 
-use crate::permission::what_opens;
+use crate::permission::{what_opens, what_was_opened};
 use crate::promise::Turnstile;
 use crate::protocol::{Confinement, Grant, Opens, SandboxBackend, SandboxCreateOptions, SandboxInfo, SandboxProvider, SandboxStatus};
 use crate::{Command, ExecuteResult, LocalSandboxProvider, SandboxConfig, SandboxError, SandboxProviderRegistry, block_on};
@@ -136,7 +136,7 @@ impl SandboxManager {
                 result.quarantined.append(&mut state.quarantined);
                 result.warnings.append(&mut state.notes);
                 let lasting = result.granted.iter().filter(|granted| granted.answer != Answer::AllowOnce);
-                state.in_place.entry(cwd).or_default().extend(lasting.filter_map(|granted| what_opens(&granted.denial)));
+                state.in_place.entry(cwd).or_default().extend(lasting.filter_map(|granted| what_was_opened(&granted.denial)));
                 Ok(result)
             }
             Err(error @ SandboxError::Gone { .. }) => {

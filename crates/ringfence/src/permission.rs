@@ -8,6 +8,15 @@ use crate::protocol::{Grant, Opens};
 
 /// What would let this through, if a grant can.
 pub(crate) fn what_opens(denial: &Denial) -> Option<Grant> {
+    let grant = what_was_opened(denial)?;
+    // What is yet to be made is made in a directory.
+    let target = Path::new(&grant.path);
+    let path = if target.exists() || grant.opens == Opens::Reading { target } else { target.parent()? };
+    Some(Grant { path: path.to_str()?.to_owned(), ..grant })
+}
+
+/// What an answer has opened in place, and nothing around it.
+pub(crate) fn what_was_opened(denial: &Denial) -> Option<Grant> {
     if Denial::OF_THE_SANDBOX.contains(&denial.rule.as_str()) || !denial.target.starts_with('/') {
         return None;
     }
@@ -16,8 +25,5 @@ pub(crate) fn what_opens(denial: &Denial) -> Option<Grant> {
         Operation::Write | Operation::Create | Operation::Rename => Opens::Writing,
         Operation::Connect | Operation::Call => return None,
     };
-    // What is yet to be made is made in a directory.
-    let target = Path::new(&denial.target);
-    let path = if target.exists() || opens == Opens::Reading { target } else { target.parent()? };
-    Some(Grant { path: path.to_str()?.to_owned(), opens })
+    Some(Grant { path: denial.target.clone(), opens })
 }

@@ -87,3 +87,69 @@ fn a_command_that_ends_while_it_is_asked_about_leaves_the_terminal_as_it_was() {
         assert!(project.read("before").is_some_and(|before| Some(before) == project.read("after")));
     });
 }
+
+/// The question about making a file, by its path.
+const MAKING: &str = "expect('ringfence asks'); expect('to make'); expect('~made\"'); expect('\\r\\n> ');";
+
+#[test]
+fn what_is_to_be_made_is_asked_about_and_each_answer_does_what_it_says() {
+    if !fuse_for_all() {
+        return;
+    }
+    each_user(|user| {
+        let project = project(user);
+        let path = |name: &str| project.home().join("papers").join(name);
+        project.write_at(&path("old"), "old\n");
+        let question = |name: &str, operation: &str| {
+            MAKING.replace("~made", &format!("/papers/{name}")).replace("to make", &format!("to {operation}"))
+        };
+        let (made, written) = (question("new", "make"), question("old", "read and write"));
+        let read = |name: &str| std::fs::read_to_string(path(name)).ok();
+        let refused = "/bin/sh: 1: cannot create ~/papers/new: Directory nonexistent\n";
+        check(&project, "(echo a > ~/papers/new)", &format!("{made} type('d\\r')"), refused);
+        assert_eq!(read("new"), None);
+        let script = format!("{made} type('o\\r'); expect('allowed this once'); {} type('d\\r')", question("new", "read and write"));
+        check(&project, "echo a > ~/papers/new; (echo b > ~/papers/new)", &script, refused);
+        assert_eq!(read("new").as_deref(), Some("a\n"));
+        check(
+            &project,
+            "echo b >> ~/papers/old; echo c >> ~/papers/old; cat ~/papers/old",
+            &format!("{written} type('s\\r')"),
+            "old\nb\nc\n",
+        );
+        let policy = project.home().join(".config/ringfence/policy.toml");
+        project.write_at(&policy, "version = 1 # mine\n");
+        let script = format!("{written} type('p\\r'); expect('now stands in '); expect('policy.toml:4')");
+        check(&project, "echo d >> ~/papers/old; echo e >> ~/papers/old", &script, "");
+        assert_eq!(std::fs::read_to_string(&policy).unwrap(), "version = 1 # mine\n\n[filesystem]\nwrite = [\"~/papers/old\"]\n");
+        project.sh("echo f >> ~/papers/old").ok();
+        assert_eq!(read("old").as_deref(), Some("old\nb\nc\nd\ne\nf\n"));
+        let told: Vec<String> =
+            records(&project).into_iter().map(|(operation, result, reason)| format!("{operation} {result} {reason}")).collect();
+        let expect = [
+            "blocked answered deny",
+            "allowed answered allow_once",
+            "blocked answered deny",
+            "allowed answered allow_session",
+            "allowed answered allow_permanent",
+        ];
+        assert_eq!(&told[..5], expect.map(|one| format!("ask {one}")));
+        assert!(told[5].starts_with("permit allowed ") && told.len() == 6, "{told:?}");
+    });
+}
+
+#[test]
+fn no_answer_to_a_question_about_writing_is_no() {
+    if !fuse_for_all() {
+        return;
+    }
+    each_user(|user| {
+        let project = project(user);
+        let words = ["--ask", "--ask-timeout", "1s", "-c", "mkdir ~/papers/x > out 2>&1; exit 7"];
+        project.write_at(&project.home().join("papers/old"), "");
+        let ran = project.run_on_terminal(&words, "expect('ringfence asks'); s = wait(); print(os.WEXITSTATUS(s))");
+        assert_eq!(ran.ok(), "7");
+        assert!(!project.home().join("papers/x").exists());
+        assert!(project.read("out").is_some_and(|out| out.contains("No such file or directory")));
+    });
+}

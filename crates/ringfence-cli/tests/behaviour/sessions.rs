@@ -324,6 +324,11 @@ fn what_is_asked_in_a_session_is_answered_from_elsewhere() {
         // Nobody is asked any more, and it is the same shell.
         let said = session.exec("cat .env; echo $kept $$").ok();
         assert_eq!(said, format!("{secret}yes {shell}"));
+        // The same of what is to be made.
+        let made = session.project.at(".env.made");
+        assert_eq!(answer("echo a > .env.made; echo $kept", "4", "allow-session").ok(), "yes");
+        assert_eq!(session.exec("echo b >> .env.made; cat .env.made; echo $$").ok(), format!("a\nb\n{shell}"));
+        assert_eq!(std::fs::read_to_string(&made).unwrap(), "a\nb\n");
         let late = Ran::of(ringfence(&session.project).args(["ask", "answer", &session.id, "3", "deny"]), b"");
         assert!(late.talk().contains("there is no question 3 that waits"), "{}", late.talk());
         late.ends(125);

@@ -75,7 +75,9 @@ pub(super) fn tell(control: impl AsFd, report: &Report) {
 pub(super) fn tell_with(control: impl AsFd, report: &Report, descriptors: &[BorrowedFd<'_>]) -> bool {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+    if !descriptors.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+    }
     postcard::to_stdvec(report).is_ok_and(|bytes| sendmsg(control, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL).is_ok())
 }
 

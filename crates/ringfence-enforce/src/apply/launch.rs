@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::io::{self, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ringfence_api::{Allowance, Denial, Status, Usage};
 use ringfence_policy::AbsPath;
@@ -19,6 +19,7 @@ use rustix::thread::CpuSet;
 
 use super::helper::HOST_NETWORK;
 use super::lookout::Inside;
+use super::plea::Plea;
 use super::{Birth, CONTROL_FD, Fate, HELPER, Job, Launch, MOST_DESCRIPTORS, Order, Planted, Report, Start};
 use crate::limits;
 use crate::plan::Network;
@@ -87,6 +88,8 @@ pub enum Event {
     Ended(Status, Usage),
     /// Something was refused.
     Denied(Denial),
+    /// Something is about to be refused, and whoever wants it waits.
+    Pleads(Plea),
     /// Something went through.
     Passed(Allowance),
     /// This much more went through than is told of one by one.
@@ -145,6 +148,8 @@ pub struct Running {
     control: Arc<OwnedFd>,
     pid: Option<i32>,
     processor: Option<usize>,
+    /// Where calls wait that are answered from here, once there was one.
+    listener: OnceLock<Arc<OwnedFd>>,
 }
 
 /// A helper that was started before it is known what for.
@@ -166,7 +171,7 @@ impl Ahead {
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(helper("socketpair"))?;
         let (pid, processor) =
             if has_one_thread() { copy_self(network, theirs, mask)? } else { (start_anew(network, &theirs, mask)?, None) };
-        Ok(Self { running: Running { control: Arc::new(ours), pid: Some(pid), processor }, network })
+        Ok(Self { running: Running { control: Arc::new(ours), pid: Some(pid), processor, listener: OnceLock::new() }, network })
     }
 
     /// Which network the helper is in.
@@ -286,6 +291,10 @@ impl Running {
             Report::Exited(status, usage) => Event::Ended(Status::Exited(status), usage),
             Report::Killed(signal, usage) => Event::Ended(Status::Killed(signal), usage),
             Report::Denied(denial) => Event::Denied(*denial),
+            Report::Pleads(told) => {
+                let _ = descriptors.pop().map(|listener| self.listener.set(Arc::new(listener)));
+                self.listener.get().map_or(Event::Closed, |listener| Event::Pleads(Plea::of(told, listener.clone())))
+            }
             Report::Passed(allowance) => Event::Passed(*allowance),
             Report::Unlisted(more) => Event::Unlisted(more),
             Report::Wired(init) => descriptors.pop().map_or(Event::Closed, |device| Event::Wired(device, init)),

@@ -25,19 +25,21 @@ use super::helper::{NOT_FOR_US, all_handed_over, hand_over, is_gone};
 use super::launch::{LaunchError, failed, helper};
 use super::lookout::{Inside, attached_masks};
 use super::{Addendum, CONTROL_FD, During, Fault, HELPER, whole};
-use crate::plan::{Cover, Guard, Kind};
+use crate::plan::{Access, Cover, Guard, Kind};
 use crate::scene::COVERS;
 
 /// The argument that makes our binary the porter.
 pub(super) const PORTER: &str = "--porter";
 
-/// What is to be brought into a sandbox, to be read there.
+/// What is to be brought into a sandbox.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Delivery {
     /// What, and where: at the same path.
     pub path: AbsPath,
     /// Its device and inode, by which it is known.
     pub identity: (u64, u64),
+    /// Whether it may be written there.
+    pub access: Access,
     /// What stays shut or protected in it.
     pub covers: Vec<Covered>,
 }
@@ -146,7 +148,8 @@ fn carry(control: &OwnedFd) -> Result<(), Fault> {
         return Err(Fault { what: format!("bring in {path}, which is another by now,"), errno: libc::ESTALE });
     }
     let mut tree = open_tree(&source, "", CLONE_ALL).during(|| format!("copy {path}"))?;
-    restrict(&tree, Reach::Below, READ_ONLY | NO_SUID | NO_DEV).during(|| format!("make {path} read-only"))?;
+    let read_only = if delivery.access == Access::ReadOnly { READ_ONLY } else { 0 };
+    restrict(&tree, Reach::Below, read_only | NO_SUID | NO_DEV).during(|| format!("restrict {path}"))?;
     if !delivery.covers.is_empty() {
         let wire = given.next();
         enter(&mount)?;
@@ -205,7 +208,7 @@ fn cover(covered: &Covered, node: Option<OwnedFd>) -> Result<(), Fault> {
     };
     let covered = match (cover, node) {
         (Cover::Deny(_), Some(node)) => put(&node, &target),
-        // All of it is read-only.
+        // All of it is read-only: what is to be written has nothing covered in it.
         _ => Ok(()),
     };
     covered.during(|| format!("deny {path}"))

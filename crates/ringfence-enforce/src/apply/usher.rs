@@ -327,6 +327,13 @@ fn judged(caller: &Caller<'_>, masks: &mut caller::Masks, mounts: &mut Mounts, j
     }
     let is_let_through = is_only_told && !judge.decides(call) && !is_writing(call, &notification.arguments);
     let reply = if is_let_through { Reply::Through } else { act::act(call, caller, masks, judge).unwrap_or_else(Reply::from) };
+    let reply = match reply {
+        Reply::Error(number) if judge.could_plead() => {
+            let waits = act::deed(call, caller, masks).is_some_and(|deed| judge.plead(caller, deed, number, control));
+            if waits { Reply::Later } else { Reply::Error(number) }
+        }
+        reply => reply,
+    };
     judge.report(control);
     reply
 }

@@ -139,6 +139,26 @@ fn what_is_locked_or_open_or_no_file_is_not_asked_about() {
 }
 
 #[test]
+fn what_is_ringfences_own_is_not_to_be_written() {
+    let trial = Trial::new(PLAIN, Answer::AllowOnce);
+    let own =
+        [".config/ringfence/policy.toml", ".local/state/ringfence/audit/head", "p/.ringfence/policy.toml", ".cache/ringfence/projects/p/x"];
+    for name in own {
+        assert_eq!([Operation::Write, Operation::Create].map(|operation| trial.ask(operation, name)), [Answer::Deny; 2], "{name}");
+    }
+    assert_eq!((trial.parrot.offered.lock().unwrap().len(), trial.records().len()), (0, 0));
+    assert_eq!(trial.ask(Operation::Create, "q/.vscode/x"), Answer::AllowOnce);
+}
+
+#[test]
+fn what_is_to_be_written_for_good_is_written_down_as_such() {
+    let trial = Trial::new(PLAIN, Answer::AllowPermanent);
+    assert_eq!(trial.ask(Operation::Create, "q/new"), Answer::AllowPermanent);
+    assert_eq!(trial.home.read(), "version = 1 # mine\n\n[filesystem]\nwrite = [\"~/q/new\"]\n");
+    assert_eq!(trial.records()[0], "ask new allowed ~/.ssh answered allow_permanent");
+}
+
+#[test]
 fn nothing_goes_through_that_cannot_be_recorded() {
     for (policy, expect) in [(PLAIN, Answer::Deny), ("version = 1\n[audit]\non-error = \"run\"\n", Answer::AllowOnce)] {
         let trial = Trial::new(policy, Answer::AllowOnce);

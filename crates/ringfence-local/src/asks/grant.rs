@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use ringfence_api::Answer;
 use ringfence_enforce::apply::{Covered, Delivery, Inside};
-use ringfence_enforce::{Cover, Guard, Kind, Survey, survey};
+use ringfence_enforce::{Access as Reach, Cover, Guard, Kind, Survey, survey};
 use ringfence_policy::{AbsPath, Access, Decision, Effect, Grants, Origin, Rule, Source, Verdict};
 use ringfence_tripwire::{PropKind, Scene};
 
-use super::Target;
+use super::{Matter, Place, Target};
 use crate::live::Renewal;
 use crate::watch::Own;
 
@@ -52,11 +52,17 @@ impl Ground {
         look(&self.grants.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What may be answered about `target`, but for a refusal.
-    pub(crate) fn offers(&self, target: &Target) -> Vec<Answer> {
-        let rule = rule(&target.path);
-        let is_opened_by_it = self.read(|grants| with(grants, &rule).verdict(&target.path, Access::Read) == Verdict::Allowed);
-        let hides = self.scene.read().unwrap_or_else(PoisonError::into_inner).holds_more(&target.path);
+    /// What may be answered about `matter`, but for a refusal.
+    pub(crate) fn offers(&self, matter: &Matter) -> Vec<Answer> {
+        let (path, access) = (matter.path(), matter.access());
+        let rule = rule(path, matter.effect());
+        let is_opened_by_it = self.read(|grants| with(grants, &rule).verdict(path, access) == Verdict::Allowed);
+        let hides = self.scene.read().unwrap_or_else(PoisonError::into_inner).holds_more(path);
+        // In a directory that can be written, whatever git obeys would have to be looked for.
+        let is_too_much = matches!(matter, Matter::Write(Place { kind: Kind::Directory, .. }));
+        if is_too_much {
+            return vec![Answer::AllowOnce];
+        }
         if is_opened_by_it && !hides && self.inside().is_some() {
             vec![Answer::AllowOnce, Answer::AllowSession, Answer::AllowPermanent]
         } else {
@@ -74,40 +80,65 @@ impl Ground {
         self.inside.get()?.upgrade()
     }
 
-    /// Opens `target` for reading; answers whether that could be done.
-    pub(crate) fn open(&self, target: &Target) -> bool {
+    /// Opens a file to be written for the rest of the session; answers whether that could be
+    /// done. `ready` answers which file it is, and may make it: whoever judges has heard by then
+    /// that it is open.
+    pub(crate) fn open_to_write(&self, place: &Place, ready: impl FnOnce() -> Option<(u64, u64)>) -> bool {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(inside) = self.inside() else { return false };
+        if self.decide(&place.path, Access::Write).verdict == Verdict::Allowed {
+            return true;
+        }
+        let rules = vec![rule(&place.path, Effect::Write)];
+        let Some(identity) = inside.add(rules.clone(), Vec::new()).ok().and_then(|()| ready()) else { return false };
+        let covers = self.nodes((&place.path, place.kind), Vec::new());
+        let delivery = Delivery { path: place.path.clone(), identity, access: Reach::ReadWrite, covers };
+        self.deliver(&inside, &delivery, rules)
+    }
+
+    /// Opens `target` to be read for the rest of the session; answers whether that could be
+    /// done.
+    pub(crate) fn open_to_read(&self, target: &Target) -> bool {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(inside) = self.inside().filter(|_| target.open().is_some()) else { return false };
-        let rule = rule(&target.path);
+        let rule = rule(&target.path, Effect::Read);
         let grants = self.read(|grants| with(grants, &rule));
         if self.decide(&target.path, Access::Read).verdict == Verdict::Allowed {
             return true;
         }
         let Shut { covers, guards, mut rules } = Shut::within(target, &grants);
-        let delivery = Delivery { path: target.path.clone(), identity: target.identity, covers: self.nodes(target, covers) };
+        let covers = self.nodes((&target.path, target.kind), covers);
+        let delivery = Delivery { path: target.path.clone(), identity: target.identity, access: Reach::ReadOnly, covers };
         rules.push(rule);
         // Known to those who judge before anything is there to be judged.
-        let is_told = inside.add(rules.clone(), guards).is_ok();
-        let porter = Cell::new(0);
-        let begun = |pid| {
-            self.own.add(pid);
-            porter.set(pid);
-        };
-        let is_open = is_told && inside.deliver(&delivery, begun).is_ok();
-        // Its number may soon be another's.
-        self.own.remove(porter.get());
+        let is_open = inside.add(rules.clone(), guards).is_ok() && self.deliver(&inside, &delivery, rules);
         if is_open {
-            self.grants.write().unwrap_or_else(PoisonError::into_inner).rules.extend(rules);
             // In a directory, something that is denied may appear later.
             let _ = self.renewal.get().filter(|_| target.kind == Kind::Directory).map(Renewal::wanted);
         }
         is_open
     }
 
+    /// Brings something in, and knows by `rules` that it is open.
+    fn deliver(&self, inside: &Inside, delivery: &Delivery, rules: Vec<Rule>) -> bool {
+        let porter = Cell::new(0);
+        let begun = |pid| {
+            self.own.add(pid);
+            porter.set(pid);
+        };
+        let is_open = inside.deliver(delivery, begun).is_ok();
+        // Its number may soon be another's.
+        self.own.remove(porter.get());
+        if is_open {
+            self.grants.write().unwrap_or_else(PoisonError::into_inner).rules.extend(rules);
+        }
+        is_open
+    }
+
     /// Nodes of the tripwire for what is denied, and one for the whole to be mounted over.
-    fn nodes(&self, target: &Target, covers: Vec<(AbsPath, Cover)>) -> Vec<Covered> {
+    fn nodes(&self, (path, kind): (&AbsPath, Kind), covers: Vec<(AbsPath, Cover)>) -> Vec<Covered> {
         let mut scene = self.scene.write().unwrap_or_else(PoisonError::into_inner);
-        scene.stand(&target.path, denied(target.kind));
+        scene.stand(path, denied(kind));
         let covered = covers.into_iter().map(|(path, cover)| {
             let node = if let Cover::Deny(kind) = cover { scene.cover(&path, denied(kind)).parse().ok() } else { None };
             Covered { path, cover, node }
@@ -165,8 +196,8 @@ fn denied(kind: Kind) -> PropKind {
     }
 }
 
-fn rule(path: &AbsPath) -> Rule {
-    Rule { root: path.clone(), effect: Effect::Read, origin: Origin::new(Source::Session, path.to_string_lossy()), locked: false }
+fn rule(path: &AbsPath, effect: Effect) -> Rule {
+    Rule { root: path.clone(), effect, origin: Origin::new(Source::Session, path.to_string_lossy()), locked: false }
 }
 
 fn with(grants: &Grants, rule: &Rule) -> Grants {

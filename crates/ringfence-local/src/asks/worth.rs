@@ -5,7 +5,9 @@
 //! command is likely to mean it: programs look for settings of their own and for those of the
 //! machine whenever they start, and do without.
 
-use ringfence_policy::{AbsPath, Decision, Grants, Source, Verdict};
+use std::ffi::OsStr;
+
+use ringfence_policy::{AbsPath, Because, Decision, Effect, Grants, Rule, Source, Verdict};
 
 /// Places of the machine that programs look into by themselves.
 const OF_THE_MACHINE: &[&str] = &["/dev", "/etc", "/proc", "/run", "/sys"];
@@ -16,6 +18,25 @@ pub(crate) fn is_worth_asking(decision: &Decision, grants: &Grants) -> bool {
         Verdict::Denied => decision.rule.as_ref().is_none_or(|rule| !rule.is_locked()),
         Verdict::Absent => !is_looked_for_by_programs(&decision.path, grants),
         Verdict::Allowed | Verdict::ReadOnly => false,
+    }
+}
+
+/// Whether somebody is asked about writing or making what this decision refuses.
+///
+/// What ringfence itself obeys is nobody's to offer. In what tools and the system have opened
+/// to be read, programs keep what they compiled and do without where they cannot.
+pub(crate) fn is_worth_asking_to_write(decision: &Decision, grants: &Grants) -> bool {
+    let is_ours = |name: &OsStr| name.eq_ignore_ascii_case(".ringfence");
+    // A cache is the project's own inside, and another on the host.
+    let is_private = |rule: &Rule| matches!(rule.effect, Effect::Private { .. });
+    if decision.path.as_path().iter().any(is_ours) || grants.opener(&decision.path).is_some_and(is_private) {
+        return false;
+    }
+    match (&decision.rule, decision.verdict) {
+        (Some(rule), Verdict::ReadOnly) if rule.is_locked() => false,
+        (Some(Because::Rule(rule)), Verdict::ReadOnly) => !rule.opens() || rule.patterns_hold(),
+        (_, Verdict::ReadOnly) => true,
+        _ => is_worth_asking(decision, grants),
     }
 }
 

@@ -5,7 +5,9 @@
 mod once;
 mod session;
 mod stage;
+mod swaps;
 mod waiting;
+mod writing;
 
 use std::error::Error;
 use std::path::Path;
@@ -19,7 +21,7 @@ use stage::Stage;
 type Test = (&'static str, fn(&Stage));
 
 fn tests() -> impl Iterator<Item = Test> {
-    once::TESTS.iter().chain(session::TESTS).chain(waiting::TESTS).copied()
+    once::TESTS.iter().chain(session::TESTS).chain(waiting::TESTS).chain(writing::TESTS).chain(swaps::TESTS).copied()
 }
 
 fn main() -> ExitCode {

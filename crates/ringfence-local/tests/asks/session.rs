@@ -4,7 +4,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use ringfence_api::{Answer, Line, Request};
+use ringfence_api::{Answer, Line, Operation, Request};
 use ringfence_provider::ShellStart;
 
 use crate::Test;
@@ -67,7 +67,7 @@ fn a_cover_in_the_project_comes_off_for_good(stage: &Stage) {
 }
 
 fn what_was_opened_cannot_be_written(stage: &Stage) {
-    let asker = Scripted::always(stage, Answer::AllowSession);
+    let asker = Scripted::new(stage, |ask| if ask.denial.operation == Operation::Read { Answer::AllowSession } else { Answer::Deny });
     let line = "cat .env ~/.ssh/id_test ~/papers/plan.txt; echo x >> .env; echo x >> ~/.ssh/id_test; echo x > ~/papers/plan.txt; rm .env; touch ~/papers/new";
     let ran = stage.sh(&asker, line);
     assert_eq!(ran.out(), "TOKEN=2\nthe key\nthe plan\n", "{}", ran.talk());

@@ -90,6 +90,13 @@ impl Stage {
         Ran { home: self.home.to_string_lossy().into_owned(), outcome }
     }
 
+    /// The same where nobody can be asked.
+    pub(crate) fn unasked(&self, line: &str) -> Ran {
+        let person = Person::plain(self.base.join("store/quarantine"));
+        let outcome = Local::default().open(&self.grants(), &person).expect("it opens").run(&self.request(line)).expect("it runs");
+        Ran { home: self.home.to_string_lossy().into_owned(), outcome }
+    }
+
     /// The same with the built-in policy.
     pub(crate) fn sh(&self, asker: &Arc<impl Asker + 'static>, line: &str) -> Ran {
         self.run(&self.grants(), asker, line)

@@ -98,6 +98,26 @@ tests! { "permission":
     }
 
     #[test]
+    fn with_an_asker_writing_waits_too_and_opens_that_file_alone(at) {
+        if !can_ask() {
+            return;
+        }
+        let asker = Arc::new(Says(AtomicUsize::new(0), Answer::AllowSession));
+        let manager = SandboxManager::new(SandboxConfig::default()).unwrap().with_asker(asker.clone());
+        let new = home(at).join("code/other/new.txt");
+        let result = manager.execute_blocking(at, "KEPT=yes; echo a >~/code/other/new.txt; echo b >>~/code/other/new.txt; echo $KEPT").unwrap();
+        assert_eq!((result.stdout.text(), result.granted.len(), result.blocked), ("yes\n".into(), 1, false), "{result:?}");
+        assert_eq!((fs::read_to_string(&new).unwrap().as_str(), asker.0.load(Ordering::SeqCst)), ("a\nb\n", 1));
+        // What takes the place of a sandbox that died has the file, and nothing around it.
+        signal(children(&wardens().pop().unwrap()).pop().unwrap().parse().unwrap(), 9);
+        assert!(ringfence_testkit::soon(Duration::from_secs(5), || manager.execute_blocking(at, "true").is_err()));
+        says(manager.execute_blocking(at, "echo c >>~/code/other/new.txt"));
+        assert_eq!((fs::read_to_string(&new).unwrap().as_str(), asker.0.load(Ordering::SeqCst)), ("a\nb\nc\n", 1));
+        says(manager.execute_blocking(at, "echo d >~/code/other/another.txt"));
+        assert_eq!(asker.0.load(Ordering::SeqCst), 2);
+    }
+
+    #[test]
     fn nobody_opens_the_record_of_what_commands_do(at) {
         let manager = SandboxManager::new(SandboxConfig::default()).unwrap();
         manager.add_runtime_whitelist("~/.local/state");

@@ -88,7 +88,7 @@ impl<'a> Covers<'a> {
 
     /// Covers what stands at `path`, unless it is covered or gone, or was opened meanwhile.
     pub(super) fn put(&mut self, path: &AbsPath, cover: Cover) -> io::Result<()> {
-        if matches!(cover, Cover::Deny(_)) && self.lifted.has(path) {
+        if self.lifted.is_off(path, cover) {
             return Ok(());
         }
         let how = ResolveFlags::NO_SYMLINKS;

@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 
-use ringfence_policy::{AbsPath, Rule, Source};
+use ringfence_policy::{AbsPath, Effect, Rule, Source};
 
 use crate::apply::Addendum;
+use crate::plan::Cover;
 
 /// Paths that are not covered, although a rule shuts them.
 pub(super) struct Lifted {
@@ -13,22 +14,30 @@ pub(super) struct Lifted {
     /// How much of the plan's file is known.
     known: u64,
     paths: HashSet<AbsPath>,
+    /// Those of them that may be written as well.
+    writable: HashSet<AbsPath>,
 }
 
 impl Lifted {
     /// Those that stand behind `length` of the plan's file, now or later.
     pub(super) fn since(plan: OwnedFd, length: u64) -> Self {
-        Self { plan, known: length, paths: HashSet::new() }
+        Self { plan, known: length, paths: HashSet::new(), writable: HashSet::new() }
     }
 
-    /// Whether `path` is one of them. Whoever opens something says so before it is there.
-    pub(super) fn has(&mut self, path: &AbsPath) -> bool {
+    /// Whether `path` is not to have this cover. Whoever opens something says so before it is
+    /// there.
+    pub(super) fn is_off(&mut self, path: &AbsPath, cover: Cover) -> bool {
         if let Some((added, end)) = Addendum::read(&self.plan, self.known) {
             self.known = end;
             let opened = added.into_iter().flat_map(|added| added.rules).filter(is_opened_since);
-            self.paths.extend(opened.map(|rule| rule.root));
+            for rule in opened {
+                if rule.effect == Effect::Write {
+                    self.writable.insert(rule.root.clone());
+                }
+                self.paths.insert(rule.root);
+            }
         }
-        self.paths.contains(path)
+        if matches!(cover, Cover::Deny(_)) { self.paths.contains(path) } else { self.writable.contains(path) }
     }
 }
 

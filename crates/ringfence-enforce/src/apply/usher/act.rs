@@ -15,6 +15,7 @@ use super::foresee::held;
 use super::judge::Judge;
 use super::place::{self, End, Last, Lead, Place};
 use super::tell::Making;
+use crate::apply::Deed;
 use crate::seccomp::calls::{Arch, Call};
 
 const HERE: i32 = libc::AT_FDCWD;
@@ -67,6 +68,27 @@ fn held_by(call: Call, error: Option<&Errno>) -> &'static [(Option<usize>, usize
         (Call::Linkat, Some(&Errno::XDEV)) => &[(Some(0), 1)],
         _ => &[],
     }
+}
+
+/// What somebody could be asked to let this call do: opening to write, and making a file or a
+/// directory. All else stays refused: it is about two names at a time, or about what is there
+/// and would be gone.
+pub(super) fn deed(call: Call, caller: &Caller<'_>, masks: &mut Masks) -> Option<Deed> {
+    let (flags, mode) = match call {
+        Call::Open => (caller.int(1), caller.raw(2)),
+        Call::Creat => (libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, caller.raw(1)),
+        Call::Openat => (caller.int(2), caller.raw(3)),
+        Call::Mkdir => return Some(Deed::MakeDirectory { mode: caller.raw(1) as u32 & PLAIN & !masks.of(caller) }),
+        Call::Mkdirat => return Some(Deed::MakeDirectory { mode: caller.raw(2) as u32 & PLAIN & !masks.of(caller) }),
+        _ => return None,
+    };
+    let wish = Wish::new(flags, mode as u32);
+    let is_plain = flags & (libc::O_PATH | libc::O_DIRECTORY) == 0;
+    is_plain.then(|| Deed::Open {
+        flags: wish.flags.bits(),
+        mode: wish.mode.as_raw_mode() & !masks.of(caller),
+        close_on_execute: wish.close_on_execute,
+    })
 }
 
 /// Where a call says what it makes: the directory, the path, and what making that is.

@@ -12,6 +12,8 @@ use ringfence_sys::{memory, privilege, process};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::apply::plea::has_signal;
+
 const PAGE: u64 = 4096;
 
 /// A thread of the sandbox that waits for us.
@@ -155,12 +157,7 @@ impl Caller<'_> {
 
     /// Whether a signal waits for the caller that it wants to handle.
     pub(super) fn has_signal(&self) -> bool {
-        let Some(status) = self.status() else { return false };
-        let set = |name: &str| {
-            let text = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
-            u64::from_str_radix(text.trim(), 16).unwrap_or(0)
-        };
-        (set("SigPnd:") | set("ShdPnd:")) & !set("SigBlk:") & set("SigCgt:") != 0
+        self.status().is_some_and(|status| has_signal(&status))
     }
 
     /// The session of a process and the device number of its terminal; zero means us.
@@ -217,10 +214,10 @@ impl Masks {
         self.known.insert(pid, (mask as u32 & 0o777, Instant::now()));
     }
 
-    /// Takes over the caller's mask for what is made next.
-    pub(super) fn put_on(&mut self, caller: &Caller<'_>) {
+    /// The caller's mask.
+    pub(super) fn of(&mut self, caller: &Caller<'_>) -> u32 {
         let pid = caller.notification.pid;
-        let mask = match self.known.get(&pid) {
+        match self.known.get(&pid) {
             Some((mask, since)) if since.elapsed() < Self::BELIEVED => *mask,
             _ => {
                 if self.known.len() > Self::MANY {
@@ -231,7 +228,12 @@ impl Masks {
                 self.known.insert(pid, (mask, Instant::now()));
                 mask
             }
-        };
+        }
+    }
+
+    /// Takes over the caller's mask for what is made next.
+    pub(super) fn put_on(&mut self, caller: &Caller<'_>) {
+        let mask = self.of(caller);
         if self.current != Some(mask) {
             rustix::process::umask(Mode::from_raw_mode(mask));
             self.current = Some(mask);

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use super::caller::Caller;
 use super::place::{End, Place};
 use super::tell::denial;
-use crate::apply::{Addendum, Birth, Launch, Planted};
+use crate::apply::{Addendum, Asker, Birth, Launch, Planted};
 use crate::plan::{Guard, GuardKind, Step};
 use crate::seccomp::calls::Call;
 use crate::survey::walk::vendored;
@@ -35,6 +35,10 @@ pub(super) struct Judge {
     pub(super) own: Vec<AbsPath>,
     /// Whether the tripwire tells of what is looked for in vain.
     is_wired: bool,
+    /// Whether calls that would be refused wait for an answer.
+    pub(super) asker: Asker,
+    /// Whether whoever answers has been told where they wait.
+    pub(super) is_introduced: bool,
     /// Directories in which the command made git directories, and which the caller of the
     /// sandbox has yet to be told of: open, so that they are found wherever they move.
     pub(super) made: Vec<(Option<OwnedFd>, AbsPath, Planted, Option<Birth>)>,
@@ -62,6 +66,8 @@ impl Judge {
             keeps_links,
             own,
             is_wired,
+            asker: launch.asker,
+            is_introduced: false,
             denials: Vec::new(),
             made: Vec::new(),
             known: HashSet::new(),

@@ -1,7 +1,7 @@
 //! What the caller of the sandbox is told.
 
 use std::ffi::{CStr, OsStr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::time::SystemTime;
 
@@ -14,8 +14,9 @@ use super::caller::Caller;
 use super::foresee::Foreseen;
 use super::judge::{Judge, path_of, path_of_directory};
 use super::place::{self, Last, Lead};
-use crate::apply::Report;
 use crate::apply::helper::{tell, tell_with};
+use crate::apply::plea::Told;
+use crate::apply::{Asker, Deed, Report};
 use crate::seccomp::calls::Call;
 
 /// What a call would make.
@@ -117,6 +118,30 @@ impl Judge {
     pub(super) fn refuse_call(&mut self, caller: &Caller<'_>, call: Call, why: &str) {
         let because = (why.to_owned(), "built in".to_owned());
         self.denials.push(denial(caller, Operation::Call, call.name(), because, false));
+    }
+
+    /// Whether somebody can be asked about a call that has failed for one rule.
+    pub(super) fn could_plead(&self) -> bool {
+        self.asker == Asker::Somebody && self.denials.len() == 1
+    }
+
+    /// Lets a call that is about to fail with `number` wait for an answer, if it failed for a
+    /// rule about one path. Answers whether it does.
+    pub(super) fn plead(&mut self, caller: &Caller<'_>, deed: Deed, number: i32, control: &OwnedFd) -> bool {
+        let [denial] = self.denials.as_slice() else { return false };
+        let is_askable = matches!(denial.operation, Operation::Write | Operation::Create)
+            && !Denial::OF_THE_SANDBOX.contains(&denial.rule.as_str())
+            // What is no text cannot be asked about.
+            && !denial.target.contains(char::REPLACEMENT_CHARACTER);
+        let Some(path) = AbsPath::new(&denial.target).filter(|_| is_askable) else { return false };
+        let told = Told { id: caller.notification.id, denial: denial.clone(), path, deed, errno: number };
+        let introduction: &[BorrowedFd<'_>] = if self.is_introduced { &[] } else { &[caller.listener] };
+        let is_told = tell_with(control, &Report::Pleads(Box::new(told)), introduction);
+        if is_told {
+            self.is_introduced = true;
+            self.denials.clear();
+        }
+        is_told
     }
 
     /// Tells the caller of the sandbox what there is to tell.
