@@ -83,8 +83,11 @@ impl Asks {
     }
 
     /// To be called once there may be threads: a program of one thread is copied to make the
-    /// sandbox.
+    /// sandbox. A second time does nothing.
     pub(crate) fn begin(&self) {
+        if self.clerk.get().is_some() {
+            return;
+        }
         let (clerk, begun) = channel::<Box<dyn FnOnce() + Send>>();
         let begin = move || {
             for question in begun {

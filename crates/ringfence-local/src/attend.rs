@@ -155,7 +155,7 @@ impl Seen {
     }
 
     fn look_out(&mut self, inside: Inside, subject: &dyn Subject) -> Result<(), ProviderError> {
-        let props = self.watch.as_ref().map(Watch::props);
+        let props = self.watch.as_ref().and_then(Watch::props);
         let inside = Arc::new(if props.is_some() { inside } else { inside.unwired() });
         if let Some(watch) = &self.watch {
             watch.let_in(inside.clone());

@@ -16,9 +16,11 @@ use crate::asks::{Asks, Ground, Held, Matter, Place, Target, is_asked_about, is_
 use crate::denials::Denials;
 use crate::live::{Props, Renewal};
 
-/// A sandbox whose tripwire is served from here.
+/// A sandbox whose tripwire is served from here, or in which somebody is asked about what is
+/// to be written.
 #[derive(Debug)]
 pub(crate) struct Watch {
+    is_wired: bool,
     scene: Arc<RwLock<Scene>>,
     log: Arc<Log>,
     owner: (u32, u32),
@@ -27,24 +29,28 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// `None` where the plan has no tripwire. With an `asker`, some of what would be refused
-    /// is asked about.
+    /// `None` where the plan has no tripwire and nobody can be asked. With an `asker`, some of
+    /// what would be refused is asked about.
     pub(crate) fn over(plan: &Plan, grants: &Grants, asker: Option<&Arc<dyn Asker>>) -> Option<Self> {
-        if !plan.is_wired() {
+        let is_wired = plan.is_wired();
+        if !is_wired && asker.is_none() {
             return None;
         }
         let owner = plan.identity().map(|identity| (identity.uid, identity.gid))?;
         let (scene, own) = (Arc::new(RwLock::new(scene(plan))), Arc::<Own>::default());
-        let ground = Arc::new(Ground::new(grants.clone(), scene.clone(), own.clone()));
+        let ground = Arc::new(Ground::new(grants.clone(), is_wired.then(|| scene.clone()), own.clone()));
         let denials = Arc::<Mutex<Denials>>::default();
         let asks = asker.map(|asker| Asks::of(asker.clone(), ground.clone(), denials.clone()));
-        Some(Self { scene, log: Arc::new(Log { ground, denials, own, asks }), owner, inside: OnceLock::new() })
+        Some(Self { is_wired, scene, log: Arc::new(Log { ground, denials, own, asks }), owner, inside: OnceLock::new() })
     }
 
     /// Serves `device` until the sandbox is gone, on a thread of its own. What our `own`
     /// processes do, they do for others: the warden tells of it itself, and the first one
     /// looks for the command.
     pub(crate) fn serve(&self, device: OwnedFd, own: [i32; 2], processor: Option<usize>) {
+        if !self.is_wired {
+            return;
+        }
         own.into_iter().for_each(|pid| self.log.own.add(pid));
         self.log.asks.iter().for_each(|asks| asks.begin());
         let tripwire = Tripwire::new(device, self.scene.clone(), self.log.clone(), self.owner);
@@ -52,9 +58,9 @@ impl Watch {
         let _ = std::thread::Builder::new().name("tripwire".into()).spawn(move || tripwire.serve(processor));
     }
 
-    /// What somebody needs who covers more with it.
-    pub(crate) fn props(&self) -> Props {
-        Props { scene: self.scene.clone(), own: self.log.own.clone() }
+    /// What somebody needs who covers more with the tripwire, where there is one.
+    pub(crate) fn props(&self) -> Option<Props> {
+        self.is_wired.then(|| Props { scene: self.scene.clone(), own: self.log.own.clone() })
     }
 
     /// What was refused so far.
@@ -74,6 +80,7 @@ impl Watch {
 
     /// The sandbox can be reached into by this.
     pub(crate) fn let_in(&self, inside: Arc<Inside>) {
+        self.log.asks.iter().for_each(|asks| asks.begin());
         self.log.ground.let_in(&inside);
         let _ = self.inside.set(inside);
     }

@@ -25,12 +25,17 @@ impl Session {
     }
 
     fn start_with(user: As, words: &[&str]) -> Self {
+        Self::start_by(user, Project::ringfence, words)
+    }
+
+    /// By whatever starts ringfence.
+    fn start_by(user: As, ringfence: fn(&Project) -> Command, words: &[&str]) -> Self {
         let project = project(user);
         let runtime = runtime(&project);
         std::fs::create_dir(&runtime).expect("a directory can be made");
         std::fs::set_permissions(&runtime, std::fs::Permissions::from_mode(0o700)).expect("its mode can be set");
         user.own(&runtime);
-        let id = Ran::of(ringfence(&project).args(["session", "start"]).args(words), b"").ok();
+        let id = Ran::of(ringfence(&project).env("XDG_RUNTIME_DIR", runtime).args(["session", "start"]).args(words), b"").ok();
         Self { project, id }
     }
 
@@ -44,6 +49,18 @@ impl Session {
 
     fn json(&self, line: &str) -> serde_json::Value {
         serde_json::from_str(&self.words(&["exec", &self.id, "--json", "-c", line]).text()).expect("one object")
+    }
+
+    /// Runs a line that waits, and answers the question that is about `what` meanwhile.
+    #[track_caller]
+    fn answer(&self, line: &str, what: &str, question: &str, answer: &str) -> Ran {
+        let mut asked = ringfence(&self.project);
+        asked.args(["session", "exec", &self.id, "-c", line]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let waiting = asked.spawn().unwrap();
+        let said = || Ran::of(ringfence(&self.project).args(["ask", "list", "--json"]), b"").ok();
+        assert!(soon(Duration::from_secs(10), || said().contains(what)), "{line}: {}", said());
+        Ran::of(ringfence(&self.project).args(["ask", "answer", &self.id, question, answer]), b"").ok();
+        ringfence_testkit::finish(waiting)
     }
 
     fn keeper(&self) -> u32 {
@@ -306,15 +323,7 @@ fn what_is_asked_in_a_session_is_answered_from_elsewhere() {
     }
     each_user(|user| {
         let session = Session::start_with(user, &["--ask", "--ask-timeout", "20s"]);
-        let answer = |line: &str, question: &str, answer: &str| {
-            let mut asked = ringfence(&session.project);
-            asked.args(["session", "exec", &session.id, "-c", line]).stdout(Stdio::piped()).stderr(Stdio::piped());
-            let waiting = asked.spawn().unwrap();
-            let said = || Ran::of(ringfence(&session.project).args(["ask", "list", "--json"]), b"").ok();
-            assert!(soon(Duration::from_secs(10), || said().contains(".env")), "{line}: {}", said());
-            Ran::of(ringfence(&session.project).args(["ask", "answer", &session.id, question, answer]), b"").ok();
-            ringfence_testkit::finish(waiting)
-        };
+        let answer = |line: &str, question: &str, answer: &str| session.answer(line, ".env", question, answer);
         let shell = session.exec("kept=yes; echo $$").ok();
         assert_eq!(answer("cat .env 2>&1 | tail -c 18", "1", "deny").text(), "Permission denied");
         thread::sleep(Duration::from_millis(2200));
@@ -332,5 +341,29 @@ fn what_is_asked_in_a_session_is_answered_from_elsewhere() {
         let late = Ran::of(ringfence(&session.project).args(["ask", "answer", &session.id, "3", "deny"]), b"");
         assert!(late.talk().contains("there is no question 3 that waits"), "{}", late.talk());
         late.ends(125);
+    });
+}
+
+#[test]
+fn without_the_device_what_is_to_be_written_is_asked_about_all_the_same() {
+    if !ringfence_testkit::needs(&["unshare", "mount", "setpriv"]) {
+        return;
+    }
+    each_user(|user| {
+        let session = Session::start_by(user, Project::ringfence_without_fuse, &["--ask", "--ask-timeout", "20s"]);
+        let out = session.project.home().join("out");
+        std::fs::create_dir(&out).unwrap();
+        user.own(&out);
+        // Nothing leads there that could be mounted over: once is all there is.
+        session.answer("echo a > ~/out/new", "out/new", "1", "allow-once").ok();
+        let refused = Ran::of(ringfence(&session.project).args(["session", "exec", &session.id, "--json", "-c", "cat .env"]), b"").text();
+        assert!(refused.contains("Permission denied"), "{refused}");
+        session.answer("echo b >> .env", ".env", "2", "allow-session").ok();
+        let said = session.exec("echo c >> .env; tail -n 2 .env").ok();
+        assert!(said.ends_with("b\nc"), "{said}");
+        assert_eq!(std::fs::read_to_string(out.join("new")).unwrap(), "a\n");
+        assert!(session.project.read(".env").unwrap().ends_with("b\nc\n"));
+        session.answer("mkdir ~/out/x 2>&1 || echo no", "out/x", "3", "deny").ok();
+        assert!(!out.join("x").exists());
     });
 }

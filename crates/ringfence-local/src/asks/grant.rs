@@ -19,7 +19,8 @@ use crate::watch::Own;
 #[derive(Debug)]
 pub(crate) struct Ground {
     grants: RwLock<Grants>,
-    scene: Arc<RwLock<Scene>>,
+    /// What the tripwire shows, where there is one.
+    scene: Option<Arc<RwLock<Scene>>>,
     own: Arc<Own>,
     /// Not held here: whoever serves the tripwire has this ground until the last mount is
     /// gone, and this would keep the mounts.
@@ -30,7 +31,7 @@ pub(crate) struct Ground {
 }
 
 impl Ground {
-    pub(crate) fn new(grants: Grants, scene: Arc<RwLock<Scene>>, own: Arc<Own>) -> Self {
+    pub(crate) fn new(grants: Grants, scene: Option<Arc<RwLock<Scene>>>, own: Arc<Own>) -> Self {
         Self { grants: RwLock::new(grants), scene, own, inside: OnceLock::new(), renewal: OnceLock::new(), turn: Mutex::default() }
     }
 
@@ -57,7 +58,11 @@ impl Ground {
         let (path, access) = (matter.path(), matter.access());
         let rule = rule(path, matter.effect());
         let is_opened_by_it = self.read(|grants| with(grants, &rule).verdict(path, access) == Verdict::Allowed);
-        let hides = self.scene.read().unwrap_or_else(PoisonError::into_inner).holds_more(path);
+        let hides = match &self.scene {
+            Some(scene) => scene.read().unwrap_or_else(PoisonError::into_inner).holds_more(path),
+            // What is in no opened tree has nothing to stand on.
+            None => self.read(|grants| grants.opener(path).is_none()),
+        };
         // In a directory that can be written, whatever git obeys would have to be looked for.
         let is_too_much = matches!(matter, Matter::Write(Place { kind: Kind::Directory, .. }));
         if is_too_much {
@@ -137,10 +142,15 @@ impl Ground {
 
     /// Nodes of the tripwire for what is denied, and one for the whole to be mounted over.
     fn nodes(&self, (path, kind): (&AbsPath, Kind), covers: Vec<(AbsPath, Cover)>) -> Vec<Covered> {
-        let mut scene = self.scene.write().unwrap_or_else(PoisonError::into_inner);
-        scene.stand(path, denied(kind));
+        let mut scene = self.scene.as_ref().map(|scene| scene.write().unwrap_or_else(PoisonError::into_inner));
+        if let Some(scene) = &mut scene {
+            scene.stand(path, denied(kind));
+        }
         let covered = covers.into_iter().map(|(path, cover)| {
-            let node = if let Cover::Deny(kind) = cover { scene.cover(&path, denied(kind)).parse().ok() } else { None };
+            let node = match (&mut scene, cover) {
+                (Some(scene), Cover::Deny(kind)) => scene.cover(&path, denied(kind)).parse().ok(),
+                _ => None,
+            };
             Covered { path, cover, node }
         });
         covered.collect()
