@@ -20,6 +20,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("writing::what_is_no_single_name_is_refused_as_ever", what_is_no_single_name_is_refused_as_ever),
     ("writing::for_the_session_is_for_that_file_and_not_asked_about_again", for_the_session_is_for_that_file_and_not_asked_about_again),
     ("writing::what_was_opened_for_the_session_is_that_file_alone", what_was_opened_for_the_session_is_that_file_alone),
+    ("writing::what_the_host_replaces_is_written_where_it_is_now", what_the_host_replaces_is_written_where_it_is_now),
     ("writing::a_shell_lives_on", a_shell_lives_on),
     ("writing::a_directory_is_made_once", a_directory_is_made_once),
     ("writing::links_lead_to_what_is_asked_about", links_lead_to_what_is_asked_about),
@@ -264,4 +265,23 @@ fn a_directory_is_made_once(stage: &Stage) {
     let ran = stage.sh(&asker, "mkdir ~/papers/dir; mkdir ~/papers/dir/more; touch ~/papers/dir/file");
     assert_eq!(ran.granted(), ["allow_once create ~/papers/dir 1", "allow_once create ~/papers/dir/more 1"], "{}", ran.talk());
     assert_eq!(ran.refused(), ["create ~/papers/dir/file"]);
+}
+
+fn what_the_host_replaces_is_written_where_it_is_now(stage: &Stage) {
+    let (notes, draft, go) = (stage.at("home/notes.txt"), stage.at("home/draft"), stage.workspace.join("go"));
+    // As an editor saves.
+    let editor = std::thread::spawn(move || {
+        while fs::symlink_metadata(go.as_path()).is_err() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        fs::write(draft.as_path(), "saved\n").and_then(|()| fs::rename(draft.as_path(), notes.as_path())).expect("the home is ours");
+        fs::remove_file(go.as_path()).expect("it is there");
+    });
+    let asker = Scripted::always(stage, Answer::AllowSession);
+    let ran = stage
+        .sh(&asker, "echo a >> ~/notes.txt; touch go; while [ -e go ]; do sleep 0.05; done; echo b >> ~/notes.txt; echo c >> ~/notes.txt");
+    editor.join().expect("it saves");
+    assert_eq!((ran.talk().as_str(), asker.asked().len(), ran.refused().len()), ("", 1, 0));
+    assert_eq!(read(stage, "home/notes.txt").as_deref(), Some("saved\nb\nc\n"));
+    assert_eq!(ran.granted(), ["allow_session write ~/notes.txt 3"]);
 }

@@ -220,7 +220,7 @@ impl Acts<'_, '_> {
         }
     }
 
-    fn opened(&self, opened: Result<OwnedFd, Errno>, wish: &Wish, start: &OwnedFd, path: &CStr) -> Result<Reply, Errno> {
+    fn opened(&mut self, opened: Result<OwnedFd, Errno>, wish: &Wish, start: &OwnedFd, path: &CStr) -> Result<Reply, Errno> {
         match opened {
             // A pipe without another end: the caller wants to wait for one, we cannot.
             Err(Errno::NXIO) if !wish.flags.contains(OFlags::NONBLOCK) && is_pipe(start, path) => self.open_later(wish, start, path),
@@ -230,6 +230,9 @@ impl Acts<'_, '_> {
                 // Through no link, so it bears its name.
                 if place::last_name(path).is_some_and(|name| name == "tty") && is_own_terminal(&opened) {
                     return self.open_terminal(wish);
+                }
+                if wish.writes() {
+                    self.judge.write_lasting(self.caller, &opened)?;
                 }
                 // Opened for reading, a pipe does not tell whether it has a writer yet; in
                 // the other directions it is open as the caller would have had it.

@@ -203,6 +203,22 @@ impl Judge {
         }
     }
 
+    /// Judges writing to what was opened by its name, where people may have let single files be
+    /// mounted: one that the host has replaced since has no name left, and what is written to
+    /// it would vanish. Whoever answers opens the one that took its place.
+    pub(super) fn write_lasting(&mut self, caller: &Caller<'_>, opened: &OwnedFd) -> Result<(), Errno> {
+        if self.asker == Asker::Nobody || rustix::fs::fstat(opened)?.st_nlink > 0 {
+            return Ok(());
+        }
+        // The kernel's own word for it stands behind the name.
+        let path = path_of_directory(caller.host_proc, opened.as_fd())?;
+        let name = path.as_bytes().strip_suffix(b" (deleted)").unwrap_or(path.as_bytes());
+        let path = AbsPath::new(OsStr::from_bytes(name)).ok_or(Errno::NOENT)?;
+        let decision = self.grants.decide(&path, Access::Write);
+        self.refuse(caller, Operation::Write, &decision);
+        Err(Errno::ACCESS)
+    }
+
     /// Notes that `place`'s name was made just now.
     pub(super) fn made(&mut self, caller: &Caller<'_>, place: &Place) {
         let what = match place.name.as_bytes() {
