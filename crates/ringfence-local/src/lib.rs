@@ -10,6 +10,7 @@ mod beside;
 mod denials;
 mod guess;
 mod live;
+mod room;
 mod runs;
 mod shell;
 mod stand;

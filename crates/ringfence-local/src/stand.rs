@@ -21,6 +21,7 @@ use rustix::time::Timespec;
 use crate::attend::{Farewell, Seen};
 use crate::beside::Beside;
 use crate::guess::Guess;
+use crate::room;
 use crate::shell::{Persistent, Place, Started};
 use crate::{Campaign, Confined};
 
@@ -77,7 +78,7 @@ impl Sandbox {
         let mask = signal::block(&Set::of(&[])).map_err(system("read the signal mask"))?;
         let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
         let null = null.map_err(|error| system("open /dev/null")(error.into()))?;
-        make_sure_of_room(&null)?;
+        room::make_sure(&null)?;
         let ahead = confined.ahead.take().filter(|ahead| ahead.network() == network);
         let ahead = ahead.map_or_else(|| Ahead::start(network, &mask), Ok);
         let running = ahead.and_then(|ahead| ahead.launch(&launch, [null.as_fd(), null.as_fd(), null.as_fd()])).map_err(not_raised)?;
@@ -114,17 +115,6 @@ impl Sandbox {
         let quarantined = campaign.conclude(&mut self.ground.lock().seen, ended.is_some());
         unseen.map(|_| quarantined)
     }
-}
-
-/// So many descriptors a sandbox and its shell take while they are made; some twenty of them
-/// are kept.
-const DESCRIPTORS: usize = 40;
-
-/// Found out before anything is made: one that is short of descriptors half-way would say
-/// whatever it failed at, and one that is to be handed over would just be missing.
-fn make_sure_of_room(any: &OwnedFd) -> Result<(), ProviderError> {
-    let tried = (0..DESCRIPTORS).map(|_| rustix::io::fcntl_dupfd_cloexec(any, 3)).collect::<Result<Vec<_>, _>>();
-    tried.map(drop).map_err(|error| ProviderError::System { what: "open a sandbox beside what is open already", source: error.into() })
 }
 
 /// A file that every command of a shell goes through.

@@ -323,6 +323,13 @@ fn without_a_lookout_the_command_ends() {
 /// Where the kernel allows few watches, everything is looked through again and again.
 #[test]
 fn too_few_watches_are_told_and_made_up_for() {
+    // So many directories may be watched, and so many may watch.
+    for (most, setting) in [("watches=5", "fs.inotify.max_user_watches="), ("instances=0", "fs.inotify.max_user_instances=")] {
+        too_few(most, setting);
+    }
+}
+
+fn too_few(most: &str, setting: &str) {
     if !needs(&["unshare"]) {
         return;
     }
@@ -333,7 +340,8 @@ fn too_few_watches_are_told_and_made_up_for() {
         }
         let binary = project.binary().display().to_string();
         let inside = "sleep 1; cat d19/.env d0/.env && echo open";
-        let line = format!("echo 5 > /proc/sys/user/max_inotify_watches && exec {binary} run --json -c '{inside}'");
+        let (what, count) = most.split_once('=').expect("a name and a number");
+        let line = format!("echo {count} > /proc/sys/user/max_inotify_{what} && exec {binary} run --json -c '{inside}'");
         let child = project.command("unshare").args(["-Ur", "sh", "-c", &line]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         std::thread::sleep(Duration::from_millis(400));
         for name in ["d0/.env", "d19/.env"] {
@@ -342,7 +350,8 @@ fn too_few_watches_are_told_and_made_up_for() {
         let ended = child.expect("unshare starts").wait_with_output().expect("it ends");
         let said: Value = serde_json::from_slice(&ended.stdout).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&ended.stderr)));
         assert_eq!(said["stdout"], "", "{user}: {said}");
-        assert!(said["gaps"].to_string().contains("directories could not be watched"), "{user}: {said}");
+        let gaps = said["gaps"].to_string();
+        assert!(gaps.contains("directories could not be watched") && gaps.contains(setting), "{user}: {said}");
     });
 }
 

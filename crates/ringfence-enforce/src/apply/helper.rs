@@ -19,6 +19,7 @@ use rustix::net::{
 };
 use rustix::thread::CpuSet;
 
+use super::lookout::relay::RELAY;
 use super::lookout::{self, LOOKOUT};
 use super::porter::{self, PORTER};
 use super::{CONTROL_FD, During, Fault, HELPER, Report, init, usher};
@@ -38,6 +39,9 @@ fn main() -> i32 {
     let word = std::env::args_os().nth(1);
     if word.as_deref() == Some(OsStr::new(LOOKOUT)) {
         return lookout::main(&control);
+    }
+    if word.as_deref() == Some(OsStr::new(RELAY)) {
+        return lookout::relay::main(&control);
     }
     if word.as_deref() == Some(OsStr::new(PORTER)) {
         return porter::main(&control);

@@ -9,6 +9,7 @@ mod covers;
 mod git;
 mod lifted;
 mod post;
+pub(super) mod relay;
 mod watches;
 
 use std::ffi::CString;
@@ -23,7 +24,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use serde::{Deserialize, Serialize};
 
-use super::helper::{NOT_FOR_US, all_handed_over, hand_over, is_gone};
+use super::helper::{NOT_FOR_US, all_handed_over, hand_over, handed_over, is_gone};
 use super::launch::{LaunchError, failed, helper};
 use super::{Addendum, Birth, CONTROL_FD, HELPER, Launch};
 use crate::plan::{Kind, Step};
@@ -31,7 +32,9 @@ use covers::Covers;
 pub(super) use covers::attached_masks;
 use git::Repositories;
 use lifted::{Lifted, is_opened_since};
-use post::Post;
+use post::{Post, View};
+use relay::Ears;
+use watches::Watches;
 
 /// Of a repository: the command made it.
 pub const OWN: usize = 1;
@@ -117,27 +120,24 @@ impl Shortage {
 pub struct Lookout {
     socket: OwnedFd,
     pid: i32,
+    _ears: Ears,
 }
 
 impl Lookout {
     /// Starts it.
     pub fn start(inside: &Inside) -> Result<Self, LaunchError> {
-        let (ours, theirs) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(helper("socketpair"))?;
-        // Out of the way of the number it is to have.
-        let theirs = rustix::io::fcntl_dupfd_cloexec(theirs, 10).map_err(helper("fcntl"))?;
-        let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(helper("open /dev/null"))?;
-        let null = rustix::io::fcntl_dupfd_cloexec(null, 10).map_err(helper("fcntl"))?;
-        let arguments = [HELPER, LOOKOUT].map(|word| CString::new(word).expect("a literal without NUL"));
-        let descriptors = [(null.as_fd(), 0), (null.as_fd(), 1), (null.as_fd(), 2), (theirs.as_fd(), CONTROL_FD)];
-        let mask = Set::of(NOT_FOR_US);
-        let pid = process::spawn(c"/proc/self/exe", &arguments, &[], &descriptors, &mask).map_err(failed("spawn /proc/self/exe"))?;
-        let lookout = Self { socket: ours, pid };
+        let (ears, end) = Ears::new()?;
+        let (socket, pid) = spawn(LOOKOUT)?;
+        let lookout = Self { socket, pid, _ears: ears };
         let Inside { user, mount, plan, wire } = inside;
         let handed = match wire {
             Some(wire) => hand_over(&lookout.socket, [user.as_fd(), mount.as_fd(), plan.as_fd(), wire.as_fd()]),
             None => hand_over(&lookout.socket, [user.as_fd(), mount.as_fd(), plan.as_fd()]),
         };
+        let handed = handed.and_then(|()| match &end {
+            Some(end) => hand_over(&lookout.socket, [end.as_fd()]),
+            None => hand_over(&lookout.socket, []),
+        });
         handed.map_err(helper("brief the lookout"))?;
         Ok(lookout)
     }
@@ -173,6 +173,28 @@ impl Drop for Lookout {
             }
         }
     }
+}
+
+/// Starts our binary anew as what `word` says; answers our end of the socket by which it is
+/// spoken with, and its number.
+fn spawn(word: &str) -> Result<(OwnedFd, i32), LaunchError> {
+    let (ours, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(helper("socketpair"))?;
+    // Out of the way of the number it is to have.
+    let theirs = rustix::io::fcntl_dupfd_cloexec(theirs, 10).map_err(helper("fcntl"))?;
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(helper("open /dev/null"))?;
+    let null = rustix::io::fcntl_dupfd_cloexec(null, 10).map_err(helper("fcntl"))?;
+    let arguments = [HELPER, word].map(|word| CString::new(word).expect("a literal without NUL"));
+    let descriptors = [(null.as_fd(), 0), (null.as_fd(), 1), (null.as_fd(), 2), (theirs.as_fd(), CONTROL_FD)];
+    let mask = Set::of(NOT_FOR_US);
+    let pid = process::spawn(c"/proc/self/exe", &arguments, &[], &descriptors, &mask).map_err(failed("spawn /proc/self/exe"))?;
+    Ok((ours, pid))
+}
+
+/// Only a matter of speed: little is done at a time, and that should be done at once.
+fn hurry() {
+    let niceness = rustix::process::getpriority_process(None).unwrap_or_default();
+    let _ = process::set_turn(TURN_NS, niceness);
 }
 
 /// Whoever is gone needs none, and whoever is stopped is not waited for.
@@ -213,6 +235,7 @@ fn stand(control: &OwnedFd) -> io::Result<()> {
         return Ok(());
     }
     let Some(Inside { user, mount, plan, wire }) = all_handed_over(control).and_then(Inside::of) else { return Ok(()) };
+    let relay = handed_over(control).map(|[relay]| relay);
     let unreadable = || io::Error::from(io::ErrorKind::InvalidData);
     let (launch, length) = Launch::read_with_length(&plan).ok_or_else(unreadable)?;
     let mut grants: Grants = postcard::from_bytes(&launch.grants).map_err(|_| unreadable())?;
@@ -239,10 +262,8 @@ fn stand(control: &OwnedFd) -> io::Result<()> {
     if is_gone(control) {
         return Ok(());
     }
-    // Only a matter of speed: little is done at a time, and that should be done at once.
-    let niceness = rustix::process::getpriority_process(None).unwrap_or_default();
-    let _ = process::set_turn(TURN_NS, niceness);
+    hurry();
     let covers = Covers::new(control, wire, &launch.plan, lifted)?;
     let index = NameIndex::new(&grants);
-    Post::new(&grants, &index, trees, &launch.plan, denied, covers, repositories)?.stand()
+    Post::new(&grants, &index, View { trees, denied }, &launch.plan, covers, repositories, Watches::new(relay)?).stand()
 }

@@ -83,7 +83,12 @@ tests! { "leaks":
         let provider = LocalSandboxProvider::default();
         lives(&provider, at, 1).unwrap();
         let before = settled();
-        setrlimit(Resource::Nofile, Rlimit { current: Some(600), ..getrlimit(Resource::Nofile) }).unwrap();
+        let limit = |most| setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..getrlimit(Resource::Nofile) }).unwrap();
+        let names_it = |error: ringfence::SandboxError| assert!(error.hint().is_some_and(|hint| hint.contains("ulimit -n")), "{error:?}");
+        // Too few for any.
+        limit(300);
+        names_it(block_on(provider.create(SandboxCreateOptions::new(at))).err().unwrap());
+        limit(600);
         let mut all = Vec::new();
         let error = loop {
             match block_on(provider.create(SandboxCreateOptions::new(at))) {
@@ -92,7 +97,7 @@ tests! { "leaks":
             }
         };
         assert!(all.len() >= 25, "{} have room", all.len());
-        assert!(error.hint().is_some_and(|hint| hint.contains("ulimit -n")), "{error:?}");
+        names_it(error);
         for (number, sandbox) in all.iter().enumerate() {
             assert_eq!(says(sandbox.execute_blocking(format!("echo {number}").into())), number.to_string());
         }

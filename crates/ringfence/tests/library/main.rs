@@ -13,6 +13,7 @@ macro_rules! tests {
 #[path = "../../examples/agent_loop.rs"]
 mod agent_loop;
 mod cancel;
+mod crowd;
 mod examples;
 mod leaks;
 mod manager;
@@ -35,7 +36,9 @@ use ringfence_testkit::{Alone, As, fuse_for_all};
 const PART: &str = "RINGFENCE_TEST_PART";
 
 fn all() -> impl Iterator<Item = &'static (&'static str, fn(&Path))> {
-    [manager::TESTS, permission::TESTS, session::TESTS, state::TESTS, cancel::TESTS, leaks::TESTS, examples::TESTS].into_iter().flatten()
+    [manager::TESTS, permission::TESTS, session::TESTS, state::TESTS, crowd::TESTS, cancel::TESTS, leaks::TESTS, examples::TESTS]
+        .into_iter()
+        .flatten()
 }
 
 fn main() -> ExitCode {
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         "agent_loop" => agent_loop::main(),
         "permission" => permission_example::main(),
         "embedding" => leaks::embedding(),
+        "crowd" => crowd::crowd(),
         "many" => many::main().map_err(|error| error as Box<dyn Error>),
         _ => {
             // Nobody can be asked where nobody tells.

@@ -36,6 +36,13 @@ const AGAIN: Duration = Duration::from_millis(20);
 /// So many directories are looked through before what happened meanwhile is looked at.
 const STRETCH: usize = 64;
 
+/// What there is to look at.
+pub(super) struct View {
+    pub(super) trees: Vec<AbsPath>,
+    /// Files that are denied, by whatever name.
+    pub(super) denied: HashSet<Identity>,
+}
+
 /// Where the lookout stands.
 pub(super) struct Post<'a> {
     watches: Rc<Watches>,
@@ -129,12 +136,12 @@ impl<'a> Post<'a> {
     pub(super) fn new(
         grants: &'a Grants,
         index: &'a NameIndex,
-        trees: Vec<AbsPath>,
+        View { trees, denied }: View,
         plan: &Plan,
-        denied: HashSet<Identity>,
         covers: Covers<'a>,
         repositories: Repositories<'a>,
-    ) -> io::Result<Self> {
+        watches: Watches,
+    ) -> Self {
         // What is denied by its name is found by it; other names of it are not, and what git
         // keeps to itself is not looked through.
         let is_found = |path: &AbsPath| grants.verdict(path, Access::Read) == Verdict::Denied;
@@ -144,7 +151,7 @@ impl<'a> Post<'a> {
         });
         let kept: Vec<_> = kept.collect();
         let mut post = Self {
-            watches: Rc::new(Watches::new()?),
+            watches: Rc::new(watches),
             places: HashMap::new(),
             lost: Vec::new(),
             lost_since: None,
@@ -164,7 +171,7 @@ impl<'a> Post<'a> {
         for (path, cover) in kept {
             post.keep(path, cover);
         }
-        Ok(post)
+        post
     }
 
     /// Keeps something covered; answers whether that is new.
@@ -213,7 +220,7 @@ impl<'a> Post<'a> {
     }
 
     fn is_busy(&self) -> bool {
-        !self.waiting.is_empty() || !self.hunt.waiting.is_empty() || !self.lost.is_empty()
+        !self.waiting.is_empty() || !self.hunt.waiting.is_empty() || !self.lost.is_empty() || self.watches.has_heard()
     }
 
     /// More has happened than can be followed: nobody may go on until all was looked through.

@@ -1,21 +1,21 @@
 //! Watches on directories, as far as the kernel lets a person have them.
 
+use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use rustix::time::Timespec;
 
+use super::super::helper::hand_over;
 use super::Shortage;
-
-/// Watches that were put on directories.
-pub(super) struct Watches {
-    /// `None` if the person has no instance left: nothing is watched then.
-    inotify: Option<OwnedFd>,
-}
+use super::relay::{Event, LONGEST, Word};
 
 /// Something that happened in watched directories; each is known by the kernel's number.
 pub(super) enum Happened<'a> {
@@ -27,43 +27,35 @@ pub(super) enum Happened<'a> {
     Overrun,
 }
 
-impl Watches {
-    pub(super) fn new() -> io::Result<Self> {
-        match inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK) {
-            Ok(inotify) => Ok(Self { inotify: Some(inotify) }),
-            Err(Errno::MFILE) => Ok(Self { inotify: None }),
-            Err(error) => Err(error.into()),
-        }
+/// An inotify instance.
+pub(super) struct Instance(OwnedFd);
+
+impl Instance {
+    pub(super) fn new() -> rustix::io::Result<Self> {
+        inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map(Self)
     }
 
-    /// What there is too little of, where a directory cannot be watched.
-    pub(super) fn shortage(&self) -> Shortage {
-        if self.inotify.is_some() { Shortage::Watches } else { Shortage::Instances }
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 
-    /// Readable when something has happened.
-    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.inotify.as_ref().map(AsFd::as_fd)
+    fn add(&self, path: String) -> rustix::io::Result<i32> {
+        inotify::add_watch(&self.0, path, WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR)
     }
 
-    /// Watches a directory for names that appear in it.
-    pub(super) fn add(&self, directory: &OwnedFd) -> rustix::io::Result<i32> {
-        let wanted = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR;
-        let inotify = self.inotify.as_ref().ok_or(Errno::MFILE)?;
-        // Our working directory has all that we have opened, by number.
-        inotify::add_watch(inotify, directory.as_raw_fd().to_string(), wanted)
+    /// Watches a directory that was opened, wherever it is.
+    pub(super) fn add_by_number(&self, directory: &OwnedFd) -> rustix::io::Result<i32> {
+        self.add(format!("/proc/self/fd/{}", directory.as_raw_fd()))
     }
 
-    /// Watches it no longer.
     pub(super) fn remove(&self, number: i32) {
-        let _ = self.inotify.as_ref().map(|inotify| inotify::remove_watch(inotify, number));
+        let _ = inotify::remove_watch(&self.0, number);
     }
 
     /// Tells of everything that has happened so far.
     pub(super) fn read(&self, mut told: impl FnMut(Happened<'_>)) -> io::Result<()> {
-        let Some(inotify) = &self.inotify else { return Ok(()) };
         let mut space = vec![MaybeUninit::uninit(); 64 * 1024];
-        let mut reader = Reader::new(inotify, &mut space);
+        let mut reader = Reader::new(&self.0, &mut space);
         loop {
             let event = match reader.next() {
                 Ok(event) => event,
@@ -79,5 +71,122 @@ impl Watches {
                 told(Happened::Appeared { number: event.wd(), name, is_directory: event.events().contains(ReadFlags::ISDIR) });
             }
         }
+    }
+}
+
+/// The watches of one lookout.
+pub(super) struct Watches {
+    by: By,
+    shortage: Cell<Shortage>,
+}
+
+enum By {
+    Own(Instance),
+    /// The relay, and what it told while it was waited for.
+    Relay(OwnedFd, RefCell<Vec<Event>>),
+    /// The person has no instance left: nothing is watched.
+    Nobody,
+}
+
+impl Watches {
+    /// By the relay, if there is an end of it.
+    pub(super) fn new(relay: Option<OwnedFd>) -> io::Result<Self> {
+        let by = match relay.map_or_else(|| Instance::new().map(By::Own), |relay| Ok(By::Relay(relay, RefCell::default()))) {
+            Err(Errno::MFILE) => By::Nobody,
+            by => by?,
+        };
+        Ok(Self { by, shortage: Cell::new(Shortage::Watches) })
+    }
+
+    /// What there is too little of, where a directory could not be watched.
+    pub(super) fn shortage(&self) -> Shortage {
+        self.shortage.get()
+    }
+
+    /// Readable when something has happened.
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match &self.by {
+            By::Own(instance) => Some(instance.descriptor()),
+            By::Relay(relay, _) => Some(relay.as_fd()),
+            By::Nobody => None,
+        }
+    }
+
+    /// Whether something has happened that the descriptor no longer tells of.
+    pub(super) fn has_heard(&self) -> bool {
+        matches!(&self.by, By::Relay(_, heard) if !heard.borrow().is_empty())
+    }
+
+    /// Watches a directory for names that appear in it.
+    pub(super) fn add(&self, directory: &OwnedFd) -> rustix::io::Result<i32> {
+        let added = match &self.by {
+            // Our working directory has all that we have opened, by number.
+            By::Own(instance) => instance.add(directory.as_raw_fd().to_string()),
+            By::Relay(relay, heard) => ask(relay, directory, heard),
+            By::Nobody => Err(Errno::MFILE),
+        };
+        if added == Err(Errno::MFILE) {
+            self.shortage.set(Shortage::Instances);
+        }
+        added
+    }
+
+    /// Watches it no longer.
+    pub(super) fn remove(&self, number: i32) {
+        match &self.by {
+            By::Own(instance) => instance.remove(number),
+            By::Relay(relay, _) => drop(rustix::net::send(relay, &number.to_ne_bytes(), SendFlags::NOSIGNAL)),
+            By::Nobody => {}
+        }
+    }
+
+    /// Tells of everything that has happened so far.
+    pub(super) fn read(&self, mut told: impl FnMut(Happened<'_>)) -> io::Result<()> {
+        match &self.by {
+            By::Own(instance) => instance.read(told),
+            By::Relay(relay, heard) => {
+                heard.take().iter().for_each(|event| told(event.happened()));
+                while let Some(word) = hear(relay)? {
+                    if let Word::Happened(events) = word {
+                        events.iter().for_each(|event| told(event.happened()));
+                    }
+                }
+                Ok(())
+            }
+            By::Nobody => Ok(()),
+        }
+    }
+}
+
+/// Has the relay watch a directory. It has nothing to wait for. Should it not answer, it is
+/// not heard any more: we end, and with us the sandbox.
+fn ask(relay: &OwnedFd, directory: &OwnedFd, heard: &RefCell<Vec<Event>>) -> rustix::io::Result<i32> {
+    const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+    hand_over(relay, [directory.as_fd()])?;
+    loop {
+        match hear(relay)? {
+            Some(Word::Watched(Ok(number))) => return Ok(number),
+            // Whatever it may not look into is not watched: that is another thing than what
+            // nobody may look into.
+            Some(Word::Watched(Err(libc::EACCES))) => return Err(Errno::PERM),
+            Some(Word::Watched(Err(number))) => return Err(Errno::from_raw_os_error(number)),
+            Some(Word::Happened(events)) => heard.borrow_mut().extend(events),
+            None if poll(&mut [PollFd::new(relay, PollFlags::IN)], Some(&PATIENCE)) == Ok(0) => {
+                rustix::net::shutdown(relay, Shutdown::Both)?;
+                return Err(Errno::TIMEDOUT);
+            }
+            None => {}
+        }
+    }
+}
+
+/// What the relay says next; `None` if it has not said anything more.
+fn hear(relay: &OwnedFd) -> rustix::io::Result<Option<Word>> {
+    let mut buffer = vec![0; LONGEST];
+    match rustix::net::recv(relay, buffer.as_mut_slice(), RecvFlags::DONTWAIT) {
+        Ok((0, _)) => Err(Errno::PIPE),
+        Ok((length, _)) => postcard::from_bytes(&buffer[..length]).map(Some).map_err(|_| Errno::BADMSG),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+        Err(error) => Err(error),
     }
 }
