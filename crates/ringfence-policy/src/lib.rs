@@ -12,6 +12,7 @@
 pub mod amend;
 mod amount;
 pub mod builtin;
+pub mod change;
 pub mod decide;
 pub mod environment;
 pub mod error;
@@ -36,6 +37,7 @@ mod testing;
 mod words;
 
 pub use amend::{Permit, amend};
+pub use change::{Change, Direction, Turn, revise};
 pub use decide::{Access, Because, Decision, Line, Verdict};
 pub use environment::{EnvDecision, EnvReason};
 pub use error::{Place, PolicyError};
