@@ -21,7 +21,7 @@ pub use intent::{End, Intent, intent};
 pub use launch::{Ahead, Event, LaunchError, Made, Reins, Running, What};
 pub use lookout::{FOREIGN, Inside, Lookout, OWN, Question, Shortage, Sighting};
 pub use plea::{Deed, Plea};
-pub use porter::{Covered, Delivery};
+pub use porter::{Covered, Delivery, Holder};
 pub use probe::{Obstacle, probe, support};
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -32,7 +32,7 @@ use ringfence_sys::process::Company;
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Guard, Plan};
+use crate::plan::{Cover, Guard, Plan};
 
 /// The name under which our binary is the helper.
 pub const HELPER: &str = "ringfence-warden";
@@ -181,6 +181,19 @@ pub fn pack(grants: &Grants) -> Vec<u8> {
 struct Addendum {
     guards: Vec<Guard>,
     rules: Vec<Rule>,
+    /// Another policy, in place of the one before and of what people have added to that.
+    revised: Option<Revised>,
+}
+
+/// A policy that holds in place of the one before.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Revised {
+    /// What is decided by.
+    pub grants: Grants,
+    /// Trees in which something may appear.
+    pub trees: Vec<AbsPath>,
+    /// What is covered by now.
+    pub covers: Vec<(AbsPath, Cover)>,
 }
 
 impl Addendum {

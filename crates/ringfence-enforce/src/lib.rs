@@ -9,6 +9,7 @@ mod gaps;
 pub mod limits;
 mod linux;
 mod plan;
+mod revision;
 mod scene;
 pub mod seccomp;
 mod support;
@@ -19,6 +20,7 @@ pub mod apply;
 
 pub use linux::{Person, plan};
 pub use plan::{Access, Cover, Guard, GuardKind, Identity, Kind, Network, Plan, Step};
+pub use revision::{Act, Revision, View, revision};
 pub use scene::scene;
 pub use support::{Fuse, Support};
 pub use survey::{Builds, Folding, Found, Survey, gitlinks, is_index, survey};

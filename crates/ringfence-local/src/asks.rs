@@ -23,7 +23,7 @@ use ringfence_policy::AbsPath;
 
 use crate::denials::Denials;
 
-pub(crate) use grant::Ground;
+pub(crate) use grant::{Ground, InForce};
 pub(crate) use matter::{Held, Matter};
 pub(crate) use place::Place;
 pub(crate) use target::Target;

@@ -14,6 +14,7 @@ use ringfence_sys::signal::{self, Sender, Set};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::allowances::Allowances;
+use crate::asks::Ground;
 use crate::denials::Denials;
 use crate::live::{Live, LookingOut};
 use crate::sweep::{Identity, identity};
@@ -94,6 +95,10 @@ pub(crate) struct Seen {
     pub(crate) is_started: bool,
     /// Who watches what it looks for.
     pub(crate) watch: Option<Watch>,
+    /// What holds in it, where something can.
+    pub(crate) ground: Option<Arc<Ground>>,
+    /// What it takes to reach into it.
+    pub(crate) inside: Option<Arc<Inside>>,
     /// Whether somebody is to look out for what appears, and who does.
     pub(crate) live: LookingOut,
     /// Whether there was anything to watch by.
@@ -157,17 +162,19 @@ impl Seen {
     fn look_out(&mut self, inside: Inside, subject: &dyn Subject) -> Result<(), ProviderError> {
         let props = self.watch.as_ref().and_then(Watch::props);
         let inside = Arc::new(if props.is_some() { inside } else { inside.unwired() });
-        if let Some(watch) = &self.watch {
-            watch.let_in(inside.clone());
+        self.watch.iter().for_each(Watch::begin);
+        if let Some(ground) = &self.ground {
+            ground.let_in(&inside);
         }
+        self.inside = Some(inside.clone());
         if !matches!(self.live, LookingOut::Wanted) {
             return Ok(());
         }
         let begun = subject.reins().ok_or_else(|| std::io::ErrorKind::Unsupported.into());
         let begun = begun.and_then(|reins| Live::begin(inside, props, reins));
         let live = begun.map_err(|source| ProviderError::System { what: "look out for what appears", source })?;
-        if let Some(watch) = &self.watch {
-            watch.looked_out_for_by(live.renewal());
+        if let Some(ground) = &self.ground {
+            ground.looked_out_for_by(live.renewal());
         }
         self.live = LookingOut::Begun(live);
         Ok(())

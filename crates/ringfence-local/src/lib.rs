@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use ringfence_api::{Asker, Denial, Gap, Outcome, Quarantined, Request};
 use ringfence_enforce::apply::{self, Ahead, Launch};
-use ringfence_enforce::{Network, Person, Plan, Step, plan, survey};
+use ringfence_enforce::{Network, Person, Plan, Step, plan, scene, survey};
 use ringfence_policy::{AbsPath, Grants};
 use ringfence_provider::{Provider, ProviderError, Session, Standing};
 use ringfence_sys::signal::{self, Set};
@@ -197,8 +197,9 @@ impl Confined {
     }
 
     fn seen(&self, plan: &Plan) -> attend::Seen {
-        let watch = Watch::over(plan, &self.held, self.asker.as_ref());
-        attend::Seen { watch, live: LookingOut::over(plan), ..attend::Seen::default() }
+        let ground = Arc::new(asks::Ground::new(self.held.clone(), plan.is_wired().then(|| scene(plan))));
+        let watch = Watch::over(plan, &ground, self.asker.as_ref());
+        attend::Seen { watch, ground: Some(ground), live: LookingOut::over(plan), ..attend::Seen::default() }
     }
 
     /// With what held, what did not, and what was refused and nobody told of.

@@ -11,13 +11,14 @@ use ringfence_api::{Denial, Gap, Granted, Output, Quarantined, Status, Usage};
 use ringfence_enforce::apply::{Ahead, Event, Job, LaunchError, Running, Start, What};
 use ringfence_enforce::{Plan, Step};
 use ringfence_policy::{AbsPath, Grants};
-use ringfence_provider::{Process, ProcessStart, ProviderError, Shell, ShellStart, Standing};
+use ringfence_provider::{Process, ProcessStart, ProviderError, Revised, Shell, ShellStart, Standing};
 use ringfence_shell::{RUNNER, RUNNER_TEXT};
 use ringfence_sys::signal::{self, Set};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::time::Timespec;
 
+use crate::asks::InForce;
 use crate::attend::{Farewell, Seen};
 use crate::beside::Beside;
 use crate::guess::Guess;
@@ -34,6 +35,8 @@ pub(crate) struct Sandbox {
     ground: Arc<Ground>,
     keeper: Option<JoinHandle<()>>,
     campaign: Option<Campaign>,
+    /// The policy that holds in it.
+    policy: Mutex<InForce>,
 }
 
 /// What those know of it who run something in it.
@@ -47,18 +50,12 @@ struct State {
     running: Running,
     seen: Seen,
     is_standing: bool,
-    /// Where nobody tells of refused reads: what they are guessed by.
-    blind: Option<Arc<Blind>>,
+    /// Where nobody tells of refused reads: the plan that they are guessed by.
+    blind: Option<Arc<Plan>>,
     jobs: HashMap<Job, Known>,
     /// Why there is none any more.
     over: Option<ProviderError>,
     is_over: bool,
-}
-
-/// The plan and the grants that hold.
-struct Blind {
-    plan: Plan,
-    held: Grants,
 }
 
 /// What is known of a process.
@@ -88,12 +85,15 @@ impl Sandbox {
         let kept = ground.clone();
         let keeper = thread::Builder::new().name("keeper".into()).spawn(move || kept.keep(&control));
         let keeper = keeper.map_err(system("start a thread"))?;
-        let mut sandbox = Self { plan: launch.plan, ground, keeper: Some(keeper), campaign: Some(campaign) };
+        let policy = InForce::of(confined.grants.clone(), confined.person.clone());
+        let (keeper, campaign, policy) = (Some(keeper), Some(campaign), Mutex::new(policy));
+        let mut sandbox = Self { plan: launch.plan, ground, keeper, campaign, policy };
         sandbox.ground.wait(PATIENCE, |state| state.is_standing.then_some(())).ok_or_else(|| sandbox.ground.why())?;
         let mut state = sandbox.ground.lock();
         state.seen.own_up(&mut sandbox.plan);
+        sandbox.policy.lock().unwrap_or_else(PoisonError::into_inner).by(&sandbox.plan);
         if !sandbox.plan.is_wired() {
-            state.blind = Some(Arc::new(Blind { plan: sandbox.plan.clone(), held: confined.held.clone() }));
+            state.blind = Some(Arc::new(sandbox.plan.clone()));
         }
         drop(state);
         Ok(sandbox)
@@ -143,6 +143,15 @@ impl Standing for Sandbox {
 
     fn gaps(&self) -> Vec<Gap> {
         self.ground.lock().seen.live.gaps()
+    }
+
+    fn revise(&self, grants: &Grants) -> Result<Revised, ProviderError> {
+        let ground = self.ground.wait(PATIENCE, |state| state.seen.inside.as_ref().and(state.seen.ground.clone()));
+        let ground = ground.ok_or_else(|| self.ground.why())?;
+        let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        let (changes, mut plan) = ground.revise(&mut policy, grants)?;
+        furnish(&mut plan);
+        Ok(Revised { changes, plan })
     }
 
     fn end(mut self: Box<Self>) -> Result<Vec<Quarantined>, ProviderError> {
@@ -198,8 +207,10 @@ impl Place for Ground {
     }
 
     fn guess(&self, cwd: &AbsPath, stderr: &Output, told: &[Denial]) -> Vec<Denial> {
-        let blind = self.lock().blind.clone();
-        blind.map_or_else(Vec::new, |blind| Guess::new(&blind.plan, &blind.held, cwd).at(stderr, told))
+        let state = self.lock();
+        let (Some(plan), Some(ground)) = (state.blind.clone(), state.seen.ground.clone()) else { return Vec::new() };
+        drop(state);
+        ground.read(|held| Guess::new(&plan, held, cwd).at(stderr, told))
     }
 }
 

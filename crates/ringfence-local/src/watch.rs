@@ -3,64 +3,58 @@
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use ringfence_api::{Answer, Asker, Denial, Evidence, Granted, Operation};
-use ringfence_enforce::apply::{End, Inside, Plea};
-use ringfence_enforce::{Plan, apply, scene};
-use ringfence_policy::{AbsPath, Access, Because, Decision, Grants, Verdict};
+use ringfence_enforce::apply::{End, Plea};
+use ringfence_enforce::{Plan, apply};
+use ringfence_policy::{AbsPath, Access, Because, Decision, Verdict};
 use ringfence_tripwire::{Lead, Pending, Scene, Trip, Tripwire, Watcher};
 
 use crate::asks::{Asks, Ground, Held, Matter, Place, Target, is_asked_about, is_granted, is_worth_asking, is_worth_asking_to_write};
 use crate::denials::Denials;
-use crate::live::{Props, Renewal};
+use crate::live::Props;
 
 /// A sandbox whose tripwire is served from here, or in which somebody is asked about what is
 /// to be written.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    is_wired: bool,
-    scene: Arc<RwLock<Scene>>,
+    /// What the tripwire shows, where there is one.
+    scene: Option<Arc<RwLock<Scene>>>,
     log: Arc<Log>,
     owner: (u32, u32),
-    /// What it takes to reach into the sandbox, until it has ended.
-    inside: OnceLock<Arc<Inside>>,
 }
 
 impl Watch {
     /// `None` where the plan has no tripwire and nobody can be asked. With an `asker`, some of
     /// what would be refused is asked about.
-    pub(crate) fn over(plan: &Plan, grants: &Grants, asker: Option<&Arc<dyn Asker>>) -> Option<Self> {
-        let is_wired = plan.is_wired();
-        if !is_wired && asker.is_none() {
+    pub(crate) fn over(plan: &Plan, ground: &Arc<Ground>, asker: Option<&Arc<dyn Asker>>) -> Option<Self> {
+        let (scene, own, ground) = (ground.scene(), ground.own(), ground.clone());
+        if scene.is_none() && asker.is_none() {
             return None;
         }
         let owner = plan.identity().map(|identity| (identity.uid, identity.gid))?;
-        let (scene, own) = (Arc::new(RwLock::new(scene(plan))), Arc::<Own>::default());
-        let ground = Arc::new(Ground::new(grants.clone(), is_wired.then(|| scene.clone()), own.clone()));
         let denials = Arc::<Mutex<Denials>>::default();
         let asks = asker.map(|asker| Asks::of(asker.clone(), ground.clone(), denials.clone()));
-        Some(Self { is_wired, scene, log: Arc::new(Log { ground, denials, own, asks }), owner, inside: OnceLock::new() })
+        Some(Self { scene, log: Arc::new(Log { ground, denials, own, asks }), owner })
     }
 
     /// Serves `device` until the sandbox is gone, on a thread of its own. What our `own`
     /// processes do, they do for others: the warden tells of it itself, and the first one
     /// looks for the command.
     pub(crate) fn serve(&self, device: OwnedFd, own: [i32; 2], processor: Option<usize>) {
-        if !self.is_wired {
-            return;
-        }
+        let Some(scene) = self.scene.clone() else { return };
         own.into_iter().for_each(|pid| self.log.own.add(pid));
-        self.log.asks.iter().for_each(|asks| asks.begin());
-        let tripwire = Tripwire::new(device, self.scene.clone(), self.log.clone(), self.owner);
+        self.begin();
+        let tripwire = Tripwire::new(device, scene, self.log.clone(), self.owner);
         // Should there be no thread, the device is closed and every look fails.
         let _ = std::thread::Builder::new().name("tripwire".into()).spawn(move || tripwire.serve(processor));
     }
 
     /// What somebody needs who covers more with the tripwire, where there is one.
     pub(crate) fn props(&self) -> Option<Props> {
-        self.is_wired.then(|| Props { scene: self.scene.clone(), own: self.log.own.clone() })
+        self.scene.clone().map(|scene| Props { scene, own: self.log.own.clone() })
     }
 
     /// What was refused so far.
@@ -78,16 +72,9 @@ impl Watch {
         self.log.plead(plea);
     }
 
-    /// The sandbox can be reached into by this.
-    pub(crate) fn let_in(&self, inside: Arc<Inside>) {
+    /// Somebody can be asked from now on: there may be threads.
+    pub(crate) fn begin(&self) {
         self.log.asks.iter().for_each(|asks| asks.begin());
-        self.log.ground.let_in(&inside);
-        let _ = self.inside.set(inside);
-    }
-
-    /// What appears is looked out for, and whoever does so may have to know more.
-    pub(crate) fn looked_out_for_by(&self, renewal: Renewal) {
-        self.log.ground.looked_out_for_by(renewal);
     }
 }
 

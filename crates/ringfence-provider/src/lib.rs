@@ -17,7 +17,7 @@ use std::time::Duration;
 use ringfence_api::{Asker, Denial, Gap, Input, Line, Outcome, Quarantined, Ran, Request, Stream};
 pub use ringfence_enforce::apply::Size;
 use ringfence_enforce::{Person, Plan, limits};
-use ringfence_policy::{AbsPath, Grants};
+use ringfence_policy::{AbsPath, Change, Grants};
 
 /// A kind of place.
 pub trait Provider {
@@ -67,8 +67,21 @@ pub trait Standing: Send {
         Vec::new()
     }
 
+    /// Lets another policy hold, as far as that can be done while things run. What stays as
+    /// it was is among the changes, with the reason.
+    fn revise(&self, grants: &Grants) -> Result<Revised, ProviderError>;
+
     /// Ends everything in it, and moves away what was planted.
     fn end(self: Box<Self>) -> Result<Vec<Quarantined>, ProviderError>;
+}
+
+/// What became of a policy that was changed.
+#[derive(Debug, Clone, Default)]
+pub struct Revised {
+    /// Each rule that came or went.
+    pub changes: Vec<Change>,
+    /// What is enforced by now, and the gaps.
+    pub plan: Plan,
 }
 
 /// How a shell is to be started.

@@ -16,7 +16,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use ringfence_policy::{AbsPath, Grants, NameIndex};
+use ringfence_policy::{AbsPath, Access, Grants, NameIndex, Rule, Verdict};
 use ringfence_sys::process::{self, Wait};
 use ringfence_sys::signal::{self, Set};
 use ringfence_sys::{namespace, privilege};
@@ -26,10 +26,10 @@ use serde::{Deserialize, Serialize};
 
 use super::helper::{NOT_FOR_US, all_handed_over, hand_over, handed_over, is_gone};
 use super::launch::{LaunchError, failed, helper};
-use super::{Addendum, Birth, CONTROL_FD, HELPER, Launch};
+use super::{Addendum, Birth, CONTROL_FD, HELPER, Launch, Revised};
 use crate::plan::{Kind, Step};
 use covers::Covers;
-pub(super) use covers::attached_masks;
+pub(super) use covers::{attached_masks, protect};
 use git::Repositories;
 use lifted::{Lifted, is_opened_since};
 use post::{Post, View};
@@ -238,16 +238,18 @@ fn stand(control: &OwnedFd) -> io::Result<()> {
     let relay = handed_over(control).map(|[relay]| relay);
     let unreadable = || io::Error::from(io::ErrorKind::InvalidData);
     let (launch, length) = Launch::read_with_length(&plan).ok_or_else(unreadable)?;
-    let mut grants: Grants = postcard::from_bytes(&launch.grants).map_err(|_| unreadable())?;
+    let grants: Grants = postcard::from_bytes(&launch.grants).map_err(|_| unreadable())?;
     let trees = launch.plan.steps.iter().find_map(|step| if let Step::Lookout { trees } = step { Some(trees.clone()) } else { None });
-    let mut trees = trees.unwrap_or_default();
-    let lifted = Lifted::since(plan.try_clone()?, length);
-    for Addendum { rules, .. } in Addendum::read(&plan, length).map(|(added, _)| added).unwrap_or_default() {
-        trees.extend(rules.iter().filter(|rule| is_opened_since(rule) && rule.root.as_path().is_dir()).map(|rule| rule.root.clone()));
-        grants.rules.extend(rules);
-    }
+    let covers = launch.plan.steps.iter().filter_map(|step| match step {
+        Step::Cover { path, cover } => Some((path.clone(), *cover)),
+        _ => None,
+    });
+    let first = Revised { grants, trees: trees.unwrap_or_default(), covers: covers.collect() };
+    let (added, known) = Addendum::read(&plan, length).unwrap_or_else(|| (Vec::new(), length));
+    let (Revised { grants, trees, covers: covered }, opened) = by_now(first, added);
+    let lifted = Lifted::since(plan.try_clone()?, known, &opened);
     // Seen from the host, where nothing is covered.
-    let denied = post::denied(&launch.plan);
+    let denied = post::denied(&covered);
     let repositories = Repositories::new(&grants, &launch.plan, plan);
     // By these a watch is put on a directory that was found, and not on whatever its path
     // leads to by then; the sandbox has no processes of the host's.
@@ -265,5 +267,26 @@ fn stand(control: &OwnedFd) -> io::Result<()> {
     hurry();
     let covers = Covers::new(control, wire, &launch.plan, lifted)?;
     let index = NameIndex::new(&grants);
-    Post::new(&grants, &index, View { trees, denied }, &launch.plan, covers, repositories, Watches::new(relay)?).stand()
+    Post::new(&grants, &index, View { trees, covered, denied }, covers, repositories, Watches::new(relay)?).stand()
+}
+
+/// What holds after all that was added, and what somebody opened by that very path.
+fn by_now(mut holding: Revised, added: Vec<Addendum>) -> (Revised, Vec<Rule>) {
+    let mut found = Vec::new();
+    for Addendum { rules, revised, .. } in added {
+        if let Some(revised) = revised {
+            holding = revised;
+            holding.grants.rules.extend(found.iter().cloned());
+        }
+        found.extend(rules.iter().filter(|rule| !is_opened_since(rule)).cloned());
+        holding.grants.rules.extend(rules);
+    }
+    // A rule that was written since may shut it all the same.
+    let grants = &holding.grants;
+    let is_open = |rule: &&Rule| is_opened_since(rule) && grants.verdict(&rule.root, Access::Read) == Verdict::Allowed;
+    let opened: Vec<Rule> = grants.rules.iter().filter(is_open).cloned().collect();
+    holding.trees.extend(opened.iter().map(|rule| &rule.root).filter(|root| root.as_path().is_dir()).cloned());
+    holding.trees.sort();
+    holding.trees.dedup();
+    (holding, opened)
 }

@@ -3,7 +3,9 @@
 //! A process of its own, which the caller starts once somebody has said yes. It takes up the
 //! warden's rights, copies the host's mounts to have some of its own, covers there what stays
 //! shut, and only then moves the whole to where the command finds it: at no time is anything
-//! reachable that a rule shuts.
+//! reachable that a rule shuts. It also covers what a policy that was changed shuts.
+
+mod shut;
 
 use std::ffi::CString;
 use std::io::{self, Write};
@@ -24,9 +26,10 @@ use super::build::{put, restrict};
 use super::helper::{NOT_FOR_US, all_handed_over, hand_over, is_gone};
 use super::launch::{LaunchError, failed, helper};
 use super::lookout::{Inside, attached_masks};
-use super::{Addendum, CONTROL_FD, During, Fault, HELPER, whole};
+use super::{Addendum, CONTROL_FD, During, Fault, HELPER, Revised, whole};
 use crate::plan::{Access, Cover, Guard, Kind};
 use crate::scene::COVERS;
+pub use shut::Holder;
 
 /// The argument that makes our binary the porter.
 pub(super) const PORTER: &str = "--porter";
@@ -55,15 +58,37 @@ pub struct Covered {
     pub node: Option<usize>,
 }
 
+/// What the porter is told to do.
+#[derive(Serialize, Deserialize)]
+enum Task {
+    Bring(Delivery),
+    Shut(Vec<Covered>),
+}
+
 impl Inside {
     /// Lets those who judge in the sandbox know of more rules and guards.
     pub fn add(&self, rules: Vec<Rule>, guards: Vec<Guard>) -> io::Result<()> {
-        Ok(Addendum { guards, rules }.append(&self.plan)?)
+        Ok(Addendum { guards, rules, revised: None }.append(&self.plan)?)
+    }
+
+    /// Lets those who judge in the sandbox judge by another policy from now on.
+    pub fn revise(&self, revised: Revised, guards: Vec<Guard>) -> io::Result<()> {
+        Ok(Addendum { guards, rules: Vec::new(), revised: Some(revised) }.append(&self.plan)?)
     }
 
     /// Brings something in. `begun` is told the number of the process that does so, before
     /// it sets foot inside.
     pub fn deliver(&self, delivery: &Delivery, begun: impl FnOnce(i32)) -> Result<(), LaunchError> {
+        self.send(&Task::Bring(delivery.clone()), begun).map(drop)
+    }
+
+    /// Covers things. Answers who stands in one of them, or has it open as a directory, and so
+    /// gets past the cover.
+    pub fn shut(&self, covers: Vec<Covered>, begun: impl FnOnce(i32)) -> Result<Vec<Holder>, LaunchError> {
+        self.send(&Task::Shut(covers), begun)
+    }
+
+    fn send(&self, task: &Task, begun: impl FnOnce(i32)) -> Result<Vec<Holder>, LaunchError> {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(helper("socketpair"))?;
         // Out of the way of the number it is to have.
@@ -72,7 +97,7 @@ impl Inside {
         let null = rustix::io::fcntl_dupfd_cloexec(null, 10).map_err(helper("fcntl"))?;
         let arguments = [HELPER, PORTER].map(|word| CString::new(word).expect("a literal without NUL"));
         let descriptors = [(null.as_fd(), 0), (null.as_fd(), 1), (null.as_fd(), 2), (theirs.as_fd(), CONTROL_FD)];
-        let list = written(delivery)?;
+        let list = written(task)?;
         let mask = Set::of(NOT_FOR_US);
         let pid = process::spawn(c"/proc/self/exe", &arguments, &[], &descriptors, &mask).map_err(failed("spawn /proc/self/exe"))?;
         drop(theirs);
@@ -92,51 +117,60 @@ impl Inside {
     }
 }
 
-fn written(delivery: &Delivery) -> Result<OwnedFd, LaunchError> {
+fn written(task: &Task) -> Result<OwnedFd, LaunchError> {
     let failed = failed("write what is to be brought in");
-    let bytes = postcard::to_stdvec(delivery).map_err(|_| failed(io::ErrorKind::InvalidData.into()))?;
+    let bytes = postcard::to_stdvec(task).map_err(|_| failed(io::ErrorKind::InvalidData.into()))?;
     let mut file =
         std::fs::File::from(rustix::fs::memfd_create("ringfence-delivery", MemfdFlags::CLOEXEC).map_err(helper("memfd_create"))?);
     file.write_all(&bytes).map_err(failed)?;
     Ok(file.into())
 }
 
+/// What the porter says in the end.
+type Word = Result<Vec<Holder>, (String, i32)>;
+
 /// How it went, as the porter says; it ends without a word if it was ended.
-fn told(socket: &OwnedFd) -> Result<(), LaunchError> {
+fn told(socket: &OwnedFd) -> Result<Vec<Holder>, LaunchError> {
     let mut buffer = vec![0; 8 * 1024];
     let length =
         rustix::io::retry_on_intr(|| rustix::net::recv(socket, buffer.as_mut_slice(), RecvFlags::empty())).map_or(0, |(length, _)| length);
-    match postcard::from_bytes::<Option<(String, i32)>>(buffer.get(..length).unwrap_or_default()) {
-        Ok(None) => Ok(()),
-        Ok(Some((what, errno))) => Err(LaunchError::Step { what, source: io::Error::from_raw_os_error(errno) }),
+    match postcard::from_bytes::<Word>(buffer.get(..length).unwrap_or_default()) {
+        Ok(Ok(holders)) => Ok(holders),
+        Ok(Err((what, errno))) => Err(LaunchError::Step { what, source: io::Error::from_raw_os_error(errno) }),
         Err(_) => Err(LaunchError::Silent),
     }
 }
 
 /// What our binary does as the porter; answers its exit status.
 pub(super) fn main(control: &OwnedFd) -> i32 {
-    let done = carry(control);
-    let word = done.as_ref().err().map(|fault| (fault.what.clone(), fault.errno));
+    let word: Word = carry(control).map_err(|fault| (fault.what, fault.errno));
     if let Ok(bytes) = postcard::to_stdvec(&word) {
         let _ = rustix::net::send(control, &bytes, SendFlags::NOSIGNAL);
     }
-    if done.is_ok() { 0 } else { 125 }
+    if word.is_ok() { 0 } else { 125 }
 }
 
 const CLONE: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE.union(OpenTreeFlags::OPEN_TREE_CLOEXEC);
 const CLONE_ALL: OpenTreeFlags = CLONE.union(OpenTreeFlags::AT_RECURSIVE).union(OpenTreeFlags::AT_EMPTY_PATH);
 
-fn carry(control: &OwnedFd) -> Result<(), Fault> {
+fn carry(control: &OwnedFd) -> Result<Vec<Holder>, Fault> {
     privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
     if is_gone(control) {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let unreadable = || Fault { what: "read what is to be brought in".into(), errno: libc::EBADMSG };
     let mut given = all_handed_over(control).ok_or_else(unreadable)?.into_iter();
     let (Some(user), Some(mount), Some(list)) = (given.next(), given.next(), given.next()) else { return Err(unreadable()) };
-    let delivery: Delivery = whole(&list).and_then(|bytes| postcard::from_bytes(&bytes).ok()).ok_or_else(unreadable)?;
-    let path = &delivery.path;
+    let task: Task = whole(&list).and_then(|bytes| postcard::from_bytes(&bytes).ok()).ok_or_else(unreadable)?;
     namespace::enter(user.as_fd(), namespace::USER).during(|| "enter the user namespace".into())?;
+    match task {
+        Task::Bring(delivery) => bring(&delivery, &mount, given.next()).map(|()| Vec::new()),
+        Task::Shut(covers) => shut::shut(&covers, &mount, given.next().as_ref()),
+    }
+}
+
+fn bring(delivery: &Delivery, mount: &OwnedFd, wire: Option<OwnedFd>) -> Result<(), Fault> {
+    let path = &delivery.path;
     // A copy of the host's mounts that is ours: whatever is done in it, the host never sees.
     namespace::unshare(namespace::MOUNT).during(|| "unshare(CLONE_NEWNS)".into())?;
     privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
@@ -151,8 +185,7 @@ fn carry(control: &OwnedFd) -> Result<(), Fault> {
     let read_only = if delivery.access == Access::ReadOnly { READ_ONLY } else { 0 };
     restrict(&tree, Reach::Below, read_only | NO_SUID | NO_DEV).during(|| format!("restrict {path}"))?;
     if !delivery.covers.is_empty() {
-        let wire = given.next();
-        enter(&mount)?;
+        enter(mount)?;
         let nodes = nodes(wire.as_ref(), &delivery.covers)?;
         enter(&own)?;
         put(&tree, &source).during(|| format!("stand {path} on itself"))?;
@@ -161,7 +194,7 @@ fn carry(control: &OwnedFd) -> Result<(), Fault> {
         }
         tree = found(path).and_then(|covered| open_tree(covered, "", CLONE_ALL)).during(|| format!("copy {path}"))?;
     }
-    enter(&mount)?;
+    enter(mount)?;
     let target = found(path).during(|| format!("find {path} inside"))?;
     put(&tree, &target).during(|| format!("mount {path}"))
 }

@@ -1,12 +1,16 @@
 //! Opening something for the rest of a session, in a sandbox that runs.
 
+mod revise;
+
+pub(crate) use revise::InForce;
+
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ringfence_api::Answer;
-use ringfence_enforce::apply::{Covered, Delivery, Inside};
+use ringfence_enforce::apply::{Covered, Delivery, Inside, LaunchError};
 use ringfence_enforce::{Access as Reach, Cover, Guard, Kind, Survey, survey};
 use ringfence_policy::{AbsPath, Access, Decision, Effect, Grants, Origin, Rule, Source, Verdict};
 use ringfence_tripwire::{PropKind, Scene};
@@ -31,8 +35,19 @@ pub(crate) struct Ground {
 }
 
 impl Ground {
-    pub(crate) fn new(grants: Grants, scene: Option<Arc<RwLock<Scene>>>, own: Arc<Own>) -> Self {
+    pub(crate) fn new(grants: Grants, scene: Option<Scene>) -> Self {
+        let (scene, own) = (scene.map(|scene| Arc::new(RwLock::new(scene))), Arc::default());
         Self { grants: RwLock::new(grants), scene, own, inside: OnceLock::new(), renewal: OnceLock::new(), turn: Mutex::default() }
+    }
+
+    /// What the tripwire shows.
+    pub(crate) fn scene(&self) -> Option<Arc<RwLock<Scene>>> {
+        self.scene.clone()
+    }
+
+    /// Processes of ours.
+    pub(crate) fn own(&self) -> Arc<Own> {
+        self.own.clone()
     }
 
     /// The sandbox can be reached into by this.
@@ -96,9 +111,8 @@ impl Ground {
         }
         let rules = vec![rule(&place.path, Effect::Write)];
         let Some(identity) = inside.add(rules.clone(), Vec::new()).ok().and_then(|()| ready()) else { return false };
-        let covers = self.nodes((&place.path, place.kind), Vec::new());
-        let delivery = Delivery { path: place.path.clone(), identity, access: Reach::ReadWrite, covers };
-        self.deliver(&inside, &delivery, rules)
+        let delivery = Delivery { path: place.path.clone(), identity, access: Reach::ReadWrite, covers: Vec::new() };
+        self.deliver(&inside, place.kind, &delivery, rules)
     }
 
     /// Opens `target` to be read for the rest of the session; answers whether that could be
@@ -112,11 +126,11 @@ impl Ground {
             return true;
         }
         let Shut { covers, guards, mut rules } = Shut::within(target, &grants);
-        let covers = self.nodes((&target.path, target.kind), covers);
+        let covers = self.nodes(covers);
         let delivery = Delivery { path: target.path.clone(), identity: target.identity, access: Reach::ReadOnly, covers };
         rules.push(rule);
         // Known to those who judge before anything is there to be judged.
-        let is_open = inside.add(rules.clone(), guards).is_ok() && self.deliver(&inside, &delivery, rules);
+        let is_open = inside.add(rules.clone(), guards).is_ok() && self.deliver(&inside, target.kind, &delivery, rules);
         if is_open {
             // In a directory, something that is denied may appear later.
             let _ = self.renewal.get().filter(|_| target.kind == Kind::Directory).map(Renewal::wanted);
@@ -125,27 +139,38 @@ impl Ground {
     }
 
     /// Brings something in, and knows by `rules` that it is open.
-    fn deliver(&self, inside: &Inside, delivery: &Delivery, rules: Vec<Rule>) -> bool {
-        let porter = Cell::new(0);
-        let begun = |pid| {
-            self.own.add(pid);
-            porter.set(pid);
-        };
-        let is_open = inside.deliver(delivery, begun).is_ok();
-        // Its number may soon be another's.
-        self.own.remove(porter.get());
+    fn deliver(&self, inside: &Inside, kind: Kind, delivery: &Delivery, rules: Vec<Rule>) -> bool {
+        let is_open = self.bring(inside, kind, delivery).is_ok();
         if is_open {
             self.grants.write().unwrap_or_else(PoisonError::into_inner).rules.extend(rules);
         }
         is_open
     }
 
-    /// Nodes of the tripwire for what is denied, and one for the whole to be mounted over.
-    fn nodes(&self, (path, kind): (&AbsPath, Kind), covers: Vec<(AbsPath, Cover)>) -> Vec<Covered> {
-        let mut scene = self.scene.as_ref().map(|scene| scene.write().unwrap_or_else(PoisonError::into_inner));
-        if let Some(scene) = &mut scene {
-            scene.stand(path, denied(kind));
+    /// Mounts it in the sandbox.
+    fn bring(&self, inside: &Inside, kind: Kind, delivery: &Delivery) -> Result<(), LaunchError> {
+        if let Some(scene) = &self.scene {
+            // For the whole to be mounted over.
+            scene.write().unwrap_or_else(PoisonError::into_inner).stand(&delivery.path, denied(kind));
         }
+        self.as_own(|begun| inside.deliver(delivery, begun))
+    }
+
+    /// Whom it starts to do something is one of ours meanwhile.
+    fn as_own<T>(&self, work: impl FnOnce(&dyn Fn(i32)) -> T) -> T {
+        let porter = Cell::new(0);
+        let done = work(&|pid| {
+            self.own.add(pid);
+            porter.set(pid);
+        });
+        // Its number may soon be another's.
+        self.own.remove(porter.get());
+        done
+    }
+
+    /// Nodes of the tripwire for what is denied.
+    fn nodes(&self, covers: Vec<(AbsPath, Cover)>) -> Vec<Covered> {
+        let mut scene = self.scene.as_ref().map(|scene| scene.write().unwrap_or_else(PoisonError::into_inner));
         let covered = covers.into_iter().map(|(path, cover)| {
             let node = match (&mut scene, cover) {
                 (Some(scene), Cover::Deny(kind)) => scene.cover(&path, denied(kind)).parse().ok(),

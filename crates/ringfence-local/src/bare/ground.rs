@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ringfence_api::{Denial, Granted, Quarantined, Status, Usage};
 use ringfence_enforce::Plan;
 use ringfence_enforce::apply::{Job, Start};
-use ringfence_provider::{Process, ProcessStart, ProviderError, Shell, ShellStart, Standing, Streams};
+use ringfence_policy::Grants;
+use ringfence_provider::{Process, ProcessStart, ProviderError, Revised, Shell, ShellStart, Standing, Streams};
 use ringfence_shell::RUNNER_TEXT;
 use ringfence_sys::process::{self, Change, Wait};
 use ringfence_sys::signal::{self, Set};
@@ -67,6 +68,12 @@ impl Standing for Unconfined {
 
     fn refused(&self) -> (Vec<Denial>, u64) {
         (Vec::new(), 0)
+    }
+
+    fn revise(&self, _grants: &Grants) -> Result<Revised, ProviderError> {
+        // Nothing is held back, whatever the rules: whether that is to change is for the caller
+        // to see.
+        Ok(Revised::default())
     }
 
     fn end(self: Box<Self>) -> Result<Vec<Quarantined>, ProviderError> {

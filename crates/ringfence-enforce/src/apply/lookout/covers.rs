@@ -270,7 +270,7 @@ fn stock(kind: Kind, nodes: Arc<OwnedFd>, talk: Arc<Talk>) -> io::Result<Receive
 }
 
 /// The same thing over itself, read-only, unless it is.
-fn protect(target: &OwnedFd, reach: Reach) -> rustix::io::Result<()> {
+pub(in crate::apply) fn protect(target: &OwnedFd, reach: Reach) -> rustix::io::Result<()> {
     if rustix::fs::fstatvfs(target)?.f_flag.contains(StatVfsMountFlags::RDONLY) {
         return Ok(());
     }

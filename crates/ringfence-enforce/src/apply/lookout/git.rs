@@ -87,7 +87,7 @@ impl<'a> Repositories<'a> {
         let guards: Vec<_> = found.guards.into_iter().filter(|guard| self.guarded.insert((guard.device, guard.inode))).collect();
         let rules: Vec<_> = found.rules.into_iter().filter(|rule| self.ruled.insert(rule.root.clone())).collect();
         if !guards.is_empty() || !rules.is_empty() {
-            Addendum { guards, rules }.append(&self.plan)?;
+            Addendum { guards, rules, revised: None }.append(&self.plan)?;
         }
         Ok(Coming { covers: found.covers.into_iter().collect(), watched })
     }

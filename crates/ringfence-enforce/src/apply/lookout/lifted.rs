@@ -19,9 +19,18 @@ pub(super) struct Lifted {
 }
 
 impl Lifted {
-    /// Those that stand behind `length` of the plan's file, now or later.
-    pub(super) fn since(plan: OwnedFd, length: u64) -> Self {
-        Self { plan, known: length, paths: HashSet::new(), writable: HashSet::new() }
+    /// Those that were `opened`, and those that will stand behind `length` of the plan's file.
+    pub(super) fn since(plan: OwnedFd, length: u64, opened: &[Rule]) -> Self {
+        let mut lifted = Self { plan, known: length, paths: HashSet::new(), writable: HashSet::new() };
+        opened.iter().for_each(|rule| lifted.note(rule));
+        lifted
+    }
+
+    fn note(&mut self, rule: &Rule) {
+        if rule.effect == Effect::Write {
+            self.writable.insert(rule.root.clone());
+        }
+        self.paths.insert(rule.root.clone());
     }
 
     /// Whether `path` is not to have this cover. Whoever opens something says so before it is
@@ -29,13 +38,8 @@ impl Lifted {
     pub(super) fn is_off(&mut self, path: &AbsPath, cover: Cover) -> bool {
         if let Some((added, end)) = Addendum::read(&self.plan, self.known) {
             self.known = end;
-            let opened = added.into_iter().flat_map(|added| added.rules).filter(is_opened_since);
-            for rule in opened {
-                if rule.effect == Effect::Write {
-                    self.writable.insert(rule.root.clone());
-                }
-                self.paths.insert(rule.root);
-            }
+            let opened = added.iter().flat_map(|added| &added.rules).filter(|rule| is_opened_since(rule));
+            opened.for_each(|rule| self.note(rule));
         }
         if matches!(cover, Cover::Deny(_)) { self.paths.contains(path) } else { self.writable.contains(path) }
     }

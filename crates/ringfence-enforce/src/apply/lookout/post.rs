@@ -18,7 +18,7 @@ use super::Sighting;
 use super::covers::Covers;
 use super::git::{Coming, Repositories};
 use super::watches::{Happened, Watches};
-use crate::plan::{Cover, Kind, Plan, Step};
+use crate::plan::{Cover, Kind};
 use crate::survey::walk::{Eyes, Found, Walk, aliases_in};
 use crate::survey::{self, Folding, Linked};
 
@@ -39,6 +39,8 @@ const STRETCH: usize = 64;
 /// What there is to look at.
 pub(super) struct View {
     pub(super) trees: Vec<AbsPath>,
+    /// What is covered by now.
+    pub(super) covered: Vec<(AbsPath, Cover)>,
     /// Files that are denied, by whatever name.
     pub(super) denied: HashSet<Identity>,
 }
@@ -136,8 +138,7 @@ impl<'a> Post<'a> {
     pub(super) fn new(
         grants: &'a Grants,
         index: &'a NameIndex,
-        View { trees, denied }: View,
-        plan: &Plan,
+        View { trees, covered, denied }: View,
         covers: Covers<'a>,
         repositories: Repositories<'a>,
         watches: Watches,
@@ -145,11 +146,8 @@ impl<'a> Post<'a> {
         // What is denied by its name is found by it; other names of it are not, and what git
         // keeps to itself is not looked through.
         let is_found = |path: &AbsPath| grants.verdict(path, Access::Read) == Verdict::Denied;
-        let kept = plan.steps.iter().filter_map(|step| match step {
-            Step::Cover { path, cover } if trees.iter().any(|tree| path.is_within(tree)) && !is_found(path) => Some((path.clone(), *cover)),
-            _ => None,
-        });
-        let kept: Vec<_> = kept.collect();
+        let kept: Vec<_> =
+            covered.into_iter().filter(|(path, _)| trees.iter().any(|tree| path.is_within(tree)) && !is_found(path)).collect();
         let mut post = Self {
             watches: Rc::new(watches),
             places: HashMap::new(),
@@ -200,6 +198,8 @@ impl<'a> Post<'a> {
             let mattered = seen.is_overrun || self.covers.count() > before;
             pause = if mattered { PAUSE } else { LONGEST_PAUSE.min(pause * 2) };
             if !self.is_busy() {
+                // Also what was covered just now: it may take long until something happens.
+                self.covers.report();
                 std::thread::sleep(pause);
             }
         }
@@ -477,12 +477,9 @@ fn identity_of(opened: &OwnedFd) -> rustix::io::Result<Identity> {
     rustix::fs::fstat(opened).map(|status| (status.st_dev, status.st_ino))
 }
 
-/// Which files the plan denies by name, so that they are known by any other.
-pub(super) fn denied(plan: &Plan) -> HashSet<Identity> {
-    let paths = plan.steps.iter().filter_map(|step| match step {
-        Step::Cover { path, cover: Cover::Deny(Kind::File) } => Some(path),
-        _ => None,
-    });
+/// Which files are denied by name, so that they are known by any other.
+pub(super) fn denied(covered: &[(AbsPath, Cover)]) -> HashSet<Identity> {
+    let paths = covered.iter().filter(|(_, cover)| *cover == Cover::Deny(Kind::File)).map(|(path, _)| path);
     let found = paths.filter_map(|path| fs::symlink_metadata(path.as_path()).ok());
     found.filter(fs::Metadata::is_file).map(|metadata| (metadata.dev(), metadata.ino())).collect()
 }

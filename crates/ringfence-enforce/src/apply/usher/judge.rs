@@ -7,7 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use ringfence_api::{Denial, Operation};
-use ringfence_policy::{AbsPath, Access, Because, Decision, Effect, Grants, NameIndex, NetworkMode, Observe, Pattern, Source, Verdict};
+use ringfence_policy::{
+    AbsPath, Access, Because, Decision, Effect, Grants, NameIndex, NetworkMode, Observe, Pattern, Rule, Source, Verdict,
+};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -43,6 +45,8 @@ pub(super) struct Judge {
     /// sandbox has yet to be told of: open, so that they are found wherever they move.
     pub(super) made: Vec<(Option<OwnedFd>, AbsPath, Planted, Option<Birth>)>,
     known: HashSet<(u64, u64, Planted, Option<Birth>)>,
+    /// Rules that follow from what came in since, whatever the policy says.
+    found: Vec<Rule>,
 }
 
 impl Judge {
@@ -71,13 +75,19 @@ impl Judge {
             denials: Vec::new(),
             made: Vec::new(),
             known: HashSet::new(),
+            found: Vec::new(),
         })
     }
 
     /// Takes over what was added to the plan's file behind `known`; answers where it ends.
     pub(super) fn add_from(&mut self, plan: &OwnedFd, known: u64) -> u64 {
         let Some((added, end)) = Addendum::read(plan, known) else { return known };
-        for Addendum { guards, rules } in added {
+        for Addendum { guards, rules, revised } in added {
+            if let Some(revised) = revised {
+                self.vendored = vendored(&revised.grants);
+                self.grants = revised.grants;
+                self.grants.rules.extend(self.found.iter().cloned());
+            }
             for guard in guards {
                 let identity = (guard.device, guard.inode);
                 if guard.kind == GuardKind::Git {
@@ -86,6 +96,7 @@ impl Judge {
                 self.keeps_links |= guard.kind == GuardKind::Link;
                 self.guards.insert(identity, (guard.path, guard.kind));
             }
+            self.found.extend(rules.iter().filter(|rule| rule.origin.source != Source::Session).cloned());
             self.grants.rules.extend(rules);
             self.index = NameIndex::new(&self.grants);
         }
@@ -133,7 +144,8 @@ impl Judge {
 
     /// Whether the name alone could matter: most do not, and cost nothing more.
     pub(super) fn is_interesting(&self, name: &OsStr) -> bool {
-        self.index.interesting(name) || name == ".git" || name == "HEAD"
+        // A policy that was just made is followed before its directory may have a cover.
+        self.index.interesting(name) || name == ".git" || name == "HEAD" || name == "policy.toml"
     }
 
     /// Judges making `place`'s name.

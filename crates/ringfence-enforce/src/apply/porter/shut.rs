@@ -1,0 +1,95 @@
+//! Shutting something in a sandbox that runs.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use ringfence_policy::AbsPath;
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::{Covered, enter, found, nodes};
+use crate::apply::build::put;
+use crate::apply::lookout::protect;
+use crate::apply::{During, Fault};
+use crate::plan::{Cover, Kind};
+use ringfence_sys::mount::Reach;
+
+/// A process that stands in a directory that was shut, or has one open: what is relative to it
+/// leads past the cover.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Which of what was shut.
+    pub covered: usize,
+    /// The process's number in the sandbox.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+}
+
+/// So many are told of: one is enough.
+const TOLD: usize = 8;
+
+pub(super) fn shut(covers: &[Covered], mount: &OwnedFd, wire: Option<&OwnedFd>) -> Result<Vec<Holder>, Fault> {
+    enter(mount)?;
+    for (covered, node) in covers.iter().zip(nodes(wire, covers)?) {
+        put_over(covered, node)?;
+    }
+    // Looked for afterwards: nobody gets in any more.
+    Ok(holders(covers))
+}
+
+fn put_over(covered: &Covered, node: Option<OwnedFd>) -> Result<(), Fault> {
+    let path = &covered.path;
+    let target = match found(path) {
+        Ok(target) => target,
+        // Gone, a link on which nothing can be mounted, or behind something that is shut.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS | Errno::NAMETOOLONG) => return Ok(()),
+        Err(error) => return Err(error).during(|| format!("find {path} inside")),
+    };
+    let done = match (covered.cover, node) {
+        (Cover::Deny(_), Some(node)) => put(&node, &target),
+        (Cover::ReadOnly, _) => protect(&target, Reach::Below),
+        (Cover::Shallow, _) => protect(&target, Reach::One),
+        (Cover::Deny(_), None) => Err(Errno::NOENT),
+    };
+    done.during(|| format!("cover {path}"))
+}
+
+/// Who has one of the covered directories, or something in it, for a place to go on from.
+fn holders(covers: &[Covered]) -> Vec<Holder> {
+    let shut: Vec<(usize, &AbsPath)> =
+        covers.iter().enumerate().filter(|(_, one)| one.cover == Cover::Deny(Kind::Directory)).map(|(at, one)| (at, &one.path)).collect();
+    let mut holders = Vec::new();
+    if shut.is_empty() {
+        return holders;
+    }
+    for process in listed(Path::new("/proc")) {
+        let Some(pid) = process.file_name().and_then(|name| name.to_str()?.parse().ok()) else { continue };
+        // Each thread can have a directory and descriptors of its own.
+        let threads = listed(&process.join("task"));
+        let held = threads.iter().flat_map(|thread| places(thread)).find_map(|place| {
+            let place = AbsPath::new(place)?;
+            shut.iter().find(|(_, path)| place.is_within(path)).map(|(at, _)| *at)
+        });
+        if let Some(covered) = held {
+            let name = fs::read_to_string(process.join("comm")).unwrap_or_default().trim_end().to_owned();
+            holders.push(Holder { covered, pid, name });
+            if holders.len() == TOLD {
+                break;
+            }
+        }
+    }
+    holders
+}
+
+/// Directories that a thread has.
+fn places(thread: &Path) -> Vec<std::path::PathBuf> {
+    let own = [thread.join("cwd"), thread.join("root")];
+    let open = listed(&thread.join("fd")).into_iter().filter(|link| link.is_dir());
+    own.into_iter().chain(open).filter_map(|link| fs::read_link(link).ok()).collect()
+}
+
+fn listed(directory: &Path) -> Vec<std::path::PathBuf> {
+    fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+}

@@ -1,0 +1,113 @@
+//! What is to be done in a sandbox that stands when its policy is another, on a host made up.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ringfence_enforce::{Cover, Found, Fuse, Kind, Person, Support, Survey, View, plan, revision};
+use ringfence_policy::{AbsPath, Access, Effect, Facts, Flags, Grants, PatternEffect, Source, Verdict, parse, resolve};
+
+fn path(text: &str) -> AbsPath {
+    AbsPath::new(text).unwrap()
+}
+
+fn grants(text: &str) -> Grants {
+    let facts = Facts {
+        workspace: path("/home/me/app"),
+        home: path("/home/me"),
+        user: "me".into(),
+        variables: BTreeMap::new(),
+        path_dirs: Vec::new(),
+        installations: BTreeSet::new(),
+        programs: BTreeSet::new(),
+        git: None,
+        store: path("/home/me/.cache/ringfence/projects/app"),
+        state: path("/home/me/.local/state/ringfence"),
+    };
+    let layer = parse(&format!("version = 1\n[filesystem]\n{text}\n"), &path("/home/me/p.toml"), Source::User).unwrap();
+    resolve(&[layer], &Flags::none(path("/home/me/app")), &facts).unwrap()
+}
+
+const DIRECTORIES: &[&str] =
+    &["/usr", "/home/me/app", "/home/me/app/sub", "/home/me/data", "/home/me/data/deep", "/home/me/out", "/home/me/.ssh"];
+const FILES: &[&str] = &["/home/me/app/a.sqlite", "/home/me/app/sub/.env", "/home/me/app/Makefile", "/home/me/notes.txt"];
+
+/// The host, as far as it matters.
+fn survey(grants: &Grants) -> Survey {
+    let mut survey = Survey::default();
+    let kind = |root: &AbsPath| {
+        let is_in = |list: &[&str]| list.iter().any(|known| path(known) == *root);
+        is_in(DIRECTORIES).then_some(Kind::Directory).or(is_in(FILES).then_some(Kind::File))
+    };
+    for rule in &grants.rules {
+        if let Some(kind) = kind(&rule.root) {
+            survey.found.insert(rule.root.clone(), Found { links: Vec::new(), real: rule.root.clone(), kind });
+            if rule.effect == Effect::Deny && grants.verdict(&rule.root, Access::Read) == Verdict::Denied {
+                survey.covers.insert(rule.root.clone(), Cover::Deny(kind));
+            }
+            if rule.effect == Effect::Protect {
+                survey.covers.entry(rule.root.clone()).or_insert(Cover::ReadOnly);
+            }
+        }
+    }
+    for (file, pattern) in FILES.iter().map(|file| path(file)).filter_map(|file| Some((file.clone(), grants.pattern_for(&file)?.effect))) {
+        survey.covers.insert(file, if pattern == PatternEffect::Deny { Cover::Deny(Kind::File) } else { Cover::ReadOnly });
+    }
+    // Made by a command: both find it, and neither policy has a word about it.
+    survey.covers.insert(path("/home/me/app/socket"), Cover::Deny(Kind::File));
+    survey
+}
+
+/// `+` can be opened, `-` is shut, `=` is protected, `!` is owed, `?` is left for later.
+#[track_caller]
+fn check(old: &str, new: &str, expect: &[&str]) {
+    let (old, new) = (grants(old), grants(new));
+    let (was, is) = (survey(&old), survey(&new));
+    let support = Support { uid: 1000, gid: 1000, fuse: Fuse::Opens, landlock: 6 };
+    let plan = plan(&old, &was, &support, &Person::plain(path("/q")));
+    let revision = revision(View { grants: &old, survey: &was }, View { grants: &new, survey: &is }, &plan);
+    let said = |change: &Option<ringfence_policy::Change>| change.as_ref().map_or_else(String::new, |change| format!(" {}", change.rule));
+    let open = revision.open.iter().map(|act| format!("+ {}{}", act.path, said(&act.change)));
+    let shut = revision.shut.iter().map(|act| {
+        let word = if matches!(act.what, Cover::Deny(_)) { '-' } else { '=' };
+        format!("{word} {}{}", act.path, said(&act.change))
+    });
+    let left = revision.left.iter().map(|change| format!("{} {}", if change.is_owed() { '!' } else { '?' }, change.rule));
+    assert_eq!(open.chain(shut).chain(left).collect::<Vec<_>>(), expect);
+}
+
+#[test]
+fn the_same_is_nothing_to_do() {
+    check("", "", &[]);
+    let text = "read = [\"~/data\"]\ndeny = [\"*.sqlite\"]\nprotect = [\"Makefile\"]";
+    check(text, &format!("# the same\n\n{text}"), &[]);
+}
+
+#[test]
+fn what_is_opened_is_brought_in_as_a_whole() {
+    check(
+        "",
+        "read = [\"~/data\", \"~/data/deep\", \"~/notes.txt\"]",
+        &["+ /home/me/data read ~/data", "+ /home/me/notes.txt read ~/notes.txt"],
+    );
+    check("read = [\"~/data/deep\"]", "read = [\"~/data\"]", &["? read ~/data"]);
+    check("", "read = [\"~/absent\"]", &["? read ~/absent"]);
+    check("", "read = [\"~/.ssh\"]", &["+ /home/me/.ssh read ~/.ssh"]);
+}
+
+#[test]
+fn what_is_denied_is_covered_and_comes_back() {
+    check("", "deny = [\"*.sqlite\", \"~/app/sub\"]", &["- /home/me/app/a.sqlite deny *.sqlite", "- /home/me/app/sub deny ~/app/sub"]);
+    check("deny = [\"*.sqlite\", \"~/app/sub\"]", "", &["+ /home/me/app/a.sqlite deny *.sqlite", "+ /home/me/app/sub deny ~/app/sub"]);
+    check("", "except = [\".env\"]", &["+ /home/me/app/sub/.env deny **/.env"]);
+    check("", "protect = [\"Makefile\"]", &["= /home/me/app/Makefile protect Makefile"]);
+    // Nothing was open there.
+    check("", "deny = [\"~/data\"]", &[]);
+}
+
+#[test]
+fn what_is_opened_no_longer_is_covered() {
+    check("read = [\"~/data\"]", "", &["- /home/me/data read ~/data"]);
+    check("read = [\"~/data\", \"~/data/deep\"]", "read = [\"~/data\"]", &[]);
+    check("read = [\"~/data\", \"~/data/deep\"]", "read = [\"~/data/deep\"]", &["! read ~/data"]);
+    check("write = [\"~/out\"]", "", &["- /home/me/out write ~/out"]);
+    check("write = [\"~/out\"]", "read = [\"~/out\"]", &["! write ~/out"]);
+}
