@@ -63,7 +63,7 @@ fn kind(operation: &str, result: &str) -> (Class, u32) {
         "connect" => (Class::Network, 5),
         "create" => (Class::File, 1),
         "read" => (Class::File, 2),
-        "write" | "repair" | "permit" => (Class::File, 3),
+        "write" | "repair" | "permit" | "policy" => (Class::File, 3),
         "rename" | "quarantine" => (Class::File, 5),
         _ => (Class::File, 99),
     }

@@ -1,6 +1,7 @@
 //! What is written down.
 
 mod asked;
+mod revised;
 
 use std::ffi::{OsStr, OsString};
 
@@ -9,6 +10,7 @@ use serde::{Serialize, Serializer};
 
 use crate::time::rfc3339;
 pub use asked::Asked;
+pub use revised::Revised;
 
 /// One line of the log.
 ///
@@ -66,6 +68,8 @@ pub enum Act {
     Ask,
     /// What they allowed for good was written into their policy: `permit`.
     Permit,
+    /// Policy files of a session that runs were changed: `policy`.
+    Revise,
     /// Something it planted was moved away: `quarantine`.
     Quarantine,
     /// The log itself was found broken and was mended: `repair`.
@@ -81,6 +85,7 @@ impl Act {
             Act::Access(operation) => operation.word(),
             Act::Ask => "ask",
             Act::Permit => "permit",
+            Act::Revise => "policy",
             Act::Quarantine => "quarantine",
             Act::Repair => "repair",
         }
@@ -119,6 +124,8 @@ pub enum Details {
     Passed(Passed),
     /// Of something that somebody was asked about.
     Asked(Asked),
+    /// Of a policy that was changed.
+    Revised(Revised),
     /// Of something that was moved away.
     #[serde(rename_all = "camelCase")]
     Moved {

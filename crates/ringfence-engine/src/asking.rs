@@ -4,7 +4,7 @@
 mod tests;
 
 use std::ffi::OsStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use ringfence_api::{Answer, Ask, Asker, Denial, Operation, Outcome, Permission};
 use ringfence_audit::{AuditError, Log, Options, Record, Subject, now_ms};
@@ -64,7 +64,8 @@ fn wanted(denial: &Denial) -> Option<(AbsPath, Access)> {
 #[derive(Debug)]
 pub(crate) struct Witness {
     asker: Arc<dyn Asker>,
-    grants: Grants,
+    /// Those that hold by now.
+    grants: RwLock<Grants>,
     facts: Facts,
     files: Files,
     subject: Subject,
@@ -75,7 +76,7 @@ impl Witness {
     pub(crate) fn new(asker: Arc<dyn Asker>, asked: &Asked, resolved: &Resolved) -> Self {
         Self {
             asker,
-            grants: resolved.grants.clone(),
+            grants: RwLock::new(resolved.grants.clone()),
             facts: resolved.surroundings.facts.clone(),
             files: asked.files.clone(),
             subject: Subject { agent: asked.agent.clone(), session: asked.session.clone() },
@@ -83,9 +84,18 @@ impl Witness {
         }
     }
 
+    /// The policy was changed.
+    pub(crate) fn revise(&self, grants: &Grants) {
+        self.grants.write().unwrap_or_else(PoisonError::into_inner).clone_from(grants);
+    }
+
+    fn grants(&self) -> RwLockReadGuard<'_, Grants> {
+        self.grants.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Records, and says whether things may go on.
     fn record(&self, record: Record) -> Result<(), AuditError> {
-        let rules = &self.grants.audit;
+        let rules = self.grants().audit.clone();
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         let written = match log.as_mut() {
             Some(log) => log.append(&[record]),
@@ -121,7 +131,7 @@ impl Witness {
 
 impl Asker for Witness {
     fn ask(&self, ask: &Ask) -> Answer {
-        let options = offered(&ask.denial, &ask.options, &self.grants, &self.files, &self.facts);
+        let options = offered(&ask.denial, &ask.options, &self.grants(), &self.files, &self.facts);
         if options.iter().all(|answer| *answer == Answer::Deny) {
             return Answer::Deny;
         }

@@ -4,7 +4,7 @@ use std::io;
 
 use ringfence_api::Gap;
 use ringfence_audit::AuditError;
-use ringfence_policy::{AbsPath, PolicyError};
+use ringfence_policy::{AbsPath, Change, PolicyError};
 use ringfence_provider::ProviderError;
 
 /// Why a command was not run.
@@ -41,9 +41,21 @@ pub enum EngineError {
         /// Why not.
         source: AuditError,
     },
+    /// The policy was narrowed by what a session that runs cannot take over.
+    #[error("the policy was narrowed, and this session still allows more: {}", rules(changes))]
+    Narrowed {
+        /// The session.
+        session: String,
+        /// What is to be refused and is not.
+        changes: Vec<Change>,
+    },
     /// The place could not run it.
     #[error(transparent)]
     Provider(#[from] ProviderError),
+}
+
+fn rules(changes: &[Change]) -> String {
+    changes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 impl EngineError {
@@ -55,6 +67,7 @@ impl EngineError {
             EngineError::Surroundings { .. } => "surroundings",
             EngineError::Gaps { .. } => "gap",
             EngineError::Audit { source } => source.code(),
+            EngineError::Narrowed { .. } => "policy-narrowed",
             EngineError::Provider(error) => error.code(),
         }
     }
@@ -70,6 +83,7 @@ impl EngineError {
                 "{}; or let runs go unrecorded with `on-error = \"run\"` under `[audit]` in ~/.config/ringfence/policy.toml",
                 source.hint()
             )),
+            EngineError::Narrowed { session, .. } => Some(format!("`ringfence session stop {session}`, then `ringfence session start`")),
             EngineError::Provider(error) => error.hint(),
         }
     }

@@ -23,6 +23,17 @@ pub(crate) fn of_the_person(facts: &Facts) -> AbsPath {
     config_directory(facts).join("ringfence/policy.toml")
 }
 
+/// Where policy files are looked for.
+pub(crate) fn places(files: &Files, facts: &Facts) -> Vec<AbsPath> {
+    let managed = AbsPath::new(MANAGED).expect("an absolute path");
+    let project = files.project.clone().unwrap_or_else(|| of_the_project(facts));
+    vec![managed, of_the_person(facts), project]
+}
+
+fn of_the_project(facts: &Facts) -> AbsPath {
+    facts.workspace.join(".ringfence/policy.toml")
+}
+
 /// Reads every policy file that is there.
 pub fn layers(files: &Files, facts: &Facts) -> Result<Vec<Layer>, EngineError> {
     let managed = AbsPath::new(MANAGED).expect("an absolute path");
@@ -31,7 +42,7 @@ pub fn layers(files: &Files, facts: &Facts) -> Result<Vec<Layer>, EngineError> {
     layers.extend(match &files.project {
         // Named by a person on the command line: it speaks with the person's voice.
         Some(file) => layers_of(file, &Source::User)?,
-        None => layers_if_there(&facts.workspace.join(".ringfence/policy.toml"), &Source::Project)?,
+        None => layers_if_there(&of_the_project(facts), &Source::Project)?,
     });
     Ok(layers)
 }

@@ -72,7 +72,11 @@ pub struct Resolved {
 
 /// Reads the policy files and resolves them for `cwd`.
 pub fn resolve_for(cwd: &AbsPath, flags: &Flags, files: &Files) -> Result<Resolved, EngineError> {
-    let surroundings = gather(cwd)?;
+    resolve_in(gather(cwd)?, flags, files)
+}
+
+/// The same where it is known what is around.
+pub fn resolve_in(surroundings: Surroundings, flags: &Flags, files: &Files) -> Result<Resolved, EngineError> {
     let layers = layers(files, &surroundings.facts)?;
     let mut grants = resolve(&layers, flags, &surroundings.facts)?;
     let settings = facts::config_directory(&surroundings.facts).join("ringfence");

@@ -1,18 +1,24 @@
 //! The life of a session: one sandbox, one shell, many commands.
 
+mod beside;
+mod following;
+mod sandbox;
+
 use std::ffi::OsString;
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ringfence_api::{Afterwards, Denial, Gap, Input, Line, Outcome, Output, Permission, Quarantined, Ran};
+use ringfence_api::{Afterwards, Gap, Input, Line, Outcome, Output, Permission, Quarantined};
 use ringfence_audit::AuditError;
-use ringfence_policy::AbsPath;
-use ringfence_provider::{Feeder, Interrupter, Process, ProcessStart, Provider, ProviderError, Shell, ShellStart, Sink, Standing, Streams};
+use ringfence_policy::{AbsPath, Change};
+use ringfence_provider::{Feeder, Interrupter, Provider, ProviderError, Shell, ShellStart, Sink, Streams};
 
-use crate::asking::Witness;
 use crate::book::Book;
-use crate::{Asked, EngineError, Resolved, accept, open, permission, variables};
+use crate::{Asked, EngineError, Resolved, permission, resolve_in, variables};
+pub use beside::Beside;
+use following::Following;
+pub use following::{News, Problem, Resolver};
+use sandbox::Sandbox;
 
 /// A sandbox that stands and a shell in it, as one policy has it.
 ///
@@ -21,22 +27,12 @@ use crate::{Asked, EngineError, Resolved, accept, open, permission, variables};
 /// them, and each result says so.
 pub struct Opened {
     asked: Asked,
-    resolved: Resolved,
     program: OsString,
     /// Used by one command at a time.
     shell: Mutex<Option<Box<dyn Shell>>>,
+    /// Taken before the sandbox, where both are needed.
+    policy: Mutex<Following>,
     sandbox: Mutex<Sandbox>,
-}
-
-/// What is used by many at once, each for a moment.
-struct Sandbox {
-    provider: Box<dyn Provider + Send>,
-    standing: Option<Box<dyn Standing>>,
-    enforced: Vec<String>,
-    gaps: Vec<Gap>,
-    /// Moved away when a sandbox before this one ended.
-    quarantined: Vec<Quarantined>,
-    commands: u64,
 }
 
 /// What became of a command, and of the shell it ran in.
@@ -50,6 +46,8 @@ pub struct Executed {
     pub background: Output,
     /// What became of the shell.
     pub shell: Afterwards,
+    /// What became of policy files that were changed since the command before.
+    pub news: News,
 }
 
 /// How somebody else reaches a command that runs.
@@ -73,31 +71,89 @@ pub struct Standings {
     pub enforced: Vec<String>,
     /// What was asked for and is not.
     pub gaps: Vec<Gap>,
+    /// The policy files that count, weakest first.
+    pub policy_files: Vec<AbsPath>,
+    /// What of them takes effect with a new session.
+    pub pending: Vec<Change>,
+    /// Why they are not followed as they are now.
+    pub problem: Option<Problem>,
 }
 
 impl Opened {
     /// Opens a session; `program` is its shell. The command of `asked` is not looked at.
     pub fn open(provider: Box<dyn Provider + Send>, asked: Asked, resolved: Resolved, program: OsString) -> Result<Self, EngineError> {
+        let (flags, files) = (asked.flags.clone(), asked.files.clone());
+        let resolve = move |before: &Resolved| resolve_in(before.surroundings.clone(), &flags, &files);
+        Self::open_with(provider, asked, resolved, program, Box::new(resolve))
+    }
+
+    /// The same for whoever has rules of its own beside those of the files: `resolve` reads the
+    /// policy anew, when a file was changed.
+    pub fn open_with(
+        provider: Box<dyn Provider + Send>,
+        asked: Asked,
+        resolved: Resolved,
+        program: OsString,
+        resolve: Box<Resolver>,
+    ) -> Result<Self, EngineError> {
         // The log's directory is there before the host is looked at: made by the first command,
         // it would appear in a sandbox that stands, and be open until it is covered.
         Book::open(&asked, &resolved, &mut |_| ())?;
-        let sandbox = Sandbox { provider, standing: None, enforced: Vec::new(), gaps: Vec::new(), quarantined: Vec::new(), commands: 0 };
-        let opened = Self { asked, resolved, program, shell: Mutex::new(None), sandbox: Mutex::new(sandbox) };
+        let sandbox = Sandbox {
+            provider,
+            standing: None,
+            witness: None,
+            enforced: Vec::new(),
+            gaps: Vec::new(),
+            quarantined: Vec::new(),
+            commands: 0,
+        };
+        let policy = Mutex::new(Following::new(&asked, resolved, resolve));
+        let opened = Self { asked, program, shell: Mutex::new(None), policy, sandbox: Mutex::new(sandbox) };
         opened.renew(&mut lock(&opened.shell))?;
         Ok(opened)
     }
 
+    /// Looks whether a policy file was changed, and lets the sandbox follow. Every command does
+    /// so first; whoever keeps a session does so from time to time, for those that run.
+    pub fn follow(&self) {
+        let mut policy = lock(&self.policy);
+        let mut sandbox = lock(&self.sandbox);
+        if let Some(plan) = policy.look(&self.asked, sandbox.standing.as_deref()) {
+            sandbox.stands_by(&plan);
+            if let Some(witness) = &sandbox.witness {
+                witness.revise(&policy.holding.grants);
+            }
+        }
+    }
+
+    /// The policy that holds.
+    pub fn policy(&self) -> Arc<Resolved> {
+        lock(&self.policy).holding.clone()
+    }
+
+    /// The same for something that is about to begin, unless nothing may.
+    fn policy_to_begin(&self) -> Result<Arc<Resolved>, EngineError> {
+        self.follow();
+        let policy = lock(&self.policy);
+        policy.permits(&self.asked.session).map(|()| policy.holding.clone())
+    }
+
     /// What is missing of a sandbox and a shell made anew.
     fn renew(&self, shell: &mut Option<Box<dyn Shell>>) -> Result<(), EngineError> {
+        let mut policy = lock(&self.policy);
         let mut sandbox = lock(&self.sandbox);
         if sandbox.standing.is_none() {
             *shell = None;
+            policy.begin_anew();
         }
-        let standing = sandbox.standing(&self.asked, &self.resolved)?;
+        let resolved = policy.holding.clone();
+        drop(policy);
+        let standing = sandbox.standing(&self.asked, &resolved)?;
         if shell.is_none() {
             let start = ShellStart {
                 program: self.program.clone(),
-                variables: variables(&self.resolved.grants, &self.asked.cwd, &self.resolved),
+                variables: variables(&resolved.grants, &self.asked.cwd, &resolved),
                 cwd: self.asked.cwd.clone(),
             };
             *shell = Some(standing.shell(&start)?);
@@ -117,15 +173,15 @@ impl Opened {
         let text = String::from_utf8_lossy(&line.text).into_owned();
         let command = vec![self.program.clone(), "-c".into(), text.into()];
         let asked = Asked { command, ..self.asked.clone() };
-        // Not borrowed from us: the book is open while the shell is used.
-        let resolved = self.resolved.clone();
+        self.follow();
+        let resolved = self.policy();
         let mut book = Book::open(&asked, &resolved, tell)?;
         let (result, (cwd, background, shell)) = match self.attempt(line, begun, sink, &mut book) {
-            Ok(Executed { outcome, cwd, background, shell }) => (Ok(outcome), (cwd, background, shell)),
+            Ok(Executed { outcome, cwd, background, shell, .. }) => (Ok(outcome), (cwd, background, shell)),
             Err(error) => (Err(error), (None, Output::default(), Afterwards::Ended)),
         };
         book.finish(&result);
-        result.map(|outcome| Executed { outcome, cwd, background, shell })
+        result.map(|outcome| Executed { outcome, cwd, background, shell, news: lock(&self.policy).news() })
     }
 
     fn attempt(
@@ -136,6 +192,8 @@ impl Opened {
         book: &mut Book<'_>,
     ) -> Result<Executed, EngineError> {
         let mut slot = lock(&self.shell);
+        // It may have been waited for while a file was changed.
+        self.policy_to_begin()?;
         self.renew(&mut slot)?;
         let shell = slot.as_mut().expect("renewed just now");
         let recorded = {
@@ -177,14 +235,21 @@ impl Opened {
         tell: &mut dyn FnMut(&AuditError),
     ) -> Result<Beside, EngineError> {
         let asked = Asked { command, ..self.asked.clone() };
-        let resolved = self.resolved.clone();
-        let mut book = Book::open(&asked, &resolved, tell)?;
+        self.follow();
+        let mut policy = lock(&self.policy);
         let mut sandbox = lock(&self.sandbox);
-        let started = sandbox.start(&asked, &resolved, &mut book, (streams, deadline));
+        if sandbox.standing.is_none() {
+            policy.begin_anew();
+        }
+        let resolved = policy.holding.clone();
+        let mut book = Book::open(&asked, &resolved, tell)?;
+        let permitted = policy.permits(&asked.session);
+        let started = permitted.and_then(|()| sandbox.start(&asked, &resolved, &mut book, (streams, deadline)));
         match started {
             Ok(process) => {
                 drop(book);
-                Ok(Beside { process, enforced: sandbox.enforced.clone(), gaps: sandbox.gaps.clone(), asked, resolved })
+                let (enforced, gaps) = (sandbox.enforced.clone(), sandbox.gaps.clone());
+                Ok(Beside { process, enforced, gaps, asked, resolved, news: policy.news() })
             }
             Err(error) => {
                 let result = Err(error);
@@ -196,12 +261,13 @@ impl Opened {
 
     /// What a person could be asked about a command of it that was blocked.
     pub fn permission(&self, outcome: &Outcome) -> Option<Permission> {
-        permission(outcome, &self.asked.files, &self.resolved)
+        permission(outcome, &self.asked.files, &self.policy())
     }
 
     /// How it stands.
     pub fn standings(&self) -> Standings {
         let shell = self.shell.try_lock().ok().map(|shell| shell.as_ref().map(|shell| shell.pid()));
+        let policy = lock(&self.policy);
         let sandbox = lock(&self.sandbox);
         Standings {
             commands: sandbox.commands,
@@ -209,6 +275,9 @@ impl Opened {
             shell: shell.flatten(),
             enforced: sandbox.enforced.clone(),
             gaps: sandbox.gaps.clone(),
+            policy_files: policy.holding.files.clone(),
+            pending: policy.pending.clone(),
+            problem: policy.problem.clone(),
         }
     }
 
@@ -227,107 +296,6 @@ fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
     what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Sandbox {
-    /// One that stands.
-    fn standing(&mut self, asked: &Asked, resolved: &Resolved) -> Result<&dyn Standing, EngineError> {
-        if self.standing.is_none() {
-            let mut session = open(self.provider.as_ref(), resolved)?;
-            accept(&session.plan().gaps, resolved.grants.on_gap)?;
-            if let Some(asker) = &asked.asker {
-                session.ask(Arc::new(Witness::new(asker.clone(), asked, resolved)));
-            }
-            let standing = session.raise(&asked.cwd)?;
-            self.enforced = standing.plan().steps.iter().map(ToString::to_string).collect();
-            self.gaps = standing.plan().gaps.clone();
-            self.standing = Some(standing);
-        }
-        Ok(self.standing.as_deref().expect("raised just now"))
-    }
-
-    fn start(
-        &mut self,
-        asked: &Asked,
-        resolved: &Resolved,
-        book: &mut Book<'_>,
-        (streams, deadline): (Streams, Option<Duration>),
-    ) -> Result<Box<dyn Process>, EngineError> {
-        self.standing(asked, resolved)?;
-        book.begin(&self.gaps)?;
-        self.commands += 1;
-        let variables = variables(&resolved.grants, &asked.cwd, resolved);
-        let start = ProcessStart { command: asked.command.clone(), variables, cwd: asked.cwd.clone(), streams, deadline };
-        Ok(self.standing(asked, resolved)?.start(&start)?)
-    }
-
-    fn refused(&self) -> (Vec<Denial>, u64) {
-        self.standing.as_ref().map(|standing| standing.refused()).unwrap_or_default()
-    }
-
-    /// The sandbox died: what it planted is moved away, and the next command gets another.
-    fn fell(&mut self) {
-        if let Some(Ok(moved)) = self.standing.take().map(Standing::end) {
-            self.quarantined.extend(moved);
-        }
-    }
-
-    fn executed(&mut self, ran: Ran) -> Executed {
-        let found = self.standing.iter().flat_map(|standing| standing.gaps());
-        let gaps = self.gaps.iter().cloned().chain(found).collect();
-        let mut executed = executed(ran, self.enforced.clone(), gaps);
-        executed.outcome.quarantined = std::mem::take(&mut self.quarantined);
-        executed
-    }
-}
-
-/// A program that runs beside the shell of a session.
-pub struct Beside {
-    process: Box<dyn Process>,
-    asked: Asked,
-    resolved: Resolved,
-    enforced: Vec<String>,
-    gaps: Vec<Gap>,
-}
-
-impl Beside {
-    /// Our end of its terminal, if it has one.
-    pub fn terminal(&self) -> Option<BorrowedFd<'_>> {
-        self.process.terminal()
-    }
-
-    /// For somebody else.
-    pub fn reach(&self) -> Reach {
-        Reach { interrupter: self.process.interrupter(), feeder: self.process.feeder() }
-    }
-
-    /// Stays with it to its end. `tell` hears what could not be recorded.
-    pub fn wait(self, sink: &mut Sink<'_>, tell: &mut dyn FnMut(&AuditError)) -> Result<Executed, EngineError> {
-        let Self { process, asked, resolved, enforced, gaps } = self;
-        let mut book = Book::resume(&asked, &resolved, tell)?;
-        let result = process.wait(sink).map(|ran| executed(ran, enforced, gaps).outcome).map_err(EngineError::from);
-        book.finish(&result);
-        result.map(|outcome| Executed { outcome, cwd: None, background: Output::default(), shell: Afterwards::LivesOn })
-    }
-}
-
 fn not_fed(source: std::io::Error) -> ProviderError {
     ProviderError::System { what: "feed a command", source }
-}
-
-fn executed(ran: Ran, enforced: Vec<String>, gaps: Vec<Gap>) -> Executed {
-    let outcome = Outcome {
-        stdout: ran.stdout,
-        stderr: ran.stderr,
-        status: ran.status,
-        denials: ran.denials,
-        denials_dropped: ran.denials_dropped,
-        granted: ran.granted,
-        observed: None,
-        timed_out: ran.timed_out,
-        duration_ms: ran.duration.as_millis() as u64,
-        usage: ran.usage,
-        enforced,
-        gaps,
-        quarantined: Vec::new(),
-    };
-    Executed { outcome, cwd: None, background: ran.background, shell: ran.shell }
 }

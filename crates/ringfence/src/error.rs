@@ -77,6 +77,14 @@ pub enum SandboxError {
         /// Which.
         id: String,
     },
+    /// The policy was narrowed by what a sandbox that stands cannot take over; nothing was run.
+    #[error("the sandbox `{id}` allows more than the policy does by now, and nothing was run")]
+    Narrowed {
+        /// Which.
+        id: String,
+        /// By what.
+        source: Box<EngineError>,
+    },
     /// The sandbox was ended before.
     #[error("the sandbox `{id}` has ended")]
     Ended {
@@ -107,6 +115,7 @@ impl SandboxError {
             SandboxError::NotAllowed { source } => source.code(),
             SandboxError::NotCreated { source } | SandboxError::NotExecuted { source } => source.code(),
             SandboxError::Gone { .. } => "gone",
+            SandboxError::Narrowed { source, .. } => source.code(),
             SandboxError::Ended { .. } => "ended",
             SandboxError::Provider { .. } => "provider",
         }
@@ -121,7 +130,9 @@ impl SandboxError {
             }
             SandboxError::NotCreated { source } | SandboxError::NotExecuted { source } => source.hint(),
             SandboxError::NotAllowed { source } => source.hint(),
-            SandboxError::Gone { .. } => Some("the next command gets a new one, in the first directory and with all grants".into()),
+            SandboxError::Gone { .. } | SandboxError::Narrowed { .. } => {
+                Some("the next command gets a new one, in the first directory and with all grants".into())
+            }
             SandboxError::NotOffered { .. } => Some("`options` of the permission names what may be answered".into()),
             SandboxError::Path { .. } => Some("write an absolute path, or one that begins with `~/`".into()),
             _ => None,

@@ -1,6 +1,7 @@
 //! The place called `local`: this machine's own sandbox.
 
 mod desk;
+mod followers;
 mod opening;
 
 use std::collections::HashMap;
@@ -14,11 +15,13 @@ use serde::{Deserialize, Serialize};
 use crate::protocol::{BoxFuture, Confinement, SandboxBackend, SandboxCreateOptions, SandboxInfo, SandboxProvider, SandboxStatus};
 use crate::{Command, ExecuteResult, SandboxError};
 use desk::Desk;
+use followers::Followers;
 
 /// Sandboxes of this machine's own kernel.
 #[derive(Default)]
 pub struct LocalSandboxProvider {
     made: Mutex<HashMap<String, Weak<Desk>>>,
+    followers: Arc<Followers>,
 }
 
 /// What `providerOptions` may hold for `local`.
@@ -56,7 +59,7 @@ impl SandboxProvider for LocalSandboxProvider {
             if options.confinement == Confinement::Sandbox && !crate::is_ready() {
                 return Err(SandboxError::InitMissing);
             }
-            let desk = Arc::new(Desk::open(options).await?);
+            let desk = Arc::new(Desk::open(options, self.followers.clone()).await?);
             let mut made = self.made();
             made.retain(|_, desk| desk.strong_count() > 0);
             made.insert(desk.id().to_owned(), Arc::downgrade(&desk));

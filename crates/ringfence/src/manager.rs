@@ -19,7 +19,8 @@ use crate::{Command, ExecuteResult, LocalSandboxProvider, SandboxConfig, Sandbox
 /// - A sandbox that cannot be made is an error, and nothing runs.
 /// - Where the configuration is not `enabled`, commands run unconfined, and each result says so.
 /// - A sandbox that died is made anew for the next command: a fresh shell in the first
-///   directory, with all grants kept.
+///   directory, with all grants kept. So is one that cannot be made to allow as little as a
+///   policy file that was changed; other changes are taken over while it runs.
 /// - What a person grants afterwards holds from the next command on: the sandbox is made anew
 ///   for it, and what its shell held is lost. With an asker ([`SandboxManager::with_asker`])
 ///   the access itself waits, goes through in place, and nothing is lost.
@@ -139,7 +140,7 @@ impl SandboxManager {
                 state.in_place.entry(cwd).or_default().extend(lasting.filter_map(|granted| what_was_opened(&granted.denial)));
                 Ok(result)
             }
-            Err(error @ SandboxError::Gone { .. }) => {
+            Err(error @ (SandboxError::Gone { .. } | SandboxError::Narrowed { .. })) => {
                 self.forget(&cwd, sandbox.id()).await;
                 Err(error)
             }
@@ -152,7 +153,7 @@ impl SandboxManager {
         block_on(self.execute(cwd, command))
     }
 
-    /// The next command gets another sandbox than the one that died.
+    /// The next command gets another sandbox than the one that died, or allows too much.
     async fn forget(&self, cwd: &Path, id: &str) {
         let dead = {
             let mut state = self.state();
@@ -160,7 +161,7 @@ impl SandboxManager {
             if is_it { state.kept.remove(cwd) } else { None }
         };
         if let Some(dead) = dead {
-            // It is dead: what can still go wrong does not change that.
+            // It is of no more use: what can still go wrong does not change that.
             let _ = self.put_away(dead).await;
         }
     }

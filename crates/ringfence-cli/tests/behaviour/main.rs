@@ -23,6 +23,7 @@ mod observe;
 mod outside;
 mod processes;
 mod protect;
+mod revised;
 mod secrets;
 mod sessions;
 mod status;

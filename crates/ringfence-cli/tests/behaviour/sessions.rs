@@ -14,23 +14,23 @@ use crate::project;
 const KILL: i32 = 9;
 
 /// A session in a project, ended with it.
-struct Session {
-    project: Project,
-    id: String,
+pub(crate) struct Session {
+    pub(crate) project: Project,
+    pub(crate) id: String,
 }
 
 impl Session {
-    fn start(user: As) -> Self {
+    pub(crate) fn start(user: As) -> Self {
         Self::start_with(user, &[])
     }
 
-    fn start_with(user: As, words: &[&str]) -> Self {
-        Self::start_by(user, Project::ringfence, words)
+    pub(crate) fn start_with(user: As, words: &[&str]) -> Self {
+        Self::start_by(project(user), Project::ringfence, words)
     }
 
     /// By whatever starts ringfence.
-    fn start_by(user: As, ringfence: fn(&Project) -> Command, words: &[&str]) -> Self {
-        let project = project(user);
+    pub(crate) fn start_by(project: Project, ringfence: impl FnOnce(&Project) -> Command, words: &[&str]) -> Self {
+        let user = project.user;
         let runtime = runtime(&project);
         std::fs::create_dir(&runtime).expect("a directory can be made");
         std::fs::set_permissions(&runtime, std::fs::Permissions::from_mode(0o700)).expect("its mode can be set");
@@ -39,15 +39,15 @@ impl Session {
         Self { project, id }
     }
 
-    fn words(&self, words: &[&str]) -> Ran {
+    pub(crate) fn words(&self, words: &[&str]) -> Ran {
         Ran::of(ringfence(&self.project).arg("session").args(words), b"")
     }
 
-    fn exec(&self, line: &str) -> Ran {
+    pub(crate) fn exec(&self, line: &str) -> Ran {
         self.words(&["exec", &self.id, "-c", line])
     }
 
-    fn json(&self, line: &str) -> serde_json::Value {
+    pub(crate) fn json(&self, line: &str) -> serde_json::Value {
         serde_json::from_str(&self.words(&["exec", &self.id, "--json", "-c", line]).text()).expect("one object")
     }
 
@@ -63,7 +63,7 @@ impl Session {
         ringfence_testkit::finish(waiting)
     }
 
-    fn keeper(&self) -> u32 {
+    pub(crate) fn keeper(&self) -> u32 {
         let about: serde_json::Value = serde_json::from_str(&self.words(&["inspect", &self.id]).ok()).expect("one object");
         about["pid"].as_u64().expect("a number") as u32
     }
@@ -79,7 +79,7 @@ fn runtime(project: &Project) -> PathBuf {
     project.home().join("run")
 }
 
-fn ringfence(project: &Project) -> Command {
+pub(crate) fn ringfence(project: &Project) -> Command {
     let mut command = project.ringfence();
     command.env("XDG_RUNTIME_DIR", runtime(project));
     command
@@ -350,7 +350,7 @@ fn without_the_device_what_is_to_be_written_is_asked_about_all_the_same() {
         return;
     }
     each_user(|user| {
-        let session = Session::start_by(user, Project::ringfence_without_fuse, &["--ask", "--ask-timeout", "20s"]);
+        let session = Session::start_by(project(user), Project::ringfence_without_fuse, &["--ask", "--ask-timeout", "20s"]);
         let out = session.project.home().join("out");
         std::fs::create_dir(&out).unwrap();
         user.own(&out);

@@ -42,7 +42,8 @@ impl Trial {
         let grants = resolve(&layers(&Files::default(), &facts).unwrap(), &Flags::none(facts.workspace.clone()), &facts).unwrap();
         let parrot = Arc::new(Parrot { says, offered: Mutex::default(), notes: Mutex::default() });
         let subject = Subject { agent: Some("a".into()), session: "s".into() };
-        let witness = Witness { asker: parrot.clone(), grants, facts, files: Files::default(), subject, log: Mutex::new(None) };
+        let witness =
+            Witness { asker: parrot.clone(), grants: grants.into(), facts, files: Files::default(), subject, log: Mutex::new(None) };
         Self { home, parrot, witness }
     }
 
@@ -67,7 +68,7 @@ impl Trial {
 
     /// `operation target result reason` of each record, the target by its last name.
     fn records(&self) -> Vec<String> {
-        let log = self.witness.grants.audit.directory.join("00000001.jsonl");
+        let log = self.witness.grants().audit.directory.join("00000001.jsonl");
         let text = fs::read_to_string(log.as_path()).unwrap_or_default();
         let line = |line: &str| {
             let record: Value = serde_json::from_str(line).unwrap();
@@ -127,7 +128,7 @@ fn what_would_not_last_is_not_offered_for_good() {
 #[test]
 fn what_is_locked_or_open_or_no_file_is_not_asked_about() {
     let mut trial = Trial::new(PLAIN, Answer::AllowOnce);
-    for rule in trial.witness.grants.rules.iter_mut().filter(|rule| rule.root.as_path().ends_with(".ssh")) {
+    for rule in trial.witness.grants.get_mut().unwrap().rules.iter_mut().filter(|rule| rule.root.as_path().ends_with(".ssh")) {
         rule.locked = true;
         rule.origin.source = ringfence_policy::Source::Managed;
     }

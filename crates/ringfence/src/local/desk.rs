@@ -14,6 +14,7 @@ use ringfence_engine::EngineError;
 use ringfence_provider::{Interrupter, ProviderError};
 use ringfence_sys::memory;
 
+use super::followers::Followers;
 use super::opening::{Session, open};
 use crate::promise::{Promise, promise};
 use crate::{Command, ExecuteResult, SandboxCreateOptions, SandboxError};
@@ -30,13 +31,15 @@ enum Order {
 }
 
 impl Desk {
-    pub(super) async fn open(options: SandboxCreateOptions) -> Result<Self, SandboxError> {
+    pub(super) async fn open(options: SandboxCreateOptions, followers: Arc<Followers>) -> Result<Self, SandboxError> {
         let id = session_id();
         let (orders, handed_in) = mpsc::channel();
         let (opened, is_opened) = promise();
         let (own, failed) = (id.clone(), |source| SandboxError::File { what: "start", file: "a thread".into(), source });
         let keeper = move || match open(&own, options) {
             Ok(session) => {
+                followers.add(&session.opened);
+                drop(followers);
                 opened.keep(Ok(()));
                 keep(session, &own, &handed_in);
                 // Left to itself, the allocator keeps what many threads had at the same time.
@@ -174,6 +177,7 @@ fn run(session: &mut Session, command: Command, ticket: &Ticket) -> Option<Resul
 fn told(error: EngineError, id: &str) -> SandboxError {
     match error {
         EngineError::Provider(ProviderError::Gone { what: "sandbox" }) => SandboxError::Gone { id: id.to_owned() },
+        EngineError::Narrowed { .. } => SandboxError::Narrowed { id: id.to_owned(), source: Box::new(error) },
         EngineError::Provider(ProviderError::NotStarted { .. }) => SandboxError::not_created(error),
         error => SandboxError::NotExecuted { source: Box::new(error) },
     }

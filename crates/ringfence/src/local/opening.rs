@@ -3,11 +3,12 @@
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_api::{Line, Stdio};
-use ringfence_engine::session::Opened;
-use ringfence_engine::{Asked, EngineError, Files, Resolved, resolve_for};
+use ringfence_engine::session::{Opened, Resolver};
+use ringfence_engine::{Asked, EngineError, Files, Resolved, resolve_for, resolve_in};
 use ringfence_local::Local;
 use ringfence_policy::{AbsPath, Access, Effect, Facts, Flags, Grants, Mode, Source, Verdict};
 use ringfence_provider::Interrupter;
@@ -22,10 +23,8 @@ const UNCONFINED: &str = "nothing is confined: this command could do whatever yo
 
 /// A sandbox that was opened.
 pub(super) struct Session {
-    pub(super) opened: Opened,
+    pub(super) opened: Arc<Opened>,
     is_confined: bool,
-    wall: Option<Duration>,
-    output: Option<usize>,
     /// For the first result.
     notes: Vec<String>,
 }
@@ -48,22 +47,34 @@ pub(super) fn open(id: &str, options: SandboxCreateOptions) -> Result<Session, S
     let mut notes = std::mem::take(&mut resolved.grants.warnings);
     whiten(&mut resolved, &policy.filesystem.whitelist, &mut notes)?;
     grant(&mut resolved, &granted, &mut notes)?;
-    let limits = &resolved.grants.limits;
-    let (wall, output) = (limits.wall_ms.map(Duration::from_millis), limits.output.and_then(|most| usize::try_from(most).ok()));
+    let resolve = resolver(flags.clone(), files.clone(), policy.filesystem.whitelist, granted);
     let is_confined = resolved.grants.is_confined();
     let stdio = Stdio::Capture { limit: Line::new("").limit };
     let asked = Asked { command: Vec::new(), cwd, flags, files, stdio, asker, agent: own.agent, session: id.to_owned() };
     let program = own.shell.unwrap_or_else(|| "bash".into()).into();
-    let opened = Opened::open(Box::new(Local::default()), asked, resolved, program).map_err(SandboxError::not_created)?;
-    Ok(Session { opened, is_confined, wall, output, notes })
+    let opened = Opened::open_with(Box::new(Local::default()), asked, resolved, program, resolve).map_err(SandboxError::not_created)?;
+    Ok(Session { opened: Arc::new(opened), is_confined, notes })
+}
+
+/// The same policy anew, when a file of it was changed.
+fn resolver(flags: Flags, files: Files, white: Vec<String>, granted: Vec<Grant>) -> Box<Resolver> {
+    Box::new(move |before| {
+        let mut resolved = resolve_in(before.surroundings.clone(), &flags, &files)?;
+        // Every entry meant something before.
+        let _ = whiten(&mut resolved, &white, &mut Vec::new());
+        let _ = grant(&mut resolved, &granted, &mut Vec::new());
+        Ok(resolved)
+    })
 }
 
 impl Session {
     /// `begun` gets what interrupts the command.
     pub(super) fn execute(&mut self, command: Command, begun: &mut dyn FnMut(Box<dyn Interrupter>)) -> Result<ExecuteResult, EngineError> {
         let Command { mut line, mut sink } = command;
-        line.deadline = [line.deadline, self.wall].into_iter().flatten().min();
-        line.limit = self.output.map_or(line.limit, |most| line.limit.min(most));
+        self.opened.follow();
+        let limits = self.opened.policy().grants.limits;
+        line.deadline = [line.deadline, limits.wall_ms.map(Duration::from_millis)].into_iter().flatten().min();
+        line.limit = limits.output.and_then(|most| usize::try_from(most).ok()).map_or(line.limit, |most| line.limit.min(most));
         let mut warnings = Vec::new();
         let mut pass_on = |stream, bytes: &[u8]| {
             if let Some(sink) = &mut sink {
@@ -74,6 +85,8 @@ impl Session {
             .opened
             .execute(&line, &mut |reach| begun(reach.interrupter), &mut pass_on, &mut |error| warnings.push(error.to_string()))?;
         warnings.splice(0..0, std::mem::take(&mut self.notes));
+        warnings.extend(executed.news.changes.iter().map(|change| format!("the policy was changed: {change}")));
+        warnings.extend(executed.news.problems.iter().map(|problem| format!("the policy stays as it was: {}", problem.message)));
         if !self.is_confined {
             warnings.insert(0, UNCONFINED.into());
         }

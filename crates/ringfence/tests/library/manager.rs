@@ -136,6 +136,34 @@ tests! { "manager":
     }
 
     #[test]
+    fn a_policy_is_followed_and_what_cannot_be_makes_another_sandbox(at) {
+        let (manager, policy) = (manager(), home(at).join(".config/ringfence/policy.toml"));
+        let say = |text: &str| fs::write(&policy, format!("version = 1\n{text}\n")).unwrap();
+        fs::create_dir_all(policy.parent().unwrap()).unwrap();
+        fs::write(at.join("a.sqlite"), SECRET).unwrap();
+        assert_eq!(says(manager.execute_blocking(at, "export KEPT=yes; cat a.sqlite")), SECRET);
+        // Also while a command runs.
+        let waits = "while cat a.sqlite >/dev/null 2>&1; do touch begun; sleep 0.05; done; echo $KEPT";
+        let result = thread::scope(|scope| {
+            let running = scope.spawn(|| manager.execute_blocking(at, ringfence::Command::new(waits).timeout_ms(20_000)));
+            appears(&at.join("begun"));
+            say("[filesystem]\ndeny = [\"*.sqlite\"]");
+            running.join().unwrap().unwrap()
+        });
+        assert_eq!(result.stdout.text().trim_end(), "yes");
+        assert!(result.warnings.iter().any(|warning| warning.contains("`deny *.sqlite` (")), "{:?}", result.warnings);
+        say("[filesys");
+        let result = manager.execute_blocking(at, "cat a.sqlite; echo $KEPT").unwrap();
+        assert_eq!(result.stdout.text().trim_end(), "yes");
+        assert!(result.warnings.iter().any(|warning| warning.contains("policy.toml:2:")), "{:?}", result.warnings);
+        say("mode = \"read-only\"");
+        let error = manager.execute_blocking(at, "echo $KEPT").err().unwrap();
+        assert!(matches!(error, SandboxError::Narrowed { .. }) && error.code() == "policy-narrowed", "{error}");
+        let result = manager.execute_blocking(at, "echo ${KEPT-gone}; touch new").unwrap();
+        assert_eq!((result.stdout.text().trim_end(), result.exit_code != 0), ("gone", true));
+    }
+
+    #[test]
     fn a_grant_holds_from_the_next_command_on_and_an_isolated_copy_goes_its_own_way(at) {
         let manager = manager();
         let read = |manager: &SandboxManager, name: &str| manager.execute_blocking(at, format!("cat ~/{name}")).unwrap().exit_code == 0;

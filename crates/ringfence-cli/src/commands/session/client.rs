@@ -76,6 +76,23 @@ fn tell(answer: &Value) {
     if answer["timedOut"] == true {
         say::warning("the time limit ended the command");
     }
+    let policy = &answer["policy"];
+    let texts = |value: &Value| value.as_array().into_iter().flatten().filter_map(Value::as_str).map(show::printable).collect::<Vec<_>>();
+    for said in texts(&policy["said"]) {
+        say::note(&format!("the policy was changed: {said}"));
+    }
+    let is_pending = |change: &Value| !change["pending"].is_null();
+    if policy["changes"].as_array().into_iter().flatten().any(is_pending) {
+        let session = answer["session"].as_str().map(show::printable).unwrap_or_default();
+        eprintln!("hint: `ringfence session stop {session}`, then `ringfence session start`");
+    }
+    for problem in policy["problems"].as_array().into_iter().flatten() {
+        let text = |key: &str| problem[key].as_str().map(show::printable);
+        say::warning(&format!("the policy stays as it was: {}", text("message").unwrap_or_default()));
+        if let Some(hint) = text("hint") {
+            eprintln!("hint: {hint}");
+        }
+    }
     for warning in answer["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         say::warning(&format!("not recorded in the audit log: {}", show::printable(warning)));
     }

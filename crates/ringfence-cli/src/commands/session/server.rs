@@ -17,7 +17,7 @@ use std::time::Duration;
 use ringfence_api::{Afterwards, Answer, Asker, Input, Line, Permission, Stdio, Stream};
 use ringfence_audit::AuditError;
 use ringfence_engine::EngineError;
-use ringfence_engine::session::{Beside, Executed, Opened, Reach};
+use ringfence_engine::session::{Beside, Executed, News, Opened, Problem, Reach};
 use ringfence_local::Local;
 use ringfence_policy::{Asking, Mode};
 use ringfence_provider::{Feeder, Sink, Size, Streams};
@@ -43,8 +43,6 @@ struct Kept {
     name: Option<String>,
     cwd: String,
     started_ms: u64,
-    /// How long a command may take, by the policy.
-    wall: Option<Duration>,
     socket: PathBuf,
     shell: OsString,
     opened: Opened,
@@ -60,7 +58,6 @@ pub(super) fn serve(arguments: Start) -> Result<ExitCode, CliError> {
     if grants.mode == Mode::FullAccess || !grants.enabled {
         say::warning("nothing is confined: commands of this session can do whatever you can");
     }
-    let wall = grants.limits.wall_ms.map(Duration::from_millis);
     let typed = Typed { line: None, command: vec![arguments.shell.clone()], agent: arguments.agent };
     let questions = (arguments.ask && grants.ask == Asking::Terminal && grants.is_confined()).then(|| Arc::new(Questions::new(patience)));
     let (mut asked, resolved) = meant.asked(typed, Stdio::Capture { limit: KEPT });
@@ -89,11 +86,11 @@ pub(super) fn serve(arguments: Start) -> Result<ExitCode, CliError> {
     };
     aside.tell(&id).map_err(fail("tell of"))?;
     let started_ms = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    let kept = Kept { id, name: arguments.name, cwd, started_ms, wall, socket, shell: arguments.shell, opened, questions };
+    let kept = Kept { id, name: arguments.name, cwd, started_ms, socket, shell: arguments.shell, opened, questions };
     let kept = Arc::new(kept);
     let kept_on = kept.clone();
     // Without it nobody would end a session that nobody can reach.
-    let watcher = thread::Builder::new().name("socket".into()).spawn(move || kept_on.end_when_unreachable());
+    let watcher = thread::Builder::new().name("socket".into()).spawn(move || kept_on.look_after());
     watcher.map_err(fail("watch over"))?;
     for client in listener.incoming().flatten() {
         let kept = kept.clone();
@@ -154,11 +151,13 @@ impl Asked {
 }
 
 impl Kept {
-    /// Whoever removes the socket wants no more of the session.
-    fn end_when_unreachable(&self) {
-        const LOOK: Duration = Duration::from_secs(2);
+    /// Lets commands that run follow the policy files. Whoever removes the socket wants no more
+    /// of the session.
+    fn look_after(&self) {
+        const LOOK: Duration = Duration::from_secs(1);
         while fs::symlink_metadata(&self.socket).is_ok() {
             thread::sleep(LOOK);
+            self.opened.follow();
         }
         let _ = self.opened.end();
         std::process::exit(0)
@@ -195,8 +194,7 @@ impl Kept {
     }
 
     fn exec(&self, client: &UnixStream, asked: Asked) -> Value {
-        let deadline = asked.question["timeoutMs"].as_u64().map(Duration::from_millis);
-        let deadline = [deadline, self.wall].into_iter().flatten().min();
+        let deadline = self.deadline(&asked);
         let is_streamed = asked.question["stream"] == true;
         let input = asked.input();
         let line = Line { text: asked.line, input, deadline, limit: if is_streamed { 0 } else { KEPT } };
@@ -206,8 +204,7 @@ impl Kept {
     /// The same for a program beside the shell, which somebody else may use meanwhile.
     fn start(&self, client: &UnixStream, asked: Asked) -> Value {
         let command = asked.line.split(|byte| *byte == 0).map(|word| OsStr::from_bytes(word).to_owned()).collect();
-        let deadline = asked.question["timeoutMs"].as_u64().map(Duration::from_millis);
-        let deadline = [deadline, self.wall].into_iter().flatten().min();
+        let deadline = self.deadline(&asked);
         let is_streamed = asked.question["stream"] == true;
         let streams = Streams::Pipes { input: asked.input(), limit: if is_streamed { 0 } else { KEPT } };
         match self.begin(command, streams, deadline) {
@@ -217,6 +214,13 @@ impl Kept {
             }),
             Err(answer) => answer,
         }
+    }
+
+    /// How long a command may take: as whoever asks says, and the policy.
+    fn deadline(&self, asked: &Asked) -> Option<Duration> {
+        self.opened.follow();
+        let wall = self.opened.policy().grants.limits.wall_ms;
+        [asked.question["timeoutMs"].as_u64(), wall].into_iter().flatten().min().map(Duration::from_millis)
     }
 
     fn begin(&self, command: Vec<OsString>, streams: Streams, deadline: Option<Duration>) -> Result<Beside, Value> {
@@ -285,6 +289,11 @@ impl Kept {
             "shellPid": standings.shell,
             "enforced": standings.enforced,
             "gaps": standings.gaps,
+            "policy": {
+                "files": standings.policy_files.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                "pending": standings.pending,
+                "problem": standings.problem.as_ref().map(problem),
+            },
         })
     }
 
@@ -305,6 +314,10 @@ impl Kept {
             Err(error) => failed(error),
         }
     }
+}
+
+fn problem(problem: &Problem) -> Value {
+    json!({ "code": problem.code, "message": problem.message, "hint": problem.hint })
 }
 
 /// Passes a terminal on; answers whether that went well.
@@ -372,6 +385,11 @@ fn answered(executed: &Executed, id: &str, permission: Option<Permission>, warni
     .into();
     if !warnings.is_empty() {
         answer["warnings"] = warnings.into();
+    }
+    if executed.news != News::default() {
+        let problems: Vec<Value> = executed.news.problems.iter().map(problem).collect();
+        let said: Vec<String> = executed.news.changes.iter().map(ToString::to_string).collect();
+        answer["policy"] = json!({ "changes": executed.news.changes, "said": said, "problems": problems });
     }
     answer
 }

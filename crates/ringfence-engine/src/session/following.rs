@@ -1,0 +1,246 @@
+//! The policy files of a session, followed while it runs.
+//!
+//! Whether a file was changed is seen by looking at it: before every command, and whenever a
+//! door thinks of it. What is read is not believed if a command of the session could have
+//! written it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+
+use ringfence_api::Gap;
+use ringfence_audit::{Log, Options, Record, Subject, now_ms};
+use ringfence_policy::{AbsPath, Access, Change, Direction, Turn, Verdict, revise};
+use ringfence_provider::{ProviderError, Standing};
+
+use crate::book::{policy_digest, whole};
+use crate::{Asked, EngineError, Resolved, accept, files, variables};
+
+/// Reads the policy anew, for the surroundings that the session began in.
+pub type Resolver = dyn Fn(&Resolved) -> Result<Resolved, EngineError> + Send + Sync;
+
+/// What there is to tell of policy files that were changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct News {
+    /// Rules that came or went, and whether that is in force.
+    pub changes: Vec<Change>,
+    /// Why the policy stays as it was.
+    pub problems: Vec<Problem>,
+}
+
+/// A policy that was changed and cannot be followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// A stable word for it.
+    pub code: &'static str,
+    /// What is wrong, and where.
+    pub message: String,
+    /// What to type next.
+    pub hint: Option<String>,
+}
+
+/// The policy of a session, and where it comes from.
+pub(super) struct Following {
+    resolve: Box<Resolver>,
+    seen: Vec<(AbsPath, Stamp)>,
+    /// The newest that could be read.
+    newest: Arc<Resolved>,
+    /// What holds.
+    pub(super) holding: Arc<Resolved>,
+    /// What takes effect with a new session.
+    pub(super) pending: Vec<Change>,
+    /// Gaps that the policy does not accept.
+    refusing: Vec<Gap>,
+    /// Why the newest files are not followed.
+    pub(super) problem: Option<Problem>,
+    news: News,
+}
+
+/// What a file is known by without reading it; nothing of one that is not there.
+type Stamp = Option<[i64; 7]>;
+
+impl Following {
+    pub(super) fn new(asked: &Asked, resolved: Resolved, resolve: Box<Resolver>) -> Self {
+        let resolved = Arc::new(resolved);
+        let seen = stamps(asked, &resolved);
+        let (newest, holding) = (resolved.clone(), resolved);
+        Self { resolve, seen, newest, holding, pending: Vec::new(), refusing: Vec::new(), problem: None, news: News::default() }
+    }
+
+    /// What there is to tell, once.
+    pub(super) fn news(&mut self) -> News {
+        std::mem::take(&mut self.news)
+    }
+
+    /// Whether something may be begun.
+    pub(super) fn permits(&self, session: &str) -> Result<(), EngineError> {
+        let owed: Vec<Change> = self.pending.iter().filter(|change| change.is_owed()).cloned().collect();
+        if !owed.is_empty() {
+            return Err(EngineError::Narrowed { session: session.to_owned(), changes: owed });
+        }
+        accept(&self.refusing, self.holding.grants.on_gap)
+    }
+
+    /// There is no sandbox: the next one is made for the newest policy.
+    pub(super) fn begin_anew(&mut self) {
+        self.holding = self.newest.clone();
+        self.pending.clear();
+        self.refusing.clear();
+    }
+
+    /// Looks whether a file was changed, and if so lets `standing` follow. Answers what is
+    /// enforced by then, if that is anything else.
+    pub(super) fn look(&mut self, asked: &Asked, standing: Option<&dyn Standing>) -> Option<ringfence_enforce::Plan> {
+        let seen = stamps(asked, &self.newest);
+        if seen == self.seen {
+            return None;
+        }
+        let changed: Vec<AbsPath> = differing(&self.seen, &seen);
+        self.seen = seen;
+        self.problem = None;
+        match self.read(&changed) {
+            Ok(new) => self.take(asked, Arc::new(new), standing, &changed),
+            Err(problem) => {
+                self.record(asked, &changed, Err(&problem.message));
+                self.problem = Some(problem.clone());
+                self.news.problems.push(problem);
+                None
+            }
+        }
+    }
+
+    fn read(&self, changed: &[AbsPath]) -> Result<Resolved, Problem> {
+        if let Some(file) = changed.iter().find(|file| self.could_be_a_commands(file)) {
+            return Err(Problem {
+                code: "policy-writable",
+                message: format!("{file} was changed, and commands of this session could have done that: it is not followed"),
+                hint: Some("look at it, and start another session".into()),
+            });
+        }
+        (self.resolve)(&self.newest).map_err(|error| Problem { code: error.code(), message: whole(&error), hint: error.hint() })
+    }
+
+    /// Whether a command may write the file, or change where its name leads.
+    fn could_be_a_commands(&self, file: &AbsPath) -> bool {
+        let mut ways = vec![file.clone()];
+        while let Some(last) = ways.last().cloned().filter(|_| ways.len() < 40) {
+            let Ok(target) = fs::read_link(last.as_path()) else { break };
+            ways.push(last.parent().unwrap_or_else(AbsPath::root).join(target));
+        }
+        let real = |way: &AbsPath| {
+            let above = fs::canonicalize(way.parent()?.as_path()).ok().and_then(AbsPath::new)?;
+            Some(above.join(way.name()?))
+        };
+        let grants = &self.holding.grants;
+        let is_writable = |path: &AbsPath| grants.verdict(path, Access::Write) == Verdict::Allowed;
+        grants.is_confined() && ways.iter().any(|way| is_writable(way) || real(way).is_some_and(|real| is_writable(&real)))
+    }
+
+    fn take(
+        &mut self,
+        asked: &Asked,
+        new: Arc<Resolved>,
+        standing: Option<&dyn Standing>,
+        changed: &[AbsPath],
+    ) -> Option<ringfence_enforce::Plan> {
+        // Files that were not known before; of the others, what was seen before they were read.
+        let more = stamps(asked, &new).into_iter().filter(|(file, _)| self.seen.iter().all(|(known, _)| known != file));
+        self.seen.extend(more.collect::<Vec<_>>());
+        let places = files::places(&asked.files, &new.surroundings.facts);
+        self.seen.retain(|(file, _)| new.files.contains(file) || places.contains(file));
+        self.seen.sort();
+        if new.grants == self.newest.grants {
+            // Nothing but words.
+            self.newest = new;
+            return None;
+        }
+        let Some(standing) = standing else {
+            self.newest = new;
+            self.begin_anew();
+            return None;
+        };
+        let old = self.holding.clone();
+        let (grants, mut changes) = revise(&old.grants, &new.grants);
+        changes.extend(other_variables(asked, &old, &new));
+        let mut plan = None;
+        if grants.is_confined() && new.grants.is_confined() {
+            match standing.revise(&grants) {
+                Ok(revised) => {
+                    changes.extend(revised.changes);
+                    plan = Some(revised.plan);
+                }
+                Err(error) => changes.push(not_taken(&error)),
+            }
+        }
+        self.refusing = plan.as_ref().map(|plan| plan.gaps.clone()).unwrap_or_default();
+        // What is owed is owed until another edit takes it back: until then, what held before
+        // is what the next edit is compared with.
+        let is_owed = changes.iter().any(Change::is_owed);
+        let holding = if is_owed { old.grants.clone() } else { grants };
+        let digests = (policy_digest(&old.grants), policy_digest(&new.grants));
+        self.holding = Arc::new(Resolved { grants: holding, ..(*new).clone() });
+        self.newest = new;
+        if !changes.is_empty() {
+            self.record(asked, changed, Ok((digests, &changes)));
+        }
+        self.pending = changes.iter().filter(|change| change.pending.is_some()).cloned().collect();
+        self.news.changes.extend(changes);
+        plan.filter(|_| !is_owed)
+    }
+
+    /// What the log cannot take is told with the next command, which it cannot take either.
+    fn record(&self, asked: &Asked, changed: &[AbsPath], taken: Result<((String, String), &[Change]), &str>) {
+        let rules = &self.holding.grants.audit;
+        let options = Options { fsync: rules.fsync, rotate_bytes: rules.rotate_bytes };
+        let subject = Subject { agent: asked.agent.clone(), session: asked.session.clone() };
+        let files: Vec<String> = changed.iter().map(AbsPath::to_string).collect();
+        let record = Record::revised(&subject, now_ms(), &files, taken);
+        let _ = Log::open(rules.directory.as_path(), options).and_then(|mut log| log.append(&[record]).map(drop));
+    }
+}
+
+/// The files that count, and those that would if they were there.
+fn stamps(asked: &Asked, resolved: &Resolved) -> Vec<(AbsPath, Stamp)> {
+    let mut all = files::places(&asked.files, &resolved.surroundings.facts);
+    all.extend(resolved.files.iter().cloned());
+    all.sort();
+    all.dedup();
+    all.into_iter().map(|file| (file.clone(), stamp(&file))).collect()
+}
+
+fn stamp(file: &AbsPath) -> Stamp {
+    let found = fs::metadata(file.as_path()).ok()?;
+    let identity = [found.dev() as i64, found.ino() as i64, found.len() as i64];
+    let times = [found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()];
+    let mut stamp = [0; 7];
+    stamp[..3].copy_from_slice(&identity);
+    stamp[3..].copy_from_slice(&times);
+    Some(stamp)
+}
+
+fn differing(old: &[(AbsPath, Stamp)], new: &[(AbsPath, Stamp)]) -> Vec<AbsPath> {
+    new.iter().filter(|one| !old.contains(one)).map(|(file, _)| file.clone()).collect()
+}
+
+/// Nothing is known of what holds: it may be more than the policy allows.
+fn not_taken(error: &ProviderError) -> Change {
+    let change = Change { rule: "filesystem".into(), origin: None, turn: Turn::Added, direction: Direction::Narrower, pending: None };
+    change.pending(whole(error))
+}
+
+/// Variables that the shell has already, or that it lacks.
+fn other_variables(asked: &Asked, old: &Resolved, new: &Resolved) -> Vec<Change> {
+    let has = |all: &[(OsString, OsString)], one: &(OsString, OsString)| all.contains(one);
+    let (was, is) = (variables(&old.grants, &asked.cwd, old), variables(&new.grants, &asked.cwd, new));
+    let change = |(name, _): &(OsString, OsString), turn, direction| Change {
+        rule: format!("environment {}", name.to_string_lossy()),
+        origin: None,
+        turn,
+        direction,
+        pending: Some("the shell has its variables already".into()),
+    };
+    let gone = was.iter().filter(|one| !has(&is, one)).map(|one| change(one, Turn::Removed, Direction::Narrower));
+    let come = is.iter().filter(|one| !has(&was, one)).map(|one| change(one, Turn::Added, Direction::Wider));
+    gone.chain(come).collect()
+}
