@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use ringfence_api::{Answer, Ask, Asker, Denial, Operation, Outcome, Permission};
 use ringfence_audit::{AuditError, Log, Options, Record, Subject, now_ms};
-use ringfence_policy::{AbsPath, Access, Because, Decision, Effect, Facts, Grants, OnError, Permit, Source, Verdict};
+use ringfence_policy::{AbsPath, Access, Because, Decision, Effect, Facts, Grants, OnError, Origin, Permit, Rule, Source, Verdict};
 
 use crate::allow::{allow_permanent, could_allow, is_own};
 use crate::book::whole;
@@ -70,12 +70,34 @@ pub(crate) struct Witness {
     files: Files,
     subject: Subject,
     log: Mutex<Option<Log>>,
+    lasting: Arc<Lasting>,
+}
+
+/// What was allowed for a session, whichever of its sandboxes it was asked in.
+#[derive(Debug, Default)]
+pub(crate) struct Lasting(Mutex<Vec<Rule>>);
+
+impl Lasting {
+    fn note(&self, denial: &Denial) {
+        let Some((path, access)) = wanted(denial) else { return };
+        let effect = if access == Access::Write { Effect::Write } else { Effect::Read };
+        let origin = Origin::new(Source::Session, path.to_string_lossy());
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Rule { root: path, effect, origin, locked: false });
+    }
+
+    /// The policy, and what was allowed beside it.
+    pub(crate) fn on(&self, resolved: &Resolved) -> Resolved {
+        let mut all = resolved.clone();
+        all.grants.rules.extend(self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned());
+        all
+    }
 }
 
 impl Witness {
-    pub(crate) fn new(asker: Arc<dyn Asker>, asked: &Asked, resolved: &Resolved) -> Self {
+    pub(crate) fn new(asker: Arc<dyn Asker>, asked: &Asked, resolved: &Resolved, lasting: Arc<Lasting>) -> Self {
         Self {
             asker,
+            lasting,
             grants: RwLock::new(resolved.grants.clone()),
             facts: resolved.surroundings.facts.clone(),
             files: asked.files.clone(),
@@ -141,10 +163,11 @@ impl Asker for Witness {
             self.asker.note(&format!("the answer cannot be recorded, and nothing goes through unrecorded: {}", whole(&error)));
             return Answer::Deny;
         }
-        match said {
-            Answer::AllowPermanent => self.keep(&ask.denial, &options),
-            said => said,
+        let said = if said == Answer::AllowPermanent { self.keep(&ask.denial, &options) } else { said };
+        if matches!(said, Answer::AllowSession | Answer::AllowPermanent) {
+            self.lasting.note(&ask.denial);
         }
+        said
     }
 
     fn note(&self, text: &str) {

@@ -136,7 +136,7 @@ fn attempt(provider: &dyn Provider, asked: &Asked, resolved: &Resolved, book: &m
     // happen, never a command without a record.
     book.begin(&gaps)?;
     if let Some(asker) = &asked.asker {
-        session.ask(Arc::new(Witness::new(asker.clone(), asked, resolved)));
+        session.ask(Arc::new(Witness::new(asker.clone(), asked, resolved, Arc::default())));
     }
     match session.run(&request) {
         Ok(mut outcome) => {

@@ -102,6 +102,7 @@ impl Opened {
         let sandbox = Sandbox {
             provider,
             standing: None,
+            lasting: Arc::default(),
             witness: None,
             enforced: Vec::new(),
             gaps: Vec::new(),

@@ -166,6 +166,10 @@ pub type Sink<'a> = dyn FnMut(Stream, &[u8]) + 'a;
 pub trait Interrupter: Send + Sync {
     /// As if somebody had typed Ctrl-C; a command that does not mind is ended a little later.
     fn interrupt(&self);
+
+    /// Sends a signal to all that the command has started, and has no other meaning. A shell
+    /// itself gets none.
+    fn signal(&self, number: i32);
 }
 
 /// Feeds a command with what it reads, from any thread.

@@ -338,6 +338,11 @@ fn what_is_asked_in_a_session_is_answered_from_elsewhere() {
         assert_eq!(answer("echo a > .env.made; echo $kept", "4", "allow-session").ok(), "yes");
         assert_eq!(session.exec("echo b >> .env.made; cat .env.made; echo $$").ok(), format!("a\nb\n{shell}"));
         assert_eq!(std::fs::read_to_string(&made).unwrap(), "a\nb\n");
+        // What was allowed holds in the next sandbox as well, if this one dies.
+        signal(first_process(session.keeper()).expect("it has a first process"), KILL);
+        let _ = session.exec("true");
+        assert_eq!(session.exec("cat .env; cat .env.made; echo c > .env.made; echo [$kept]").ok(), format!("{secret}a\nb\n[]"));
+        assert_eq!(std::fs::read_to_string(&made).unwrap(), "c\n");
         let late = Ran::of(ringfence(&session.project).args(["ask", "answer", &session.id, "3", "deny"]), b"");
         assert!(late.talk().contains("there is no question 3 that waits"), "{}", late.talk());
         late.ends(125);

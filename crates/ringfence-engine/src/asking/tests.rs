@@ -42,8 +42,15 @@ impl Trial {
         let grants = resolve(&layers(&Files::default(), &facts).unwrap(), &Flags::none(facts.workspace.clone()), &facts).unwrap();
         let parrot = Arc::new(Parrot { says, offered: Mutex::default(), notes: Mutex::default() });
         let subject = Subject { agent: Some("a".into()), session: "s".into() };
-        let witness =
-            Witness { asker: parrot.clone(), grants: grants.into(), facts, files: Files::default(), subject, log: Mutex::new(None) };
+        let witness = Witness {
+            asker: parrot.clone(),
+            grants: grants.into(),
+            facts,
+            files: Files::default(),
+            subject,
+            log: Mutex::new(None),
+            lasting: Arc::default(),
+        };
         Self { home, parrot, witness }
     }
 

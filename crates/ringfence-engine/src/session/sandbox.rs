@@ -8,7 +8,7 @@ use ringfence_enforce::Plan;
 use ringfence_provider::{Process, ProcessStart, Provider, Standing, Streams};
 
 use super::{Executed, News};
-use crate::asking::Witness;
+use crate::asking::{Lasting, Witness};
 use crate::book::Book;
 use crate::{Asked, EngineError, Resolved, accept, open, variables};
 
@@ -16,6 +16,8 @@ use crate::{Asked, EngineError, Resolved, accept, open, variables};
 pub(super) struct Sandbox {
     pub(super) provider: Box<dyn Provider + Send>,
     pub(super) standing: Option<Box<dyn Standing>>,
+    /// What was allowed for the session.
+    pub(super) lasting: Arc<Lasting>,
     /// Whoever is asked, and has to know the policy.
     pub(super) witness: Option<Arc<Witness>>,
     pub(super) enforced: Vec<String>,
@@ -29,9 +31,10 @@ impl Sandbox {
     /// One that stands.
     pub(super) fn standing(&mut self, asked: &Asked, resolved: &Resolved) -> Result<&dyn Standing, EngineError> {
         if self.standing.is_none() {
+            let resolved = &self.lasting.on(resolved);
             let mut session = open(self.provider.as_ref(), resolved)?;
             accept(&session.plan().gaps, resolved.grants.on_gap)?;
-            self.witness = asked.asker.as_ref().map(|asker| Arc::new(Witness::new(asker.clone(), asked, resolved)));
+            self.witness = asked.asker.as_ref().map(|asker| Arc::new(Witness::new(asker.clone(), asked, resolved, self.lasting.clone())));
             if let Some(witness) = &self.witness {
                 session.ask(witness.clone());
             }
