@@ -150,7 +150,7 @@ impl Process for Beside {
     }
 
     fn interrupter(&self) -> Box<dyn Interrupter> {
-        Box::new(Interrupts(self.interrupted.clone()))
+        Box::new(Interrupts(self.interrupted.clone(), self.pid))
     }
 
     fn feeder(&self) -> Option<Arc<dyn Feeder>> {
@@ -193,10 +193,16 @@ impl Process for Beside {
     }
 }
 
-struct Interrupts(Arc<AtomicBool>);
+struct Interrupts(Arc<AtomicBool>, i32);
 
 impl Interrupter for Interrupts {
     fn interrupt(&self) {
         self.0.store(true, Ordering::SeqCst);
+    }
+
+    fn signal(&self, number: i32) {
+        if self.1 > 0 {
+            family::signal_group(self.1, number);
+        }
     }
 }

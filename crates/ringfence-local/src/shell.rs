@@ -9,8 +9,8 @@ mod left;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfence_api::{Denial, Granted, Line, Output, Ran, Status, Usage};
 use ringfence_enforce::apply::{Job, Orphans, Start};
@@ -21,6 +21,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::packed;
 use course::Course;
+use family::Beginning;
 use feed::Feed;
 use fresh::{Shared, stream};
 use left::{Late, Left};
@@ -76,6 +77,8 @@ pub(crate) struct Persistent {
     /// What somebody has who is to feed the next command.
     feed: Option<Arc<Feed>>,
     interrupted: Arc<AtomicBool>,
+    /// When the command began.
+    beginning: Arc<Mutex<Beginning>>,
     is_over: bool,
     buffer: Vec<u8>,
     /// What words are made of, got many at a time.
@@ -133,6 +136,7 @@ impl Persistent {
             late: Late::default(),
             feed: None,
             interrupted: Arc::default(),
+            beginning: Arc::new(Mutex::new(Beginning { at: u64::MAX, before: Vec::new() })),
             is_over: false,
             buffer: vec![0; BUFFER],
             random: Vec::new(),
@@ -194,7 +198,7 @@ impl Shell for Persistent {
     }
 
     fn interrupter(&self) -> Box<dyn Interrupter> {
-        Box::new(Interrupts { asked: self.interrupted.clone(), pid: self.pid })
+        Box::new(Interrupts { asked: self.interrupted.clone(), beginning: self.beginning.clone(), pid: self.pid })
     }
 
     fn pid(&self) -> i32 {
@@ -215,6 +219,7 @@ impl Drop for Persistent {
 
 struct Interrupts {
     asked: Arc<AtomicBool>,
+    beginning: Arc<Mutex<Beginning>>,
     pid: i32,
 }
 
@@ -222,5 +227,10 @@ impl Interrupter for Interrupts {
     fn interrupt(&self) {
         self.asked.store(true, Ordering::SeqCst);
         family::signal_group(self.pid, libc::SIGINT);
+    }
+
+    fn signal(&self, number: i32) {
+        let beginning = self.beginning.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        family::signal_since(self.pid, &beginning, number);
     }
 }

@@ -14,7 +14,7 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use ringfence_api::Answer;
 
 use crate::args::PolicyArgs;
@@ -44,6 +44,9 @@ enum What {
     /// Print what is known of a session as one JSON object
     #[command(after_help = "Examples:\n  ringfence session inspect tests")]
     Inspect(Which),
+    /// Send a signal to what the commands of a session have started
+    #[command(after_help = "Examples:\n  ringfence session signal tests TERM")]
+    Signal(Signalled),
     /// End a session and everything in it
     #[command(after_help = "Examples:\n  ringfence session stop tests")]
     Stop(Which),
@@ -124,6 +127,50 @@ pub(crate) struct Which {
     session: String,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct Signalled {
+    /// The session: its id, the beginning of it, or its name
+    #[arg(value_name = "SESSION")]
+    session: String,
+    /// The signal
+    #[arg(value_name = "SIGNAL", ignore_case = true)]
+    signal: Signal,
+}
+
+/// One that a program may want to hear of.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Signal {
+    Hup,
+    Int,
+    Quit,
+    Kill,
+    Usr1,
+    Usr2,
+    Term,
+    Cont,
+    Stop,
+    Winch,
+}
+
+impl Signal {
+    fn number(self) -> i32 {
+        use rustix::process::Signal as Known;
+        let known = match self {
+            Signal::Hup => Known::HUP,
+            Signal::Int => Known::INT,
+            Signal::Quit => Known::QUIT,
+            Signal::Kill => Known::KILL,
+            Signal::Usr1 => Known::USR1,
+            Signal::Usr2 => Known::USR2,
+            Signal::Term => Known::TERM,
+            Signal::Cont => Known::CONT,
+            Signal::Stop => Known::STOP,
+            Signal::Winch => Known::WINCH,
+        };
+        known.as_raw()
+    }
+}
+
 /// Answer what the commands of sessions ask
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -198,7 +245,7 @@ impl SessionCommand {
             What::Exec(arguments) => arguments.json,
             What::List(arguments) => arguments.json,
             What::Inspect(_) => true,
-            What::Start(_) | What::Attach(_) | What::Stop(_) | What::Serve(_) => false,
+            What::Start(_) | What::Attach(_) | What::Signal(_) | What::Stop(_) | What::Serve(_) => false,
         }
     }
 }
@@ -211,6 +258,7 @@ pub(crate) fn run(arguments: SessionCommand) -> Result<ExitCode, CliError> {
         What::Attach(arguments) => attach::attach(&arguments),
         What::List(arguments) => client::list(&arguments),
         What::Inspect(arguments) => client::inspect(&arguments),
+        What::Signal(arguments) => client::signal(&arguments),
         What::Stop(arguments) => client::stop(&arguments),
     }
 }

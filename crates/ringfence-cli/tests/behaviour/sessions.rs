@@ -1,6 +1,6 @@
 //! A session keeps what a command leaves in its shell, and nothing is left of it afterwards.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -149,6 +149,26 @@ fn a_program_runs_beside_the_shell() {
         slow.wait().unwrap();
         let read = Ran::of(ringfence(&session.project).args(["session", "exec", &session.id, "-i", "--", "wc", "-l"]), b"a\nb\n").ok();
         assert_eq!(read.trim(), "2");
+    });
+}
+
+#[test]
+fn a_signal_goes_to_what_a_command_runs() {
+    each_user(|user| {
+        let session = Session::start(user);
+        let idle = session.words(&["signal", &session.id, "usr1"]);
+        assert!(idle.talk().contains("no command runs"), "{}", idle.talk());
+        idle.ends(125);
+        let line = "sh -c 'trap \"echo heard; exit 3\" USR1; echo ready; while :; do sleep 0.05; done'; echo $?";
+        let mut asked = ringfence(&session.project);
+        let mut asked = asked.args(["session", "exec", &session.id, "-c", line]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut output = BufReader::new(asked.stdout.take().unwrap());
+        let mut said = String::new();
+        output.read_line(&mut said).unwrap();
+        session.words(&["signal", &session.id, "USR1"]).ok();
+        output.read_to_string(&mut said).unwrap();
+        asked.wait().unwrap();
+        assert_eq!(said, "ready\nheard\n3\n");
     });
 }
 

@@ -1,6 +1,7 @@
 //! One command of a shell, from its beginning to its end.
 
 use std::os::fd::OwnedFd;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
+use super::family::Beginning;
 use super::feed::Intake;
 use super::{Persistent, family};
 
@@ -45,8 +47,7 @@ pub(super) struct Course<'a> {
     kept: [Capture; 2],
     intake: Option<Intake>,
     begun: Instant,
-    /// In ticks.
-    since: u64,
+    beginning: Beginning,
     deadline: Option<Instant>,
     ending: Ending,
     timed_out: bool,
@@ -80,6 +81,7 @@ impl<'a> Course<'a> {
         course.kept = [Capture::new(line.limit), Capture::new(line.limit)];
         course.deadline = line.deadline.map(|limit| course.begun + limit);
         course.intake = intake;
+        *course.shell.beginning.lock().unwrap_or_else(PoisonError::into_inner) = course.beginning.clone();
         Ok(course)
     }
 
@@ -93,6 +95,7 @@ impl<'a> Course<'a> {
     }
 
     fn new(shell: &'a mut Persistent, script: Vec<u8>, word: Word) -> Self {
+        let beginning = Beginning { at: family::now(), before: shell.left.known() };
         Self {
             shell,
             word,
@@ -102,7 +105,7 @@ impl<'a> Course<'a> {
             kept: [Capture::new(0), Capture::new(0)],
             intake: None,
             begun: Instant::now(),
-            since: family::now(),
+            beginning,
             deadline: None,
             ending: Ending::NotYet,
             timed_out: false,
@@ -296,12 +299,12 @@ impl<'a> Course<'a> {
             Ending::Interrupted => {
                 // The shell as well: it would go on with what comes next in the line.
                 family::signal_group(pid, libc::SIGINT);
-                family::signal_since(pid, self.since, libc::SIGTERM);
+                family::signal_since(pid, &self.beginning, libc::SIGTERM);
                 Ending::Terminated
             }
             Ending::Terminated => {
                 family::signal_group(pid, libc::SIGINT);
-                family::signal_since(pid, self.since, libc::SIGKILL);
+                family::signal_since(pid, &self.beginning, libc::SIGKILL);
                 Ending::Killed
             }
             Ending::Killed | Ending::Given => {

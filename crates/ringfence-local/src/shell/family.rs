@@ -17,26 +17,41 @@ pub(crate) fn end(shell: i32) {
     let _ = signal::kill(shell, libc::SIGKILL);
 }
 
-/// Sends a signal to everything below a shell that was started since `begun`.
-pub(crate) fn signal_since(shell: i32, begun: u64, number: i32) {
-    for pid in below(shell).into_iter().filter(|pid| facts(*pid).is_some_and(|facts| facts.started >= begun)) {
+/// When a command began.
+#[derive(Debug, Clone)]
+pub(crate) struct Beginning {
+    /// In ticks.
+    pub(crate) at: u64,
+    /// What the shell had started before, in that tick too.
+    pub(crate) before: Vec<i32>,
+}
+
+/// Sends a signal to everything below a shell that was started since.
+pub(crate) fn signal_since(shell: i32, beginning: &Beginning, number: i32) {
+    let is_new = |pid: i32| facts(pid).is_some_and(|facts| facts.started >= beginning.at);
+    for pid in below(shell, &beginning.before).into_iter().filter(|pid| is_new(*pid)) {
         // Held first, and looked at again: its number may be another's by now.
         let Ok(pidfd) = process::pidfd(pid) else { continue };
-        if facts(pid).is_some_and(|facts| facts.started >= begun) {
+        if is_new(pid) {
             let _ = process::signal_by(std::os::fd::AsFd::as_fd(&pidfd), number);
         }
     }
 }
 
-/// All below a process; those whose parents have ended are nobody's.
-fn below(pid: i32) -> BTreeSet<i32> {
+/// All below a process, but for some and what is below them.
+fn below(pid: i32, but: &[i32]) -> BTreeSet<i32> {
     let mut found = BTreeSet::new();
     let mut waiting = vec![pid];
     while let Some(pid) = waiting.pop() {
         let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
         for thread in threads {
             let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
-            waiting.extend(children.split_whitespace().filter_map(|child| child.parse::<i32>().ok()).filter(|child| found.insert(*child)));
+            waiting.extend(
+                children
+                    .split_whitespace()
+                    .filter_map(|child| child.parse::<i32>().ok())
+                    .filter(|child| !but.contains(child) && found.insert(*child)),
+            );
         }
     }
     found

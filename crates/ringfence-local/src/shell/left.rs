@@ -23,6 +23,11 @@ impl Left {
         Self { list: File::open(format!("/proc/{shell}/task/{shell}/children")).ok(), known: Vec::new() }
     }
 
+    /// Those that were there when it was asked last.
+    pub(super) fn known(&self) -> Vec<i32> {
+        String::from_utf8_lossy(&self.known).split_whitespace().filter_map(|number| number.parse().ok()).collect()
+    }
+
     /// Whether there is one that was not there when this was asked last, or nobody can tell.
     pub(super) fn has_grown(&mut self) -> bool {
         let Some(now) = self.list.as_ref().and_then(whole) else { return true };

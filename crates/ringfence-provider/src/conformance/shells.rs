@@ -53,6 +53,9 @@ impl Trial<'_> {
 
 const LIMIT: Duration = Duration::from_secs(20);
 
+/// The number of SIGUSR1.
+const USR1: i32 = 10;
+
 impl Raised {
     fn run(&mut self, line: &Line) -> Result<Ran, Failure> {
         let failed = |source| Failure::NotRun { command: String::from_utf8_lossy(&line.text).into_owned(), source };
@@ -228,6 +231,16 @@ fn somebody_else_interrupts_a_command(trial: &Trial<'_>) -> Verdict {
     let _ = other.join();
     same("the status", ran?.exit_code(), 130)?;
     same("whether it was waited for", begun.elapsed() < Duration::from_secs(10), true)?;
+    // Any other signal goes to what the command runs, and not to what was there before.
+    raised.says("sleep 30 & job=$!", ("", 0))?;
+    let interrupter = raised.shell.interrupter();
+    let other = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(500));
+        interrupter.signal(USR1);
+    });
+    let ran = raised.sh("sh -c 'trap \"echo heard; exit 3\" USR1; while :; do sleep 0.05; done'; echo $?; kill -0 $job && echo there");
+    let _ = other.join();
+    same("what it said", said(&ran?).trim_start_matches("heard\n"), "3\nthere")?;
     raised.says("echo on", ("on", 0))
 }
 

@@ -12,7 +12,7 @@ use ringfence_api::Answer;
 use serde_json::{Value, json};
 
 use super::wire::{Kind, receive, send};
-use super::{Answered, Exec, List, Which, place};
+use super::{Answered, Exec, List, Signalled, Which, place};
 use crate::commands::words::duration;
 use crate::error::CliError;
 use crate::{say, show};
@@ -117,6 +117,11 @@ pub(super) fn inspect(arguments: &Which) -> Result<ExitCode, CliError> {
     let about = find(&arguments.session)?.ask(&json!({ "ask": "inspect" }))?;
     show::json(&about)?;
     Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn signal(arguments: &Signalled) -> Result<ExitCode, CliError> {
+    let answer = find(&arguments.session)?.ask(&json!({ "ask": "signal", "signal": arguments.signal.number() }))?;
+    Ok(conclude(&answer, false))
 }
 
 pub(super) fn stop(arguments: &Which) -> Result<ExitCode, CliError> {

@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -48,6 +48,8 @@ struct Kept {
     opened: Opened,
     /// Where somebody is asked.
     questions: Option<Arc<Questions>>,
+    /// The commands that run.
+    running: Mutex<Vec<Weak<Reach>>>,
 }
 
 pub(super) fn serve(arguments: Start) -> Result<ExitCode, CliError> {
@@ -86,7 +88,8 @@ pub(super) fn serve(arguments: Start) -> Result<ExitCode, CliError> {
     };
     aside.tell(&id).map_err(fail("tell of"))?;
     let started_ms = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    let kept = Kept { id, name: arguments.name, cwd, started_ms, socket, shell: arguments.shell, opened, questions };
+    let kept =
+        Kept { id, name: arguments.name, cwd, started_ms, socket, shell: arguments.shell, opened, questions, running: Mutex::default() };
     let kept = Arc::new(kept);
     let kept_on = kept.clone();
     // Without it nobody would end a session that nobody can reach.
@@ -179,6 +182,7 @@ impl Kept {
                 "inspect" => self.inspect(),
                 "questions" => self.questions.as_ref().map_or_else(|| json!([]), |questions| questions.list()),
                 "answer" => self.answer(&asked.question),
+                "signal" => self.signal(&asked.question),
                 "stop" => self.stop(),
                 _ => json!({ "error": { "code": "usage", "message": "no such question" } }),
             };
@@ -253,8 +257,14 @@ impl Kept {
         run: impl FnOnce(&mut Begun<'_>, &mut Sink<'_>, &mut Tell<'_>) -> Ended,
     ) -> Value {
         let is_over = Arc::new(Mutex::new(false));
+        let mut held = None;
         let mut begun = |reach: Reach| {
             let is_over = is_over.clone();
+            let reach = held.insert(Arc::new(reach)).clone();
+            let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+            running.retain(|one| one.strong_count() > 0);
+            running.push(Arc::downgrade(&reach));
+            drop(running);
             // Without somebody who listens, a command cannot be interrupted from there.
             let _ = client
                 .try_clone()
@@ -270,6 +280,10 @@ impl Kept {
         };
         let executed = run(&mut begun, &mut sink, &mut |error| warnings.push(say::whole(error)));
         *is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.running
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|one| held.as_ref().is_none_or(|held| !one.ptr_eq(&Arc::downgrade(held))));
         match executed {
             Ok(executed) => answered(&executed, &self.id, self.opened.permission(&executed.outcome), warnings),
             Err(error) => failed(error),
@@ -305,6 +319,18 @@ impl Kept {
             Ok(()) => json!({ "answered": question["question"] }),
             Err(why) => refused(why),
         }
+    }
+
+    /// To all commands that run: to what they have started.
+    fn signal(&self, question: &Value) -> Value {
+        let number = question["signal"].as_i64().and_then(|number| i32::try_from(number).ok()).filter(|number| (1..=64).contains(number));
+        let running: Vec<_> = self.running.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect();
+        let Some(number) = number else { return json!({ "error": { "code": "usage", "message": "no such signal" } }) };
+        if running.is_empty() {
+            return json!({ "error": { "code": "idle", "message": "no command runs in this session" } });
+        }
+        running.iter().for_each(|reach| reach.interrupter.signal(number));
+        json!({ "exitCode": 0, "signalled": running.len() })
     }
 
     fn stop(&self) -> Value {
