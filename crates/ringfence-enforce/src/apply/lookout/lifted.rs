@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 
-use ringfence_policy::{AbsPath, Effect, Rule, Source};
+use ringfence_policy::{AbsPath, Access, Effect, Grants, Rule, Source, Verdict};
 
 use crate::apply::Addendum;
 use crate::plan::Cover;
@@ -16,12 +16,14 @@ pub(super) struct Lifted {
     paths: HashSet<AbsPath>,
     /// Those of them that may be written as well.
     writable: HashSet<AbsPath>,
+    /// Another policy that holds by now, for which another lookout is about to take over.
+    newest: Option<Grants>,
 }
 
 impl Lifted {
     /// Those that were `opened`, and those that will stand behind `length` of the plan's file.
     pub(super) fn since(plan: OwnedFd, length: u64, opened: &[Rule]) -> Self {
-        let mut lifted = Self { plan, known: length, paths: HashSet::new(), writable: HashSet::new() };
+        let mut lifted = Self { plan, known: length, paths: HashSet::new(), writable: HashSet::new(), newest: None };
         opened.iter().for_each(|rule| lifted.note(rule));
         lifted
     }
@@ -40,6 +42,13 @@ impl Lifted {
             self.known = end;
             let opened = added.iter().flat_map(|added| &added.rules).filter(|rule| is_opened_since(rule));
             opened.for_each(|rule| self.note(rule));
+            if let Some(revised) = added.into_iter().rev().find_map(|added| added.revised) {
+                self.newest = Some(revised.grants);
+            }
+        }
+        let wanted = if matches!(cover, Cover::Deny(_)) { Access::Read } else { Access::Write };
+        if self.newest.as_ref().is_some_and(|grants| grants.verdict(path, wanted) == Verdict::Allowed) {
+            return true;
         }
         if matches!(cover, Cover::Deny(_)) { self.paths.contains(path) } else { self.writable.contains(path) }
     }
