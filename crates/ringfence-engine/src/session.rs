@@ -18,7 +18,7 @@ use crate::{Asked, EngineError, Resolved, permission, resolve_in, variables};
 pub use beside::Beside;
 use following::Following;
 pub use following::{News, Problem, Resolver};
-use sandbox::Sandbox;
+use sandbox::{Maker, Sandbox};
 
 /// A sandbox that stands and a shell in it, as one policy has it.
 ///
@@ -100,7 +100,8 @@ impl Opened {
         // it would appear in a sandbox that stands, and be open until it is covered.
         Book::open(&asked, &resolved, &mut |_| ())?;
         let sandbox = Sandbox {
-            provider,
+            provider: Arc::new(Mutex::new(provider)),
+            maker: Maker::Opener,
             standing: None,
             lasting: Arc::default(),
             witness: None,
@@ -150,14 +151,25 @@ impl Opened {
         }
         let resolved = policy.holding.clone();
         drop(policy);
+        let was_standing = sandbox.standing.is_some();
         let standing = sandbox.standing(&self.asked, &resolved)?;
-        if shell.is_none() {
-            let start = ShellStart {
-                program: self.program.clone(),
-                variables: variables(&resolved.grants, &self.asked.cwd, &resolved),
-                cwd: self.asked.cwd.clone(),
-            };
-            *shell = Some(standing.shell(&start)?);
+        if shell.is_some() {
+            return Ok(());
+        }
+        let start = ShellStart {
+            program: self.program.clone(),
+            variables: variables(&resolved.grants, &self.asked.cwd, &resolved),
+            cwd: self.asked.cwd.clone(),
+        };
+        match standing.shell(&start) {
+            Ok(new) => *shell = Some(new),
+            // It may have died without anybody noticing.
+            Err(_) if was_standing => {
+                sandbox.fell();
+                drop(sandbox);
+                return self.renew(shell);
+            }
+            Err(error) => return Err(error.into()),
         }
         Ok(())
     }

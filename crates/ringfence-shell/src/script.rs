@@ -132,7 +132,8 @@ pub fn script(kind: Kind, line: &[u8], word: &Word, runner: &str, reads: Reads) 
     } else {
         script.extend_from_slice(b"__ringfence_line=");
         quote(line, &mut script);
-        script.extend_from_slice(b"\n. ");
+        // Where somebody has made that read-only, nothing is run, and not what came before.
+        script.extend_from_slice(b" && . ");
         script.extend_from_slice(runner.as_bytes());
         if reads == Reads::Its {
             script.extend_from_slice(format!(" <&{input} {input}<&-").as_bytes());

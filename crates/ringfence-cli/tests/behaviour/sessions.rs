@@ -288,6 +288,31 @@ fn a_sandbox_that_dies_is_told_and_made_anew() {
         assert!(ran.talk().contains("the sandbox is gone"), "{}", ran.talk());
         ran.ends(125);
         assert_eq!(session.exec("basename $PWD; echo [$x]").ok(), "app\n[]");
+        // That one lasts, although whoever needed it first is gone.
+        session.exec("x=2").ok();
+        assert_eq!(session.exec("echo [$x]").ok(), "[2]");
+        // One that dies while nobody looks, and something was left running in it.
+        session.exec("sleep 39.75 & :").ok();
+        signal(first_process(session.keeper()).expect("it has a first process"), KILL);
+        assert!(soon(Duration::from_secs(5), || processes_with("39.75").is_empty()));
+        assert!((0..3).any(|_| session.exec("echo [$x]").text() == "[]"));
+        session.exec("x=3").ok();
+        assert_eq!(session.exec("echo [$x]").ok(), "[3]");
+    });
+}
+
+#[test]
+fn what_runs_in_a_sandbox_cannot_use_the_socket_that_it_finds() {
+    let Some(python) = ringfence_testkit::python() else { return };
+    each_user(|user| {
+        let session = Session::start_with(user, &["--read", "../run"]);
+        let socket = runtime(&session.project).join("ringfence").join(format!("{}.sock", session.id));
+        let code = "import socket,sys\ns = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\nprint('connected', flush=True)\ns.sendall(b'q\\0\\0\\0\\x11{\"ask\":\"inspect\"}')\nprint(len(s.recv(100)))";
+        // The same code is answered outside.
+        let mut outside = session.project.command(python);
+        assert_ne!(Ran::of(outside.args(["-c", code]).arg(&socket), b"").text(), "connected\n0");
+        let inside = session.words(&["exec", &session.id, "--", python, "-c", code, &socket.display().to_string()]);
+        assert!(inside.text() == "connected\n0" || inside.talk().contains("Error"), "{} {}", inside.text(), inside.talk());
     });
 }
 

@@ -1,11 +1,13 @@
 //! The sandbox of a session, made when it is needed.
 
-use std::sync::Arc;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use ringfence_api::{Denial, Gap, Outcome, Quarantined, Ran};
 use ringfence_enforce::Plan;
-use ringfence_provider::{Process, ProcessStart, Provider, Standing, Streams};
+use ringfence_provider::{Process, ProcessStart, Provider, ProviderError, Standing, Streams};
 
 use super::{Executed, News};
 use crate::asking::{Lasting, Witness};
@@ -14,7 +16,9 @@ use crate::{Asked, EngineError, Resolved, accept, open, variables};
 
 /// What is used by many at once, each for a moment.
 pub(super) struct Sandbox {
-    pub(super) provider: Box<dyn Provider + Send>,
+    pub(super) provider: Arc<Mutex<Box<dyn Provider + Send>>>,
+    /// The thread that this one was made on, unless it was that of whoever opened the session.
+    pub(super) maker: Maker,
     pub(super) standing: Option<Box<dyn Standing>>,
     /// What was allowed for the session.
     pub(super) lasting: Arc<Lasting>,
@@ -32,17 +36,35 @@ impl Sandbox {
     pub(super) fn standing(&mut self, asked: &Asked, resolved: &Resolved) -> Result<&dyn Standing, EngineError> {
         if self.standing.is_none() {
             let resolved = &self.lasting.on(resolved);
-            let mut session = open(self.provider.as_ref(), resolved)?;
-            accept(&session.plan().gaps, resolved.grants.on_gap)?;
             self.witness = asked.asker.as_ref().map(|asker| Arc::new(Witness::new(asker.clone(), asked, resolved, self.lasting.clone())));
-            if let Some(witness) = &self.witness {
-                session.ask(witness.clone());
-            }
-            let standing = session.raise(&asked.cwd)?;
+            let standing = match self.maker {
+                Maker::Opener => {
+                    self.maker = Maker::Ended;
+                    make(&self.provider, asked, resolved, self.witness.clone())?
+                }
+                Maker::Ended | Maker::Thread(_) => self.make_apart(asked, resolved)?,
+            };
             self.stands_by(standing.plan());
             self.standing = Some(standing);
         }
         Ok(self.standing.as_deref().expect("raised just now"))
+    }
+
+    /// On a thread that stays: what a thread has started ends with it, and whoever needs a
+    /// sandbox now may be gone soon.
+    fn make_apart(&mut self, asked: &Asked, resolved: &Resolved) -> Result<Box<dyn Standing>, EngineError> {
+        let (provider, witness) = (self.provider.clone(), self.witness.clone());
+        let (asked, resolved) = (asked.clone(), resolved.clone());
+        let ((made, hears), (end, ends)) = (mpsc::channel(), mpsc::channel::<Infallible>());
+        let work = move || {
+            let _ = made.send(make(&provider, &asked, &resolved, witness));
+            let _ = ends.recv();
+        };
+        let failed = |source| ProviderError::System { what: "start a thread", source };
+        thread::Builder::new().name("maker".into()).spawn(work).map_err(failed)?;
+        let standing = hears.recv().map_err(|_| ProviderError::Gone { what: "sandbox" })??;
+        self.maker = Maker::Thread(end);
+        Ok(standing)
     }
 
     pub(super) fn stands_by(&mut self, plan: &Plan) {
@@ -83,6 +105,31 @@ impl Sandbox {
         executed.outcome.quarantined = std::mem::take(&mut self.quarantined);
         executed
     }
+}
+
+/// Whose thread a sandbox is made on.
+pub(super) enum Maker {
+    /// Theirs who open the session: it lives as long.
+    Opener,
+    /// Nobody's any more.
+    Ended,
+    /// One of its own, which ends when this is dropped.
+    Thread(#[expect(dead_code, reason = "kept for as long as the sandbox is")] mpsc::Sender<Infallible>),
+}
+
+fn make(
+    provider: &Mutex<Box<dyn Provider + Send>>,
+    asked: &Asked,
+    resolved: &Resolved,
+    witness: Option<Arc<Witness>>,
+) -> Result<Box<dyn Standing>, EngineError> {
+    let provider = provider.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut session = open(provider.as_ref(), resolved)?;
+    accept(&session.plan().gaps, resolved.grants.on_gap)?;
+    if let Some(witness) = witness {
+        session.ask(witness);
+    }
+    Ok(session.raise(&asked.cwd)?)
 }
 
 /// As it is told.

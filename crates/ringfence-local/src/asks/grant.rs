@@ -110,9 +110,17 @@ impl Ground {
             return true;
         }
         let rules = vec![rule(&place.path, Effect::Write)];
-        let Some(identity) = inside.add(rules.clone(), Vec::new()).ok().and_then(|()| ready()) else { return false };
-        let delivery = Delivery { path: place.path.clone(), identity, access: Reach::ReadWrite, covers: Vec::new() };
-        self.deliver(&inside, place.kind, &delivery, rules)
+        let before = self.decide(&place.path, Access::Write).verdict;
+        let identity = inside.add(rules.clone(), Vec::new()).ok().and_then(|()| ready());
+        let delivery =
+            identity.map(|identity| Delivery { path: place.path.clone(), identity, access: Reach::ReadWrite, covers: Vec::new() });
+        let is_open = delivery.is_some_and(|delivery| self.deliver(&inside, place.kind, &delivery, rules));
+        if !is_open {
+            // Taken back: of two rules on one path the stricter counts.
+            let effect = if before == Verdict::ReadOnly { Effect::Protect } else { Effect::Deny };
+            let _ = inside.add(vec![rule(&place.path, effect)], Vec::new());
+        }
+        is_open
     }
 
     /// Opens `target` to be read for the rest of the session; answers whether that could be

@@ -69,7 +69,9 @@ pub(crate) struct Facts {
 const TICKS: u64 = 100;
 
 pub(crate) fn facts(pid: i32) -> Option<Facts> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // A process may call itself what is no text.
+    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let text = String::from_utf8_lossy(&text);
     // Behind the name, which may hold anything: the state is the third field.
     let fields: Vec<&str> = text.get(text.rfind(')')? + 1..)?.split_whitespace().collect();
     let field = |number: usize| fields.get(number - 3).and_then(|field| field.parse::<u64>().ok());

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("swaps::what_is_made_meanwhile_is_not_written_to", what_is_made_meanwhile_is_not_written_to),
     ("swaps::what_was_handed_over_leads_nowhere_else", what_was_handed_over_leads_nowhere_else),
     ("swaps::whoever_is_killed_leaves_nothing", whoever_is_killed_leaves_nothing),
+    ("swaps::an_answer_that_nobody_waits_for_opens_nothing", an_answer_that_nobody_waits_for_opens_nothing),
     ("swaps::whoever_has_a_signal_to_handle_leaves_nothing", whoever_has_a_signal_to_handle_leaves_nothing),
     ("swaps::nobody_else_waits", nobody_else_waits),
     ("swaps::the_same_file_is_made_once_for_all_who_wait", the_same_file_is_made_once_for_all_who_wait),
@@ -161,6 +163,25 @@ fn whoever_is_killed_leaves_nothing(stage: &Stage) {
         assert_eq!((ran.out(), asker.asked().len()), (format!("{status}\nhello\n"), 1), "{}", ran.talk());
         assert_eq!((ran.refused().len(), ran.granted().len(), is_there(&stage.at("home/papers/new"))), (0, 0, false));
     }
+}
+
+fn an_answer_that_nobody_waits_for_opens_nothing(stage: &Stage) {
+    let go = stage.workspace.join("go");
+    let is_first = AtomicBool::new(true);
+    let asker = Scripted::new(stage, move |_| {
+        if !is_first.swap(false, Ordering::SeqCst) {
+            return Answer::Deny;
+        }
+        while !is_there(&go) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        Answer::AllowSession
+    });
+    let line = "touch .vscode & sleep 0.2; kill -KILL $!; wait $! 2>/dev/null; touch go; sleep 0.4; rm go; \
+                mkdir .vscode 2>/dev/null; echo evil > .vscode/tasks.json; cat README";
+    let ran = stage.sh(&asker, line);
+    assert_eq!(ran.out(), "hello\n", "{}", ran.talk());
+    assert!(!is_there(&stage.workspace.join(".vscode/tasks.json")));
 }
 
 fn whoever_has_a_signal_to_handle_leaves_nothing(stage: &Stage) {

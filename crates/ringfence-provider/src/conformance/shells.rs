@@ -139,6 +139,10 @@ fn a_shell_tells_of_ends_whatever_it_was_told(trial: &Trial<'_>) -> Verdict {
             same(format!("the status of `{text}`"), raised.sh(text)?.exit_code(), status)?;
         }
     }
+    // What a shell is told by can be shut, and then nothing is run: not what came before either.
+    raised.sh("echo before; readonly __ringfence_line")?;
+    let ran = raised.sh("echo $((1 + 1))")?;
+    same("what a shell says that cannot be told", (said(&ran).as_str(), ran.exit_code()), ("", 1))?;
     raised.renew()?;
     // What is told as it is can be interrupted as well.
     let line = Line { deadline: Some(Duration::from_millis(200)), ..Line::new("sleep 15") };
@@ -216,6 +220,11 @@ fn a_shell_that_was_interrupted_lives_on(trial: &Trial<'_>) -> Verdict {
     let ran = raised.run(&line)?;
     same("whether it was ended, and the rest of the line with it", (ran.timed_out, said(&ran).as_str()), (true, ""))?;
     raised.says("echo $kept", ("yes", 0))?;
+    // Nor does one that calls itself what is no text.
+    let text = "printf 'w\\377' > name; cat name; bash -c 'cat name > /proc/self/comm; trap \"\" INT; sleep 43; sleep 44'; echo after";
+    let line = Line { deadline: Some(Duration::from_millis(200)), ..Line::new(text) };
+    let ran = raised.run(&line)?;
+    same("whether it was ended", (ran.timed_out, ran.shell), (true, Afterwards::LivesOn))?;
     same("the shell's number", raised.shell.pid(), pid)
 }
 

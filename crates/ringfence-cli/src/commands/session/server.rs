@@ -168,8 +168,8 @@ impl Kept {
 
     fn attend(&self, mut client: UnixStream) {
         let own = rustix::process::geteuid();
-        let is_own = rustix::net::sockopt::socket_peercred(&client).is_ok_and(|who| who.uid == own || who.uid.is_root());
-        if !is_own {
+        let who = rustix::net::sockopt::socket_peercred(&client);
+        if !who.is_ok_and(|who| (who.uid == own || who.uid.is_root()) && is_outside(who.pid)) {
             return;
         }
         let mut goes_on = true;
@@ -344,6 +344,14 @@ impl Kept {
 
 fn problem(problem: &Problem) -> Value {
     json!({ "code": problem.code, "message": problem.message, "hint": problem.hint })
+}
+
+/// Whether a process is where we are, and in no sandbox: whoever runs in one may find our
+/// socket in what was opened to it, and must not answer its own questions.
+fn is_outside(pid: rustix::process::Pid) -> bool {
+    let namespace = |pid: &str, kind: &str| fs::read_link(format!("/proc/{pid}/ns/{kind}")).ok();
+    let pid = pid.as_raw_pid().to_string();
+    ["user", "pid"].iter().all(|kind| namespace(&pid, kind).is_some_and(|theirs| Some(theirs) == namespace("self", kind)))
 }
 
 /// Passes a terminal on; answers whether that went well.
