@@ -277,6 +277,11 @@ pub fn descriptor_of(pidfd: BorrowedFd<'_>, number: RawFd) -> io::Result<OwnedFd
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// What `/proc` tells of a process or thread. It may have called itself what is no text.
+pub fn status(pid: u32) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&std::fs::read(format!("/proc/{pid}/status"))?).into_owned())
+}
+
 /// Effective user and group id.
 pub fn ids() -> (u32, u32) {
     // SAFETY: neither call takes an argument or can fail.
@@ -303,4 +308,19 @@ pub fn set_turn(nanoseconds: u64, niceness: i32) -> io::Result<()> {
     let attributes = Attributes { size, policy, flags: 0, nice: niceness, priority: 0, runtime: nanoseconds, deadline: 0, period: 0 };
     // SAFETY: the pointer is to a live value of the size that it names.
     super::check_long(unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) }).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_process_is_told_of_whatever_it_calls_itself() {
+        let told = std::thread::spawn(|| {
+            std::fs::write("/proc/thread-self/comm", b"w\xff").expect("a thread names itself");
+            let itself = std::fs::read_link("/proc/thread-self").expect("it is there");
+            let number = itself.file_name().and_then(|name| name.to_str()?.parse().ok()).expect("a number");
+            super::status(number).expect("it is told of")
+        });
+        let told = told.join().expect("it ends");
+        assert!(told.starts_with("Name:\tw") && told.contains("\nState:"), "{told}");
+    }
 }

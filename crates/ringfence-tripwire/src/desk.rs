@@ -179,7 +179,8 @@ fn names(directory: &OwnedFd) -> rustix::io::Result<Vec<(OsString, u32)>> {
 /// Whether a process that has been sent a signal may go on waiting: it is neither to end nor
 /// to handle one.
 fn may_wait(pid: u32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| may_wait_by(&status))
+    // It may have called itself what is no text.
+    std::fs::read(format!("/proc/{pid}/status")).is_ok_and(|status| may_wait_by(&String::from_utf8_lossy(&status)))
 }
 
 fn may_wait_by(status: &str) -> bool {

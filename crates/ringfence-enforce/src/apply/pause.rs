@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use ringfence_sys::signal;
+use ringfence_sys::{process, signal};
 
 /// Stops every other process of the sandbox. Answers whether there was any.
 ///
@@ -28,7 +28,7 @@ fn is_still(pid: &str) -> bool {
     if pid == "1" || !pid.bytes().all(|byte| byte.is_ascii_digit()) {
         return true;
     }
-    fs::read_to_string(format!("/proc/{pid}/status")).map_or(true, |status| is_still_by(&status))
+    pid.parse().map_or(true, |pid| process::status(pid).map_or(true, |status| is_still_by(&status)))
 }
 
 fn is_still_by(status: &str) -> bool {

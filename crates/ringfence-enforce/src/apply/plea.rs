@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ringfence_api::Denial;
 use ringfence_policy::AbsPath;
-use ringfence_sys::seccomp;
+use ringfence_sys::{process, seccomp};
 use serde::{Deserialize, Serialize};
 
 /// What a call that waits would have done.
@@ -117,7 +117,7 @@ impl Drop for Plea {
 }
 
 fn handles_signal(pid: u32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| has_signal(&status))
+    process::status(pid).is_ok_and(|status| has_signal(&status))
 }
 
 /// Whether a signal waits for a process that it wants to handle, as its `status` tells.

@@ -4,8 +4,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use ringfence_api::{Answer, Line, Operation, Request};
-use ringfence_provider::ShellStart;
+use ringfence_api::{Answer, Operation};
 
 use crate::Test;
 use crate::stage::{Scripted, Stage};
@@ -40,20 +39,13 @@ fn what_was_opened_is_not_asked_about_again(stage: &Stage) {
 
 fn a_shell_lives_on(stage: &Stage) {
     let asker = Scripted::new(stage, |ask| if ask.denial.target.ends_with("other") { Answer::Deny } else { Answer::AllowSession });
-    let standing = stage.open(&stage.grants(), asker.clone()).raise(&stage.workspace).expect("it stands");
-    let Request { variables, cwd, .. } = stage.request("");
-    let mut shell = standing.shell(&ShellStart { program: "bash".into(), variables, cwd }).expect("there is a shell");
-    let pid = shell.pid();
-    let mut say = |text: &str| {
-        let ran = shell.execute(&Line::new(text), &mut |_, _| {}).expect("it runs");
-        (String::from_utf8_lossy(&ran.stdout.bytes()).into_owned(), ran.denials.len(), ran.granted.len())
-    };
-    assert_eq!(say("cd /tmp; kept=1; cat ~/.ssh/id_test"), ("the key\n".into(), 0, 1));
-    assert_eq!(say("cat ~/.ssh/id_test; echo $kept; pwd"), ("the key\n1\n/tmp\n".into(), 0, 0));
-    assert_eq!(say("cat ~/.ssh/other"), (String::new(), 1, 0));
-    assert_eq!((shell.pid(), asker.asked().len()), (pid, 2));
-    drop(shell);
-    standing.end().expect("it ends");
+    let mut living = stage.shell(asker.clone());
+    let pid = living.shell.pid();
+    assert_eq!(living.say("cd /tmp; kept=1; cat ~/.ssh/id_test"), ("the key\n".into(), 0, 1));
+    assert_eq!(living.say("cat ~/.ssh/id_test; echo $kept; pwd"), ("the key\n1\n/tmp\n".into(), 0, 0));
+    assert_eq!(living.say("cat ~/.ssh/other"), (String::new(), 1, 0));
+    assert_eq!((living.shell.pid(), asker.asked().len()), (pid, 2));
+    living.end();
 }
 
 fn a_cover_in_the_project_comes_off_for_good(stage: &Stage) {

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Answer, Ask, Asker, Outcome, Request, Stdio};
+use ringfence_api::{Answer, Ask, Asker, Line, Outcome, Request, Stdio};
 use ringfence_enforce::Person;
 use ringfence_local::Local;
 use ringfence_policy::{AbsPath, Facts, Flags, Grants, resolve};
-use ringfence_provider::{Provider, Session};
+use ringfence_provider::{Provider, Session, Shell, ShellStart, Standing};
 
 /// Whoever is tried here waits no longer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -67,6 +67,14 @@ impl Stage {
         let mut session = Local::default().open(grants, &person).expect("it opens");
         session.ask(asker);
         session
+    }
+
+    /// A shell that lives on.
+    pub(crate) fn shell(&self, asker: Arc<dyn Asker>) -> Living {
+        let standing = self.open(&self.grants(), asker).raise(&self.workspace).expect("it stands");
+        let Request { variables, cwd, .. } = self.request("");
+        let shell = standing.shell(&ShellStart { program: "bash".into(), variables, cwd }).expect("there is a shell");
+        Living { shell, standing }
     }
 
     pub(crate) fn request(&self, line: &str) -> Request {
@@ -168,5 +176,24 @@ impl Asker for Scripted {
         let question = format!("{} {}", ask.denial.operation.word(), ask.denial.target.replace(&self.home, "~"));
         self.asked.lock().expect("nobody panics with it").push(question);
         (self.rule)(ask)
+    }
+}
+
+/// A shell that lives on, in a sandbox that stands.
+pub(crate) struct Living {
+    pub(crate) shell: Box<dyn Shell>,
+    standing: Box<dyn Standing>,
+}
+
+impl Living {
+    /// What a line says, how much of it was refused, and how much was granted.
+    pub(crate) fn say(&mut self, text: &str) -> (String, usize, usize) {
+        let ran = self.shell.execute(&Line::new(text), &mut |_, _| {}).expect("it runs");
+        (String::from_utf8_lossy(&ran.stdout.bytes()).into_owned(), ran.denials.len(), ran.granted.len())
+    }
+
+    pub(crate) fn end(self) {
+        drop(self.shell);
+        self.standing.end().expect("it ends");
     }
 }

@@ -3,9 +3,8 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use ringfence_api::{Answer, Line, Request};
+use ringfence_api::Answer;
 use ringfence_policy::{AbsPath, Effect, Origin, Rule, Source};
-use ringfence_provider::ShellStart;
 
 use crate::Test;
 use crate::stage::{Ran, Scripted, Stage};
@@ -238,22 +237,15 @@ fn what_was_opened_for_the_session_is_that_file_alone(stage: &Stage) {
 
 fn a_shell_lives_on(stage: &Stage) {
     let asker = Scripted::new(stage, |ask| if ask.denial.target.ends_with("other") { Answer::Deny } else { Answer::AllowSession });
-    let standing = stage.open(&stage.grants(), asker.clone()).raise(&stage.workspace).expect("it stands");
-    let Request { variables, cwd, .. } = stage.request("");
-    let mut shell = standing.shell(&ShellStart { program: "bash".into(), variables, cwd }).expect("there is a shell");
-    let pid = shell.pid();
-    let mut say = |text: &str| {
-        let ran = shell.execute(&Line::new(text), &mut |_, _| {}).expect("it runs");
-        (String::from_utf8_lossy(&ran.stdout.bytes()).into_owned(), ran.denials.len(), ran.granted.len())
-    };
-    assert_eq!(say("cd /tmp; kept=1; echo a > ~/papers/new"), (String::new(), 0, 1));
-    assert_eq!(say("echo b >> ~/papers/new; cat ~/papers/new; echo $kept; pwd"), ("a\nb\n1\n/tmp\n".into(), 0, 0));
+    let mut living = stage.shell(asker.clone());
+    let pid = living.shell.pid();
+    assert_eq!(living.say("cd /tmp; kept=1; echo a > ~/papers/new"), (String::new(), 0, 1));
+    assert_eq!(living.say("echo b >> ~/papers/new; cat ~/papers/new; echo $kept; pwd"), ("a\nb\n1\n/tmp\n".into(), 0, 0));
     // The shell itself holds it open.
-    assert_eq!(say("exec 7>> ~/notes.txt; echo c >&7"), (String::new(), 0, 1));
-    assert_eq!(say("echo d >&7; echo x > ~/.ssh/other"), (String::new(), 1, 0));
-    assert_eq!((shell.pid(), asker.asked().len()), (pid, 3));
-    drop(shell);
-    standing.end().expect("it ends");
+    assert_eq!(living.say("exec 7>> ~/notes.txt; echo c >&7"), (String::new(), 0, 1));
+    assert_eq!(living.say("echo d >&7; echo x > ~/.ssh/other"), (String::new(), 1, 0));
+    assert_eq!((living.shell.pid(), asker.asked().len()), (pid, 3));
+    living.end();
     assert_eq!(
         (read(stage, "home/notes.txt").as_deref(), read(stage, "home/papers/new").as_deref()),
         (Some("notes\nc\nd\n"), Some("a\nb\n"))

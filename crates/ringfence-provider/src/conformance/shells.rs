@@ -221,7 +221,8 @@ fn a_shell_that_was_interrupted_lives_on(trial: &Trial<'_>) -> Verdict {
     same("whether it was ended, and the rest of the line with it", (ran.timed_out, said(&ran).as_str()), (true, ""))?;
     raised.says("echo $kept", ("yes", 0))?;
     // Nor does one that calls itself what is no text.
-    let text = "printf 'w\\377' > name; cat name; bash -c 'cat name > /proc/self/comm; trap \"\" INT; sleep 43; sleep 44'; echo after";
+    raised.sh("name=$(printf 'w\\377'); cp $(command -v bash) ./$name")?;
+    let text = "./$name -c 'trap \"\" INT TERM; sleep 43; sleep 44; sleep 45'; echo after";
     let line = Line { deadline: Some(Duration::from_millis(200)), ..Line::new(text) };
     let ran = raised.run(&line)?;
     same("whether it was ended", (ran.timed_out, ran.shell), (true, Afterwards::LivesOn))?;

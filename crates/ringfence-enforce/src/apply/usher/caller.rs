@@ -2,9 +2,8 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::ffi::{CString, OsString};
+use std::ffi::CString;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
 use std::time::{Duration, Instant};
 
 use ringfence_sys::seccomp::{self, Notification};
@@ -152,7 +151,8 @@ impl Caller<'_> {
         let mut text = vec![0; 8192];
         let length = rustix::io::read(&file, &mut text).ok()?;
         text.truncate(length);
-        OsString::from_vec(text).into_string().ok()
+        // It may have called itself what is no text.
+        Some(String::from_utf8_lossy(&text).into_owned())
     }
 
     /// Whether a signal waits for the caller that it wants to handle.
