@@ -10,6 +10,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("ringfence-sys", "one function for each system call; it decides nothing"),
     ("ringfence-shell", "what a persistent shell is told, and how it tells of an end"),
     ("ringfence-tripwire", "a file system that tells who looked; it opens nothing"),
+    ("ringfence-egress", "how something outside is reached; why it may be is decided above"),
     ("ringfence-audit", "what is written down of it all; whoever enforces does not wait for it"),
     ("ringfence-enforce", "from grants to a plan, from a plan to a process"),
     ("ringfence-provider", "what every place must do"),
