@@ -16,6 +16,7 @@ mod plea;
 mod porter;
 mod probe;
 mod usher;
+mod waiting;
 
 pub use intent::{End, Intent, intent};
 pub use launch::{Ahead, Event, LaunchError, Made, Reins, Running, What};
@@ -23,6 +24,7 @@ pub use lookout::{FOREIGN, Inside, Lookout, OWN, Question, Shortage, Sighting};
 pub use plea::{Deed, Plea};
 pub use porter::{Covered, Delivery, Holder};
 pub use probe::{Obstacle, probe, support};
+pub use waiting::{OnExecute, Waiting};
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -34,6 +36,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::{Cover, Guard, Plan};
 
+/// Where a shell finds the streams that are offered to it, each by its number, to be opened for
+/// writing. Nothing is there; whoever opens one waits for [`Event::Takes`] to be answered.
+pub const OFFERED: &str = "/run/offered/";
 /// The name under which our binary is the helper.
 pub const HELPER: &str = "ringfence-warden";
 /// Where the helper speaks with its caller.
@@ -237,9 +242,10 @@ enum Report {
     Killed(i32, Usage),
     /// Something was refused.
     Denied(Box<Denial>),
-    /// A call would be refused, and waits; the descriptor that comes along with the first of
-    /// them is where all do.
+    /// A call would be refused, and waits.
     Pleads(Box<plea::Told>),
+    /// A shell opens the stream of this number, and waits for it.
+    Takes(u32, OnExecute, waiting::Told),
     /// Something went through, as often as it says since it was last told of.
     Passed(Box<Allowance>),
     /// This many more accesses went through, each of which would have been another entry.

@@ -34,6 +34,15 @@ pub(crate) trait Place: Send + Sync {
     /// Starts a process with these descriptors.
     fn start(&self, start: &Start, descriptors: &[BorrowedFd<'_>]) -> Result<(Job, Started), ProviderError>;
 
+    /// Lets process `pid`, and nobody else, open these, each by what is answered with its number
+    /// behind, until they are taken back; `None` where another process must have them for it.
+    fn offer(&self, _pid: i32, _given: &[OwnedFd]) -> Result<Option<&str>, ProviderError> {
+        Ok(None)
+    }
+
+    /// Nothing is offered to that process any more.
+    fn take_back(&self, _pid: i32) {}
+
     /// How a process ended of which it is known that it has.
     fn ended(&self, job: Job) -> Option<(Status, Usage)>;
 

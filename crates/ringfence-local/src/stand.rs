@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use ringfence_api::{Denial, Gap, Granted, Output, Quarantined, Status, Usage};
-use ringfence_enforce::apply::{Ahead, Event, Job, LaunchError, Running, Start, What};
+use ringfence_enforce::apply::{Ahead, Event, Job, LaunchError, OFFERED, Running, Start, What};
 use ringfence_enforce::{Plan, Step};
 use ringfence_policy::{AbsPath, Grants};
 use ringfence_provider::{Process, ProcessStart, ProviderError, Revised, Shell, ShellStart, Standing};
@@ -53,6 +53,8 @@ struct State {
     /// Where nobody tells of refused reads: the plan that they are guessed by.
     blind: Option<Arc<Plan>>,
     jobs: HashMap<Job, Known>,
+    /// What a shell may open, by its number.
+    offered: HashMap<i32, Vec<OwnedFd>>,
     /// Why there is none any more.
     over: Option<ProviderError>,
     is_over: bool,
@@ -80,7 +82,16 @@ impl Sandbox {
         let ahead = ahead.map_or_else(|| Ahead::start(network, &mask), Ok);
         let running = ahead.and_then(|ahead| ahead.launch(&launch, [null.as_fd(), null.as_fd(), null.as_fd()])).map_err(not_raised)?;
         let control = running.shared_descriptor();
-        let state = State { running, seen, is_standing: false, blind: None, jobs: HashMap::new(), over: None, is_over: false };
+        let state = State {
+            running,
+            seen,
+            is_standing: false,
+            blind: None,
+            jobs: HashMap::new(),
+            offered: HashMap::new(),
+            over: None,
+            is_over: false,
+        };
         let ground = Arc::new(Ground { state: Mutex::new(state), changed: Condvar::new(), next: AtomicU64::new(1) });
         let kept = ground.clone();
         let keeper = thread::Builder::new().name("keeper".into()).spawn(move || kept.keep(&control));
@@ -188,6 +199,17 @@ impl Place for Ground {
         }
     }
 
+    fn offer(&self, pid: i32, given: &[OwnedFd]) -> Result<Option<&str>, ProviderError> {
+        let copies = given.iter().map(OwnedFd::try_clone).collect::<Result<Vec<_>, _>>();
+        let copies = copies.map_err(|source| ProviderError::System { what: "copy a descriptor", source })?;
+        self.lock().offered.insert(pid, copies);
+        Ok(Some(OFFERED))
+    }
+
+    fn take_back(&self, pid: i32) {
+        self.lock().offered.remove(&pid);
+    }
+
     fn ended(&self, job: Job) -> Option<(Status, Usage)> {
         self.wait(Duration::from_secs(2), |state| state.jobs.get_mut(&job)?.ended.take())
     }
@@ -272,6 +294,11 @@ impl State {
             match heard {
                 Ok(Some(Event::Standing)) => self.is_standing = true,
                 Ok(Some(Event::Of(job, what))) => self.note(job, what),
+                Ok(Some(Event::Takes { number, on_execute, call })) => {
+                    let offered = self.offered.get(&(call.pid() as i32)).and_then(|offered| offered.get(number as usize));
+                    // Whoever is gone by now takes nothing.
+                    let _ = offered.map(|offered| call.give(offered, on_execute));
+                }
                 Ok(Some(Event::Closed | Event::Ended(..))) => self.is_over = true,
                 Ok(_) => {}
                 Err(error) => {

@@ -33,6 +33,8 @@ enum Deed {
     Noise(u8, Vec<u8>),
     /// The same by a process that it starts.
     Childs(u8, Vec<u8>),
+    /// To everything that any process has open, by a program that looks for it.
+    Everywhere(Vec<u8>),
     /// To standard output or error, by a process that is left running and waits for a sign,
     /// which it gets when the command has ended.
     Left(u8, Vec<u8>),
@@ -127,11 +129,12 @@ fn deed() -> impl Strategy<Value = Deed> {
     ]
 }
 
-/// Each that leaves something running takes its time.
+/// Each that leaves something running, or looks everywhere, takes its time.
 fn deeds() -> impl Strategy<Value = Vec<Deed>> {
     let left = (1_u8..=2, bytes()).prop_map(|(to, what)| Deed::Left(to, what));
+    let everywhere = bytes().prop_map(Deed::Everywhere);
     let some = proptest::collection::vec(deed(), 0..5);
-    (some, proptest::option::weighted(0.05, left)).prop_map(|(some, left)| some.into_iter().chain(left).collect())
+    (some, proptest::option::weighted(0.05, prop_oneof![left, everywhere])).prop_map(|(some, slow)| some.into_iter().chain(slow).collect())
 }
 
 fn case() -> impl Strategy<Value = Case> {
@@ -177,6 +180,11 @@ impl Deed {
             Deed::Err(bytes) => format!("{} >&2", printed(bytes)),
             Deed::Noise(to, bytes) => format!("{} 2>/dev/null >&{to}", printed(bytes)),
             Deed::Childs(to, bytes) => format!("( {} >&{to} ) 2>/dev/null", printed(bytes)),
+            Deed::Everywhere(bytes) => {
+                let print = printed(bytes).replace("builtin ", "").replace('\'', "\"");
+                let each = format!("case $f in /proc/$$/*) ;; *) {print} >$f ;; esac");
+                format!("/bin/sh -c 'for f in /proc/[0-9]*/fd/* /proc/[0-9]*/task/*/fd/*; do {each}; done' 2>/dev/null")
+            }
             Deed::Left(to, bytes) => format!("( builtin read x <> {SIGN}; {} >&{to} ) &", printed(bytes)),
         }
     }
@@ -262,7 +270,7 @@ impl Told {
                     match deed {
                         Deed::Out(bytes) => out.extend_from_slice(bytes),
                         Deed::Err(bytes) => err.extend_from_slice(bytes),
-                        Deed::Noise(..) | Deed::Childs(..) | Deed::Left(..) => {}
+                        Deed::Noise(..) | Deed::Childs(..) | Deed::Everywhere(..) | Deed::Left(..) => {}
                     }
                 }
                 if deeds.iter().any(|deed| matches!(deed, Deed::Left(..))) {

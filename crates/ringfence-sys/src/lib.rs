@@ -15,6 +15,7 @@ pub mod privilege;
 pub mod process;
 pub mod seccomp;
 pub mod signal;
+mod trace;
 
 use std::io;
 

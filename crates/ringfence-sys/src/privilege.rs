@@ -11,6 +11,12 @@ pub const CAP_SYS_CHROOT: u32 = 18;
 /// `CAP_KILL`: signal processes of the namespace.
 pub const CAP_KILL: u32 = 5;
 
+/// `CAP_SETPCAP`: give capabilities up for good.
+pub const CAP_SETPCAP: u32 = 8;
+/// `CAP_WAKE_ALARM`: of no use but in the host's own user namespace. Whoever has it and one
+/// that has not are two, all the same: the latter cannot look into the former.
+pub const CAP_WAKE_ALARM: u32 = 35;
+
 #[repr(C)]
 struct Header {
     version: u32,
@@ -25,11 +31,36 @@ struct Sets {
     inheritable: u32,
 }
 
+/// What `capset(2)` is told: a header, and the sets in two halves.
+#[repr(C)]
+pub(crate) struct Asked {
+    header: Header,
+    sets: [Sets; 2],
+}
+
+impl Asked {
+    /// Where the sets stand behind the header.
+    pub(crate) const SETS: usize = std::mem::offset_of!(Asked, sets);
+
+    pub(crate) const fn of(effective: u64, permitted: u64, inheritable: u64) -> Self {
+        const fn half(effective: u64, permitted: u64, inheritable: u64) -> Sets {
+            Sets { effective: effective as u32, permitted: permitted as u32, inheritable: inheritable as u32 }
+        }
+        let low = half(effective, permitted, inheritable);
+        let high = half(effective >> 32, permitted >> 32, inheritable >> 32);
+        // Version 3 of the interface.
+        Self { header: Header { version: 0x2008_0522, pid: 0 }, sets: [low, high] }
+    }
+}
+
 /// `capset(2)`: exactly these capabilities, as bits, nothing inheritable.
 pub fn set_capabilities(effective: u64, permitted: u64) -> io::Result<()> {
-    let header = Header { version: 0x2008_0522, pid: 0 };
-    let half = |shift: u32| Sets { effective: (effective >> shift) as u32, permitted: (permitted >> shift) as u32, inheritable: 0 };
-    let sets = [half(0), half(32)];
+    set_all_capabilities(effective, permitted, 0)
+}
+
+/// The same with some that may be inherited.
+pub fn set_all_capabilities(effective: u64, permitted: u64, inheritable: u64) -> io::Result<()> {
+    let Asked { header, sets } = Asked::of(effective, permitted, inheritable);
     // SAFETY: version 3 of the interface takes one header and two sets, which these are.
     super::check_long(unsafe { libc::syscall(libc::SYS_capset, &header, sets.as_ptr()) }).map(drop)
 }
@@ -37,6 +68,13 @@ pub fn set_capabilities(effective: u64, permitted: u64) -> io::Result<()> {
 /// Takes capability `number` out of the bounding set; an error says there is none of that number.
 pub fn drop_bounding(number: u32) -> io::Result<()> {
     prctl(libc::PR_CAPBSET_DROP, number.into())
+}
+
+/// The superuser's programs get no capability for being the superuser's, for good.
+pub fn superuser_is_nobody() -> io::Result<()> {
+    const NO_ROOT: libc::c_ulong = 1;
+    const LOCKED: libc::c_ulong = 2;
+    prctl(libc::PR_SET_SECUREBITS, NO_ROOT | LOCKED)
 }
 
 /// No program started from here gains a privilege by being executed.

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::signal::Set;
+use crate::trace::{self, Held};
 
 /// Which side of a fork this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +53,10 @@ pub enum Company {
     Own,
     /// In a session of its own, and the parent of all that come from it and have no other.
     Head,
+    /// The same, and none of those can look into it, or into a copy of it that is no other
+    /// program yet: not at its memory, and not at its descriptors. (Where the host lets nobody
+    /// trace, as `kernel.yama.ptrace_scope` from 2 on says, they can.)
+    Recluse,
 }
 
 /// The same in the company that is asked for.
@@ -64,8 +69,8 @@ pub fn spawn_in(
     mask: &Set,
 ) -> io::Result<i32> {
     let (argv, envp) = (pointers(arguments), pointers(variables));
-    if company == Company::Head {
-        return spawn_head(program, &argv, &envp, descriptors, mask);
+    if let Company::Head | Company::Recluse = company {
+        return spawn_head(company, program, &argv, &envp, descriptors, mask);
     }
     // Rust's own start ignores it; a command that writes to a pipe nobody reads must end.
     let pipe = Set::of(&[libc::SIGPIPE]);
@@ -96,6 +101,7 @@ pub fn spawn_in(
 
 /// The same by a copy of this process: `posix_spawn(3)` cannot do all of it.
 fn spawn_head(
+    company: Company,
     program: &CStr,
     argv: &[*mut libc::c_char],
     envp: &[*mut libc::c_char],
@@ -104,6 +110,8 @@ fn spawn_head(
 ) -> io::Result<i32> {
     /// Behind every number that it may want.
     const AWAY: RawFd = 512;
+    /// No error's number.
+    static NOT_HELD: i32 = 0;
     let (failure, low) = io::pipe()?;
     // SAFETY: takes no pointer; the descriptor is new and owned by nobody else.
     let told = unsafe { OwnedFd::from_raw_fd(super::check(libc::fcntl(low.as_raw_fd(), libc::F_DUPFD_CLOEXEC, AWAY))?) };
@@ -120,6 +128,9 @@ fn spawn_head(
                 && libc::signal(libc::SIGPIPE, libc::SIG_DFL) != libc::SIG_ERR
                 && libc::sigprocmask(libc::SIG_SETMASK, mask.as_ptr(), std::ptr::null_mut()) == 0;
             if is_placed {
+                if company == Company::Recluse && trace::be_held() == Held::No {
+                    libc::write(told.as_raw_fd(), (&raw const NOT_HELD).cast(), size_of::<i32>());
+                }
                 libc::execve(program.as_ptr(), argv.as_ptr().cast(), envp.as_ptr().cast());
             }
             let error = *libc::__errno_location();
@@ -128,14 +139,21 @@ fn spawn_head(
         }
     }
     drop(told);
-    let mut error = [0; size_of::<i32>()];
-    match io::Read::read_exact(&mut { failure }, &mut error) {
-        Ok(()) => {
+    let mut failure = failure;
+    let mut next = || {
+        let mut word = [0; size_of::<i32>()];
+        io::Read::read_exact(&mut failure, &mut word).ok().map(|()| i32::from_ne_bytes(word))
+    };
+    let first = next();
+    let is_held = company == Company::Recluse && first != Some(NOT_HELD);
+    match if first == Some(NOT_HELD) { next() } else { first } {
+        Some(error) => {
             let _ = wait(pid, Wait::Block);
-            Err(io::Error::from_raw_os_error(i32::from_ne_bytes(error)))
+            Err(io::Error::from_raw_os_error(error))
         }
         // It is another program by now.
-        Err(_) => Ok(pid),
+        None if is_held => trace::hide_and_let_go(pid).map(|()| pid),
+        None => Ok(pid),
     }
 }
 

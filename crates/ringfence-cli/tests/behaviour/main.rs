@@ -3,6 +3,7 @@
 
 mod absent_host;
 mod allow;
+mod apart;
 mod ask;
 mod asking;
 mod audit;

@@ -140,12 +140,7 @@ fn lock(launch: &Launch, warden: &OwnedFd) -> Result<Inside, Fault> {
         Err(error) if error.raw_os_error() != Some(libc::ENOSYS) => Err(error).during(|| "keyctl(KEYCTL_JOIN_SESSION_KEYRING)".into())?,
         _ => {}
     }
-    for number in 0..64 {
-        if privilege::drop_bounding(number).is_err() {
-            break;
-        }
-    }
-    privilege::set_capabilities(0, 0).during(|| "capset".into())?;
+    give_up(if launch.command.is_empty() { 1 << privilege::CAP_WAKE_ALARM } else { 0 })?;
     privilege::no_new_privileges().during(|| "prctl(PR_SET_NO_NEW_PRIVS)".into())?;
     privilege::not_dumpable().during(|| "prctl(PR_SET_DUMPABLE)".into())?;
     // Asked for last: every change of credentials above would have cleared it.
@@ -154,6 +149,20 @@ fn lock(launch: &Launch, warden: &OwnedFd) -> Result<Inside, Fault> {
         process::exit_now(125);
     }
     Ok(inside)
+}
+
+/// Gives up every capability for good, but for one that is of no use here: a shell that has it
+/// cannot be looked into by what it starts, which has none.
+fn give_up(kept: u64) -> Result<(), Fault> {
+    let needed = 1 << privilege::CAP_SETPCAP;
+    privilege::set_all_capabilities(needed, needed | kept, kept).during(|| "capset".into())?;
+    privilege::superuser_is_nobody().during(|| "prctl(PR_SET_SECUREBITS)".into())?;
+    for number in 0..64 {
+        if privilege::drop_bounding(number).is_err() {
+            break;
+        }
+    }
+    privilege::set_all_capabilities(0, kept, kept).during(|| "capset".into())
 }
 
 /// Watches are counted for the person, who needs some as well, and so do other sandboxes: a

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use ringfence_api::Usage;
-use ringfence_sys::process::{self, Change, Fork, Wait};
+use ringfence_sys::process::{self, Change, Company, Fork, Wait};
 use ringfence_sys::signal::{self, Set};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -16,7 +16,7 @@ use rustix::termios::Winsize;
 
 use super::helper::{tell, tell_with};
 use super::init::execute;
-use super::{Fate, Job, Report, Size, Start};
+use super::{Fate, Job, Orphans, Report, Size, Start};
 
 /// Those that run.
 pub(super) struct Jobs<'a> {
@@ -70,9 +70,11 @@ impl<'a> Jobs<'a> {
         let variables = start.variables.iter().map(text).collect::<Result<Vec<_>, _>>()?;
         rustix::process::chdir(start.cwd.as_path())?;
         let terminal = start.terminal.map(Terminal::open).transpose()?;
+        // What the shell is told, and where it tells of an end, is for nobody who came from it.
+        let company = if start.orphans == Orphans::Kept { Company::Recluse } else { start.orphans.company() };
         let spawn = |path: &CString, arguments: &[CString]| match &terminal {
             Some(terminal) => copy(&|| terminal.take_place(self.mask), path, arguments, &variables),
-            None => process::spawn_in(start.orphans.company(), path, arguments, &variables, &placed, self.mask),
+            None => process::spawn_in(company, path, arguments, &variables, &placed, self.mask),
         };
         let pid = execute(&arguments, &variables, &spawn).map_err(Errno::from_raw_os_error)?;
         Ok(Started { pid, terminal: terminal.map(|terminal| terminal.ours) })

@@ -20,6 +20,7 @@ use rustix::thread::CpuSet;
 use super::helper::HOST_NETWORK;
 use super::lookout::Inside;
 use super::plea::Plea;
+use super::waiting::{OnExecute, Waiting};
 use super::{Birth, CONTROL_FD, Fate, HELPER, Job, Launch, MOST_DESCRIPTORS, Order, Planted, Report, Start};
 use crate::limits;
 use crate::plan::Network;
@@ -90,6 +91,15 @@ pub enum Event {
     Denied(Denial),
     /// Something is about to be refused, and whoever wants it waits.
     Pleads(Plea),
+    /// A shell opens one of the streams that are offered to it.
+    Takes {
+        /// Which one.
+        number: u32,
+        /// Whether the next program gets it as well.
+        on_execute: OnExecute,
+        /// Whoever opens it, and waits.
+        call: Waiting,
+    },
     /// Something went through.
     Passed(Allowance),
     /// This much more went through than is told of one by one.
@@ -186,7 +196,7 @@ impl Ahead {
         let mut plan =
             std::fs::File::from(rustix::fs::memfd_create("ringfence-plan", MemfdFlags::CLOEXEC).map_err(helper("memfd_create"))?);
         plan.write_all(&bytes).map_err(failed)?;
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let descriptors = [plan.as_fd(), streams[0], streams[1], streams[2]];
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
@@ -264,7 +274,7 @@ impl Running {
     /// The next event; blocks.
     pub fn next(&self) -> Result<Event, LaunchError> {
         let mut buffer = vec![0; self.length_of_next()];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let length = loop {
             match recvmsg(&self.control, &mut [IoSliceMut::new(&mut buffer)], &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
@@ -291,16 +301,20 @@ impl Running {
             Report::Exited(status, usage) => Event::Ended(Status::Exited(status), usage),
             Report::Killed(signal, usage) => Event::Ended(Status::Killed(signal), usage),
             Report::Denied(denial) => Event::Denied(*denial),
-            Report::Pleads(told) => {
-                let _ = descriptors.pop().map(|listener| self.listener.set(Arc::new(listener)));
-                self.listener.get().map_or(Event::Closed, |listener| Event::Pleads(Plea::of(told, listener.clone())))
-            }
+            Report::Pleads(told) => self.listener.get().map_or(Event::Closed, |listener| Event::Pleads(Plea::of(told, listener.clone()))),
+            Report::Takes(number, on_execute, call) => match self.listener.get() {
+                Some(listener) => Event::Takes { number, on_execute, call: Waiting::of(call, listener.clone()) },
+                None => Event::Closed,
+            },
             Report::Passed(allowance) => Event::Passed(*allowance),
             Report::Unlisted(more) => Event::Unlisted(more),
             Report::Wired(init) => descriptors.pop().map_or(Event::Closed, |device| Event::Wired(device, init)),
             Report::Settled => Event::Settled,
             Report::Paused => Event::Paused,
-            Report::Inside => Inside::of(descriptors).map_or(Event::Closed, Event::Inside),
+            Report::Inside => {
+                let _ = (!descriptors.is_empty()).then(|| self.listener.set(Arc::new(descriptors.remove(0))));
+                Inside::of(descriptors).map_or(Event::Closed, Event::Inside)
+            }
             Report::Standing => Event::Standing,
             Report::Of(job, fate) => match fate {
                 Fate::Started => {

@@ -1,16 +1,14 @@
 //! A call that would be refused, and waits for what somebody says to it.
-//!
-//! The usher has said what it is about and goes on with others. Whoever holds the plea answers
-//! in the usher's place, by the number that the kernel gave the call: nobody else can be meant.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ringfence_api::Denial;
 use ringfence_policy::AbsPath;
-use ringfence_sys::{process, seccomp};
 use serde::{Deserialize, Serialize};
+
+use super::waiting::{self, OnExecute, Waiting};
 
 /// What a call that waits would have done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,8 +19,8 @@ pub enum Deed {
         flags: u32,
         /// What a new file is to have, with the caller's mask taken off.
         mode: u32,
-        /// Whether the caller wants it closed when it starts another program.
-        close_on_execute: bool,
+        /// Whether the next program gets it as well.
+        on_execute: OnExecute,
     },
     /// Make a directory.
     MakeDirectory {
@@ -34,25 +32,22 @@ pub enum Deed {
 /// A plea as the usher tells of it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Told {
-    pub(super) id: u64,
+    pub(super) call: waiting::Told,
     pub(super) denial: Denial,
     pub(super) path: AbsPath,
     pub(super) deed: Deed,
-    /// What the caller is told if nobody says yes.
-    pub(super) errno: i32,
 }
 
 /// A call that waits for an answer. Dropped, it is refused.
 #[derive(Debug)]
 pub struct Plea {
     told: Box<Told>,
-    listener: Arc<OwnedFd>,
-    is_answered: bool,
+    waiting: Waiting,
 }
 
 impl Plea {
     pub(super) fn of(told: Box<Told>, listener: Arc<OwnedFd>) -> Self {
-        Self { told, listener, is_answered: false }
+        Self { waiting: Waiting::of(told.call, listener), told }
     }
 
     /// What is about to be refused.
@@ -70,61 +65,24 @@ impl Plea {
         self.told.deed
     }
 
-    /// Whether anybody still waits. Whoever was killed does not.
+    /// Whether anybody still waits.
     pub fn is_waiting(&self) -> bool {
-        !self.is_answered && seccomp::is_waiting(self.listener.as_fd(), self.told.id)
+        self.waiting.is_waiting()
     }
 
-    /// Lets whoever has a signal to handle go and handle it: the kernel then returns to the
-    /// program or makes the call again, which is another plea. It does not do so by itself
-    /// once the usher has heard of a call (from 5.19).
+    /// Lets whoever has a signal to handle go and handle it.
     pub fn mind_signals(&mut self) {
-        /// The kernel's own word for "as the handler of the signal says".
-        const RESTART: i32 = 512;
-        if self.is_waiting() && handles_signal(self.told.denial.pid) {
-            self.is_answered = true;
-            // Whoever is gone by now needs none.
-            let _ = seccomp::answer(self.listener.as_fd(), self.told.id, Err(RESTART));
-        }
+        self.waiting.mind_signals();
     }
 
     /// The call has succeeded with this descriptor; an error if its caller never heard of it.
-    pub fn give(mut self, descriptor: &OwnedFd) -> io::Result<()> {
-        let Deed::Open { close_on_execute, .. } = self.told.deed else { return Err(io::ErrorKind::InvalidInput.into()) };
-        let flags = if close_on_execute { libc::O_CLOEXEC as u32 } else { 0 };
-        let given = seccomp::answer_with(self.listener.as_fd(), self.told.id, descriptor.as_fd(), flags);
-        // The caller's table is full: that is its error, not a refusal.
-        if let Some(number) = given.as_ref().err().and_then(io::Error::raw_os_error) {
-            let _ = seccomp::answer(self.listener.as_fd(), self.told.id, Err(number));
-        }
-        self.is_answered = true;
-        given
+    pub fn give(self, descriptor: &OwnedFd) -> io::Result<()> {
+        let Deed::Open { on_execute, .. } = self.told.deed else { return Err(io::ErrorKind::InvalidInput.into()) };
+        self.waiting.give(descriptor, on_execute)
     }
 
     /// The call has succeeded; an error if its caller never heard of it.
-    pub fn done(mut self) -> io::Result<()> {
-        self.is_answered = true;
-        seccomp::answer(self.listener.as_fd(), self.told.id, Ok(0))
+    pub fn done(self) -> io::Result<()> {
+        self.waiting.done()
     }
-}
-
-impl Drop for Plea {
-    fn drop(&mut self) {
-        if !self.is_answered {
-            let _ = seccomp::answer(self.listener.as_fd(), self.told.id, Err(self.told.errno));
-        }
-    }
-}
-
-fn handles_signal(pid: u32) -> bool {
-    process::status(pid).is_ok_and(|status| has_signal(&status))
-}
-
-/// Whether a signal waits for a process that it wants to handle, as its `status` tells.
-pub(super) fn has_signal(status: &str) -> bool {
-    let set = |name: &str| {
-        let text = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
-        u64::from_str_radix(text.trim(), 16).unwrap_or(0)
-    };
-    (set("SigPnd:") | set("ShdPnd:")) & !set("SigBlk:") & set("SigCgt:") != 0
 }

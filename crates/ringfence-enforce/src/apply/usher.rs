@@ -14,6 +14,7 @@ mod act;
 mod caller;
 mod foresee;
 mod judge;
+mod magic;
 mod observe;
 mod place;
 mod tell;
@@ -28,7 +29,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 
 use super::helper::{handed_over, tell_with};
-use super::{Launch, Report};
+use super::{Launch, Report, waiting};
 use crate::seccomp::calls::{Arch, Call};
 use crate::seccomp::{is_only_told, is_writing, refusal};
 use caller::{Caller, Memory};
@@ -69,7 +70,7 @@ pub(super) struct Known {
 /// Serves until the sandbox has ended.
 pub(super) fn serve(socket: &OwnedFd, host_proc: OwnedFd, control: &OwnedFd, Known { init, wire }: Known) {
     let Some([listener, user, mount, plan]) = handed_over(socket) else { return };
-    let_in(control, &host_proc, &mount, &plan, wire);
+    let_in(control, &host_proc, [&listener, &mount, &plan], wire);
     let in_place = seccomp::wake_in_place(listener.as_fd()).is_ok();
     let mut usher = Usher {
         plan,
@@ -117,9 +118,9 @@ fn or_end(done: std::io::Result<()>) {
 
 /// Gives the caller what it needs to reach into the sandbox later, while we are still
 /// outside of it.
-fn let_in(control: &OwnedFd, host_proc: &OwnedFd, mount: &OwnedFd, plan: &OwnedFd, wire: Option<OwnedFd>) {
+fn let_in(control: &OwnedFd, host_proc: &OwnedFd, [listener, mount, plan]: [&OwnedFd; 3], wire: Option<OwnedFd>) {
     let Ok(user) = rustix::fs::openat(host_proc, "self/ns/user", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { return };
-    let mut descriptors = vec![user.as_fd(), mount.as_fd(), plan.as_fd()];
+    let mut descriptors = vec![listener.as_fd(), user.as_fd(), mount.as_fd(), plan.as_fd()];
     descriptors.extend(wire.as_ref().map(AsFd::as_fd));
     tell_with(control, &Report::Inside, &descriptors);
 }
@@ -324,6 +325,11 @@ fn judged(caller: &Caller<'_>, masks: &mut caller::Masks, mounts: &mut Mounts, j
     }
     if let Some(foreseen) = foreseen {
         judge.foreseen(caller, &foreseen);
+    }
+    if let Some((number, on_execute)) = act::takes(call, caller) {
+        let told = waiting::Told { id: notification.id, pid: notification.pid, errno: libc::ENOENT };
+        let is_told = tell_with(control, &Report::Takes(number, on_execute, told), &[]);
+        return if is_told { Reply::Later } else { Reply::Error(libc::ENOENT) };
     }
     let is_let_through = is_only_told && !judge.decides(call) && !is_writing(call, &notification.arguments);
     let reply = if is_let_through { Reply::Through } else { act::act(call, caller, masks, judge).unwrap_or_else(Reply::from) };

@@ -91,6 +91,7 @@ calls! {
     Creat             85    8    _
     Openat           257  295   56
     Openat2          437  437  437
+    PidfdGetfd       438  438  438
     Mkdir             83   39    _
     Mkdirat          258  296   34
     Mknod            133   14    _

@@ -99,6 +99,7 @@ const REFUSED: &[Line] = &[
     (Call::PerfEventOpen, When::Always, PERM, "sees what others do, and was often broken"),
     (Call::Userfaultfd, When::Always, PERM, "stops the kernel in the middle: the tool of races"),
     (Call::Prlimit64, When::NoneOf(0, &[0]), PERM, "limits of another process, such as the sandbox's first, are not the command's"),
+    (Call::PidfdGetfd, When::Always, PERM, "takes what another process has open, such as the output of another command"),
     (Call::FanotifyInit, When::Always, PERM, "watches whole file systems"),
     (Call::KexecLoad, When::Always, PERM, "replaces the kernel"),
     (Call::KexecFileLoad, When::Always, PERM, "replaces the kernel"),

@@ -24,6 +24,55 @@ pub(super) struct Bearer {
     _breath: OwnedFd,
 }
 
+/// Descriptors that a shell can open, until this is dropped.
+pub(super) enum Offer {
+    /// It and nobody else.
+    Alone { place: Arc<dyn Place>, pid: i32, prefix: String },
+    /// Of another process.
+    Borne(Bearer),
+}
+
+impl Offer {
+    /// To the shell `pid`, which is `program` found on `path`.
+    pub(super) fn make(
+        place: &Arc<dyn Place>,
+        pid: i32,
+        (program, path): (&[u8], &[u8]),
+        given: &[OwnedFd],
+    ) -> Result<Self, ProviderError> {
+        if let Some(prefix) = place.offer(pid, given)? {
+            return Ok(Self::Alone { place: place.clone(), pid, prefix: prefix.to_owned() });
+        }
+        let descriptors: Vec<_> = given.iter().map(AsFd::as_fd).collect();
+        Bearer::start(place, program, path, &descriptors).map(Self::Borne)
+    }
+
+    /// Where the shell finds one of them.
+    pub(super) fn path(&self, index: usize) -> String {
+        match self {
+            Self::Alone { prefix, .. } => format!("{prefix}{index}"),
+            Self::Borne(bearer) => bearer.path(index),
+        }
+    }
+
+    /// How one is opened that is to be read. What is offered to one alone is what it is, and
+    /// is asked for by opening it to write.
+    pub(super) fn reading(&self) -> &'static str {
+        match self {
+            Self::Alone { .. } => "<>",
+            Self::Borne(_) => "<",
+        }
+    }
+}
+
+impl Drop for Offer {
+    fn drop(&mut self) {
+        if let Self::Alone { place, pid, .. } = self {
+            place.take_back(*pid);
+        }
+    }
+}
+
 /// The number of the first.
 const FIRST: i32 = 3;
 
@@ -57,7 +106,7 @@ impl Bearer {
     }
 
     /// Where the shell finds one of them.
-    pub(super) fn path(&self, index: usize) -> String {
+    fn path(&self, index: usize) -> String {
         format!("/proc/{}/fd/{}", self.pid, FIRST as usize + index)
     }
 }

@@ -1,7 +1,7 @@
 //! Descriptors that only the next command has, and those it starts.
 
 use std::fs;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,12 +9,19 @@ use ringfence_provider::ProviderError;
 use ringfence_shell::refitting;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::bearer::Bearer;
+use super::bearer::Offer;
 use super::course::{Course, GRACE};
 use super::{PIPE, Persistent, family};
 
 /// For each of the two streams, the pipe that others may have as well.
 pub(super) type Shared = [Option<u64>; 2];
+
+/// What the shell opens a stream for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Opens {
+    ToRead,
+    ToWrite,
+}
 
 /// A pipe that is read by us; other ends of it are told by its number.
 pub(super) fn stream() -> Result<(OwnedFd, OwnedFd), ProviderError> {
@@ -63,23 +70,23 @@ impl Persistent {
             if shared.is_some() && !numbers.is_empty() {
                 let (ours, theirs) = self::stream()?;
                 *stream = Some((ours, numbers[0]));
-                places.extend(numbers.into_iter().map(|number| (number, ">>", given.len())));
+                places.extend(numbers.into_iter().map(|number| (number, Opens::ToWrite, given.len())));
                 given.push(theirs);
             }
         }
         if let Some(input) = input {
-            places.push((self.kind.input(), "<", given.len()));
+            places.push((self.kind.input(), Opens::ToRead, given.len()));
             given.push(input);
         }
-        let descriptors: Vec<_> = given.iter().map(AsFd::as_fd).collect();
-        let bearer = Bearer::start(&self.place, &self.program, &self.path, &descriptors)?;
-        let places: Vec<_> = places.into_iter().map(|(number, how, index)| (number, how, bearer.path(index))).collect();
+        let offer = Offer::make(&self.place, self.pid, (&self.program, &self.path), &given)?;
+        let how = |opens| if opens == Opens::ToRead { offer.reading() } else { ">>" };
+        let places: Vec<_> = places.into_iter().map(|(number, opens, index)| (number, how(opens), offer.path(index))).collect();
         let told = Course::aside(self, &refitting(self.kind, &places))?.run(&mut |_, _| {});
         if let Err(error) = told {
             self.give_up();
             return Err(error);
         }
-        drop((bearer, given));
+        drop((offer, given));
         let has = self.has()?;
         for ((end, shared), stream) in self.ends.streams.iter_mut().zip(&mut self.ends.shared).zip(streams) {
             *shared = None;

@@ -15,7 +15,7 @@ use super::foresee::held;
 use super::judge::Judge;
 use super::place::{self, End, Last, Lead, Place};
 use super::tell::Making;
-use crate::apply::Deed;
+use crate::apply::{Deed, OFFERED, OnExecute};
 use crate::seccomp::calls::{Arch, Call};
 
 const HERE: i32 = libc::AT_FDCWD;
@@ -87,7 +87,7 @@ pub(super) fn deed(call: Call, caller: &Caller<'_>, masks: &mut Masks) -> Option
     is_plain.then(|| Deed::Open {
         flags: wish.flags.bits(),
         mode: wish.mode.as_raw_mode() & !masks.of(caller),
-        close_on_execute: wish.close_on_execute,
+        on_execute: wish.on_execute,
     })
 }
 
@@ -131,6 +131,18 @@ fn carry_out(call: Call, caller: &Caller<'_>, masks: &mut Masks, judge: &mut Jud
         Call::Socketcall => acts.socketcall(),
         _ => Err(Errno::NOSYS),
     }
+}
+
+/// Which of the streams that are offered to a shell is wanted, if one is.
+pub(super) fn takes(call: Call, caller: &Caller<'_>) -> Option<(u32, OnExecute)> {
+    let (path, flags) = match call {
+        Call::Open => (0, caller.int(1)),
+        Call::Openat => (1, caller.int(2)),
+        _ => return None,
+    };
+    let path = caller.text(path).ok()?;
+    let number = path.to_bytes().strip_prefix(OFFERED.as_bytes())?;
+    Some((std::str::from_utf8(number).ok()?.parse().ok()?, Wish::new(flags, 0).on_execute))
 }
 
 /// Opens `/dev/null`, if that is what is wanted.
@@ -526,7 +538,7 @@ fn status_of(start: &OwnedFd, path: &CStr) -> Option<rustix::fs::Stat> {
 struct Wish {
     flags: OFlags,
     mode: Mode,
-    close_on_execute: bool,
+    on_execute: OnExecute,
 }
 
 impl Wish {
@@ -546,7 +558,7 @@ impl Wish {
             | libc::O_NOATIME;
         let known = OFlags::from_bits_retain((flags & KNOWN) as u32) | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::LARGEFILE;
         let mode = if known.contains(OFlags::CREATE) { Mode::from_raw_mode(mode & PLAIN) } else { Mode::empty() };
-        Self { flags: known, mode, close_on_execute: flags & libc::O_CLOEXEC != 0 }
+        Self { flags: known, mode, on_execute: if flags & libc::O_CLOEXEC != 0 { OnExecute::Close } else { OnExecute::Keep } }
     }
 
     fn writes(&self) -> bool {
@@ -568,7 +580,7 @@ impl Wish {
     }
 
     fn target_flags(&self) -> u32 {
-        if self.close_on_execute { libc::O_CLOEXEC as u32 } else { 0 }
+        if self.on_execute == OnExecute::Close { libc::O_CLOEXEC as u32 } else { 0 }
     }
 
     /// Takes off the flag with which it was opened so as not to wait.

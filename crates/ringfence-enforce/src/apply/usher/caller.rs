@@ -11,7 +11,7 @@ use ringfence_sys::{memory, privilege, process};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::apply::plea::has_signal;
+use crate::apply::waiting::has_signal;
 
 const PAGE: u64 = 4096;
 
@@ -130,9 +130,8 @@ impl Caller<'_> {
 
     /// The program the caller runs.
     pub(super) fn program(&self) -> String {
-        rustix::fs::readlinkat(self.host_proc, format!("{}/exe", self.pid()), Vec::new())
-            .map(|path| path.to_string_lossy().into_owned())
-            .unwrap_or_default()
+        let read = || rustix::fs::readlinkat(self.host_proc, format!("{}/exe", self.pid()), Vec::new()).map_err(std::io::Error::from);
+        read().or_else(|_| raised(read)).map(|path| path.to_string_lossy().into_owned()).unwrap_or_default()
     }
 
     /// What the caller is called, outside and inside.
@@ -187,7 +186,7 @@ pub(super) struct Ids {
 }
 
 /// With the one capability that reads processes which hide from their own user.
-fn raised<T>(act: impl FnOnce() -> std::io::Result<T>) -> std::io::Result<T> {
+pub(super) fn raised<T>(act: impl FnOnce() -> std::io::Result<T>) -> std::io::Result<T> {
     let bit = 1 << privilege::CAP_SYS_PTRACE;
     privilege::set_capabilities(bit, bit)?;
     let result = act();

@@ -39,8 +39,6 @@ pub(super) struct Judge {
     is_wired: bool,
     /// Whether calls that would be refused wait for an answer.
     pub(super) asker: Asker,
-    /// Whether whoever answers has been told where they wait.
-    pub(super) is_introduced: bool,
     /// Directories in which the command made git directories, and which the caller of the
     /// sandbox has yet to be told of: open, so that they are found wherever they move.
     pub(super) made: Vec<(Option<OwnedFd>, AbsPath, Planted, Option<Birth>)>,
@@ -71,7 +69,6 @@ impl Judge {
             own,
             is_wired,
             asker: launch.asker,
-            is_introduced: false,
             denials: Vec::new(),
             made: Vec::new(),
             known: HashSet::new(),

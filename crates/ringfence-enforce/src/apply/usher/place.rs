@@ -9,6 +9,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::caller::Caller;
+use super::magic;
 
 /// Where a name is, or would be made.
 pub(super) struct Place {
@@ -129,7 +130,7 @@ pub(super) fn walk(caller: &Caller<'_>, start: OwnedFd, path: &CStr, last: Last)
             ProcLink::No => rustix::fs::readlinkat(&next, "", Vec::new())?.into_bytes(),
             ProcLink::Text(text) => text.into_bytes(),
             ProcLink::Magic => {
-                let through = rustix::fs::openat(&here, name.as_os_str(), PASS, Mode::empty())?;
+                let through = magic::pass(caller, here.as_fd(), &name)?;
                 if is_last {
                     return Ok(Lead::Open(through));
                 }

@@ -1,7 +1,7 @@
 //! What the caller of the sandbox is told.
 
 use std::ffi::{CStr, OsStr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::time::SystemTime;
 
@@ -16,6 +16,7 @@ use super::judge::{Judge, path_of, path_of_directory};
 use super::place::{self, Last, Lead};
 use crate::apply::helper::{tell, tell_with};
 use crate::apply::plea::Told;
+use crate::apply::waiting;
 use crate::apply::{Asker, Deed, Report};
 use crate::seccomp::calls::Call;
 
@@ -134,11 +135,9 @@ impl Judge {
             // What is no text cannot be asked about.
             && !denial.target.contains(char::REPLACEMENT_CHARACTER);
         let Some(path) = AbsPath::new(&denial.target).filter(|_| is_askable) else { return false };
-        let told = Told { id: caller.notification.id, denial: denial.clone(), path, deed, errno: number };
-        let introduction: &[BorrowedFd<'_>] = if self.is_introduced { &[] } else { &[caller.listener] };
-        let is_told = tell_with(control, &Report::Pleads(Box::new(told)), introduction);
+        let call = waiting::Told { id: caller.notification.id, pid: caller.notification.pid, errno: number };
+        let is_told = tell_with(control, &Report::Pleads(Box::new(Told { call, denial: denial.clone(), path, deed })), &[]);
         if is_told {
-            self.is_introduced = true;
             self.denials.clear();
         }
         is_told
