@@ -29,6 +29,9 @@ pub enum EngineError {
         /// Why it was not found.
         source: io::Error,
     },
+    /// It was a command's turn, and nobody wanted it any more.
+    #[error("the command was not begun: whoever asked for it is gone")]
+    Unwanted,
     /// The policy asks for what cannot be enforced.
     #[error("the policy asks for what cannot be enforced here: {}", gaps.iter().map(|gap| gap.what.as_str()).collect::<Vec<_>>().join(", "))]
     Gaps {
@@ -65,6 +68,7 @@ impl EngineError {
             EngineError::Policy(error) => error.code(),
             EngineError::Unreadable { .. } => "policy-unreadable",
             EngineError::Surroundings { .. } => "surroundings",
+            EngineError::Unwanted => "unwanted",
             EngineError::Gaps { .. } => "gap",
             EngineError::Audit { source } => source.code(),
             EngineError::Narrowed { .. } => "policy-narrowed",
@@ -78,6 +82,7 @@ impl EngineError {
             EngineError::Policy(error) => error.hint(),
             EngineError::Unreadable { .. } => Some("make the file readable, or remove it".into()),
             EngineError::Surroundings { .. } => Some("set HOME to a directory that exists".into()),
+            EngineError::Unwanted => None,
             EngineError::Gaps { .. } => Some("`--on-gap run` runs all the same, and says what was not enforced".into()),
             EngineError::Audit { source } => Some(format!(
                 "{}; or let runs go unrecorded with `on-error = \"run\"` under `[audit]` in ~/.config/ringfence/policy.toml",

@@ -58,6 +58,15 @@ pub struct Reach {
     pub feeder: Option<Arc<dyn Feeder>>,
 }
 
+/// What is said when it is a command's turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// It begins.
+    Taken,
+    /// Nobody wants it any more.
+    Left,
+}
+
 /// What a session is like now.
 #[derive(Debug, Clone)]
 pub struct Standings {
@@ -175,11 +184,11 @@ impl Opened {
     }
 
     /// Runs a command in the shell, after those that were asked for before. `begun` gets what
-    /// reaches it when it is its turn; `tell` hears what could not be recorded.
+    /// reaches it when it is its turn, and says whether it is still wanted; `tell` hears what could not be recorded.
     pub fn execute(
         &self,
         line: &Line,
-        begun: &mut dyn FnMut(Reach),
+        begun: &mut dyn FnMut(Reach) -> Turn,
         sink: &mut Sink<'_>,
         tell: &mut dyn FnMut(&AuditError),
     ) -> Result<Executed, EngineError> {
@@ -200,7 +209,7 @@ impl Opened {
     fn attempt(
         &self,
         line: &Line,
-        begun: &mut dyn FnMut(Reach),
+        begun: &mut dyn FnMut(Reach) -> Turn,
         sink: &mut Sink<'_>,
         book: &mut Book<'_>,
     ) -> Result<Executed, EngineError> {
@@ -216,7 +225,9 @@ impl Opened {
         };
         recorded?;
         let feeder = (line.input == Input::Fed).then(|| shell.feeder()).transpose().map_err(not_fed)?;
-        begun(Reach { interrupter: shell.interrupter(), feeder });
+        if begun(Reach { interrupter: shell.interrupter(), feeder }) == Turn::Left {
+            return Err(EngineError::Unwanted);
+        }
         let ran = shell.execute(line, sink);
         let mut sandbox = lock(&self.sandbox);
         match ran {

@@ -131,6 +131,24 @@ fn a_command_is_interrupted_and_the_session_goes_on() {
 }
 
 #[test]
+fn a_command_whose_client_is_gone_is_not_begun() {
+    each_user(|user| {
+        let session = Session::start(user);
+        let spawn = |line: &str| ringfence(&session.project).args(["session", "exec", &session.id, "-c", line]).spawn().unwrap();
+        let mut first = spawn("touch begun; sleep 1");
+        assert!(soon(Duration::from_secs(5), || session.project.has("begun")));
+        let mut second = spawn("touch second");
+        thread::sleep(Duration::from_millis(300));
+        second.kill().unwrap();
+        second.wait().unwrap();
+        assert!(first.wait().unwrap().success());
+        // Behind it in the same queue, and not interrupted in its place.
+        session.exec("sleep 0.1").ok();
+        assert!(!session.project.has("second"));
+    });
+}
+
+#[test]
 fn a_program_runs_beside_the_shell() {
     each_user(|user| {
         let session = Session::start(user);

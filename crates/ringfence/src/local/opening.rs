@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_api::{Line, Stdio};
-use ringfence_engine::session::{Opened, Resolver};
+use ringfence_engine::session::{Opened, Reach, Resolver, Turn};
 use ringfence_engine::{Asked, EngineError, Files, Resolved, resolve_for, resolve_in};
 use ringfence_local::Local;
 use ringfence_policy::{AbsPath, Access, Effect, Facts, Flags, Grants, Mode, Source, Verdict};
@@ -81,9 +81,11 @@ impl Session {
                 sink(stream, bytes);
             }
         };
-        let executed = self
-            .opened
-            .execute(&line, &mut |reach| begun(reach.interrupter), &mut pass_on, &mut |error| warnings.push(error.to_string()))?;
+        let mut begin = |reach: Reach| {
+            begun(reach.interrupter);
+            Turn::Taken
+        };
+        let executed = self.opened.execute(&line, &mut begin, &mut pass_on, &mut |error| warnings.push(error.to_string()))?;
         warnings.splice(0..0, std::mem::take(&mut self.notes));
         warnings.extend(executed.news.changes.iter().map(|change| format!("the policy was changed: {change}")));
         warnings.extend(executed.news.problems.iter().map(|problem| format!("the policy stays as it was: {}", problem.message)));

@@ -17,7 +17,7 @@ use std::time::Duration;
 use ringfence_api::{Afterwards, Answer, Asker, Input, Line, Permission, Stdio, Stream};
 use ringfence_audit::AuditError;
 use ringfence_engine::EngineError;
-use ringfence_engine::session::{Beside, Executed, News, Opened, Problem, Reach};
+use ringfence_engine::session::{Beside, Executed, News, Opened, Problem, Reach, Turn};
 use ringfence_local::Local;
 use ringfence_policy::{Asking, Mode};
 use ringfence_provider::{Feeder, Sink, Size, Streams};
@@ -135,7 +135,7 @@ impl Aside {
     }
 }
 
-type Begun<'a> = dyn FnMut(Reach) + 'a;
+type Begun<'a> = dyn FnMut(Reach) -> Turn + 'a;
 type Tell<'a> = dyn FnMut(&AuditError) + 'a;
 type Ended = Result<Executed, EngineError>;
 
@@ -213,7 +213,9 @@ impl Kept {
         let streams = Streams::Pipes { input: asked.input(), limit: if is_streamed { 0 } else { KEPT } };
         match self.begin(command, streams, deadline) {
             Ok(beside) => self.watched(client, is_streamed, |begun, sink, tell| {
-                begun(beside.reach());
+                if begun(beside.reach()) == Turn::Left {
+                    beside.reach().interrupter.interrupt();
+                }
                 beside.wait(sink, tell)
             }),
             Err(answer) => answer,
@@ -244,7 +246,9 @@ impl Kept {
             return gone();
         }
         self.watched(client, false, |begun, sink, tell| {
-            begun(beside.reach());
+            if begun(beside.reach()) == Turn::Left {
+                beside.reach().interrupter.interrupt();
+            }
             beside.wait(sink, tell)
         })
     }
@@ -259,6 +263,9 @@ impl Kept {
         let is_over = Arc::new(Mutex::new(false));
         let mut held = None;
         let mut begun = |reach: Reach| {
+            if is_gone(client) {
+                return Turn::Left;
+            }
             let is_over = is_over.clone();
             let reach = held.insert(Arc::new(reach)).clone();
             let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
@@ -269,6 +276,7 @@ impl Kept {
             let _ = client
                 .try_clone()
                 .and_then(|watched| thread::Builder::new().name("interrupts".into()).spawn(move || watch(watched, &is_over, &reach)));
+            Turn::Taken
         };
         let mut warnings = Vec::new();
         let mut to = client;
@@ -377,6 +385,11 @@ fn watch(mut client: UnixStream, is_over: &Mutex<bool>, reach: &Reach) {
     if !*is_over {
         reach.interrupter.interrupt();
     }
+}
+
+fn is_gone(client: &UnixStream) -> bool {
+    const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(client, PollFlags::RDHUP)], Some(&NOW)) != Ok(0)
 }
 
 /// Answers whether the client is still there.
