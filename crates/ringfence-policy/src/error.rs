@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::glob::GlobError;
+use crate::network::HostRuleError;
 use crate::path::AbsPath;
 
 /// Where something was written.
@@ -36,6 +37,8 @@ pub enum PolicyError {
     BadVersion { at: Place, found: String },
     #[error("{at}bad glob `{entry}`")]
     BadGlob { at: Place, entry: String, source: GlobError },
+    #[error("{at}`{entry}` is no host: {problem}")]
+    BadHost { at: Place, entry: String, problem: HostRuleError },
     #[error("{at}`{entry}` is not a path")]
     BadPath { at: Place, entry: String },
     #[error("{at}`{entry}` is a glob, and `{key}` takes paths")]
@@ -66,6 +69,7 @@ impl PolicyError {
             PolicyError::NoVersion { .. } => "policy-no-version",
             PolicyError::BadVersion { .. } => "policy-bad-version",
             PolicyError::BadGlob { .. } => "policy-bad-glob",
+            PolicyError::BadHost { .. } => "policy-bad-host",
             PolicyError::BadPath { .. } => "policy-bad-path",
             PolicyError::GlobInGrant { .. } => "policy-glob-in-grant",
             PolicyError::UnsetVariable { .. } => "policy-unset-variable",
@@ -88,6 +92,7 @@ impl PolicyError {
             PolicyError::NoVersion { .. } => "write `version = 1` on the first line".to_owned(),
             PolicyError::BadVersion { .. } => "this ringfence knows `version = 1`: write that, or use a newer ringfence".to_owned(),
             PolicyError::BadGlob { source, .. } => source.hint().to_owned(),
+            PolicyError::BadHost { problem, .. } => problem.hint(),
             PolicyError::BadPath { .. } => "write a path such as `/data`, `~/data` or `data`".to_owned(),
             PolicyError::GlobInGrant { key, .. } => {
                 format!("name the directory itself: `{key}` opens everything below it, and `deny` takes globs out again")
@@ -128,6 +133,7 @@ impl PolicyError {
             | PolicyError::NoVersion { at }
             | PolicyError::BadVersion { at, .. }
             | PolicyError::BadGlob { at, .. }
+            | PolicyError::BadHost { at, .. }
             | PolicyError::BadPath { at, .. }
             | PolicyError::GlobInGrant { at, .. }
             | PolicyError::UnsetVariable { at, .. }

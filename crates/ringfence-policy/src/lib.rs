@@ -24,6 +24,7 @@ pub mod import;
 mod keys;
 pub mod layer;
 pub mod names;
+pub mod network;
 pub mod parse;
 pub mod path;
 pub mod policy;
@@ -46,6 +47,10 @@ pub use glob::{Case, Glob, GlobError, NameMatch};
 pub use grants::*;
 pub use layer::{Layer, check_cycle};
 pub use names::NameIndex;
+pub use network::{
+    Check, Ground, Host, HostRule, HostRuleError, Listed, Name, NameError, OpenPorts, Passage, PortEntry, Range, Secret, Sni, Subject, Way,
+    guarded,
+};
 pub use parse::{parse, parse_bytes};
 pub use path::AbsPath;
 pub use policy::Policy;

@@ -115,13 +115,8 @@ fn check_values(layer: &Layer) -> Result<(), PolicyError> {
     }
     let network = &layer.policy.network;
     for (list, hosts) in [("allow", &network.allow), ("deny", &network.deny)] {
-        if let Some((i, host)) = hosts.iter().enumerate().find(|(_, host)| !is_host_entry(host)) {
-            return Err(PolicyError::BadValue {
-                at: layer.place(&format!("network.{list}.{i}")),
-                key: format!("network.{list}"),
-                value: host.clone(),
-                expected: "`host`, `*.host`, `host:port`, an address or a CIDR range; for everything use `mode = \"full\"`",
-            });
+        for (i, host) in hosts.iter().enumerate() {
+            layer.host_rule(&format!("network.{list}.{i}"), host)?;
         }
     }
     check_limits(layer)?;
@@ -182,13 +177,6 @@ fn bad_amount(layer: &Layer, key: &str, amount: &Amount, expected: &'static str)
         Amount::Text(text) => text.clone(),
     };
     PolicyError::BadValue { at: layer.place(key), key: key.to_owned(), value, expected }
-}
-
-/// The form alone: the enforcing side knows what an address is.
-pub(crate) fn is_host_entry(text: &str) -> bool {
-    let host = text.strip_prefix("*.").unwrap_or(text);
-    let allowed = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '/' | '[' | ']');
-    !host.is_empty() && host.chars().all(allowed) && !host.contains("://") && !host.starts_with(['/', '.'])
 }
 
 /// Lines and columns from byte positions.

@@ -5,6 +5,7 @@
 //! is not the user, may narrow what the user chose but not widen it.
 
 mod files;
+mod network;
 mod rest;
 mod scalar;
 #[cfg(test)]
@@ -28,7 +29,7 @@ pub fn resolve(layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants,
     let mut lists = files::collect(layers, flags, facts, &mut warnings)?;
     let commands = rest::commands(layers, facts, &mut warnings)?;
     let disallowed_tools = rest::disallowed_tools(layers);
-    let network = rest::network(layers, settings.network, facts, &mut warnings)?;
+    let network = network::network(layers, settings.network, facts, &mut warnings)?;
     let environment = rest::environment(layers, flags, &mut warnings);
     let limits = rest::limits(layers, flags);
     let audit =

@@ -126,6 +126,9 @@ fn round_trip(text: &str, format: Format) -> (Imported, Grants) {
         grants.rules.iter_mut().for_each(|rule| rule.origin.line = None);
         grants.patterns.iter_mut().for_each(|pattern| pattern.origin.line = None);
         grants.exceptions.iter_mut().for_each(|exception| exception.origin.line = None);
+        let network = &mut grants.network;
+        network.allow.iter_mut().chain(&mut network.deny).for_each(|listed| listed.origin.line = None);
+        network.localhost.entries.iter_mut().chain(&mut network.bind.entries).for_each(|entry| entry.origin.line = None);
         grants
     };
     let direct = grants(Layer::new(imported.policy.clone(), file, Source::User));

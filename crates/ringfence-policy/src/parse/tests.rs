@@ -113,8 +113,10 @@ fn faults_are_found_with_line_and_column() {
         "3:9: `locked` is for the managed policy only",
         "/etc/ringfence/policy.toml",
     );
-    check("version = 1\n[network]\nallow = [\"https://x.org\"]", "3:10: `https://x.org` is not a value for `network.allow`", "`*.host`");
-    check("version = 1\n[network]\nallow = [\"*\"]", "3:10: `*` is not a value for `network.allow`", "full");
+    check("version = 1\n[network]\nallow = [\"https://x.org\"]", "3:10: `https://x.org` is no host: it is a URL", "`x.org`");
+    check("version = 1\n[network]\nallow = [\"*\"]", "3:10: `*` is no host: it stands for every host", "full");
+    check("version = 1\n[network]\ndeny = [\"a\", \"x.org:0\"]", "3:21: `x.org:0` is no host: `0` is no port", "65535");
+    check("version = 1\n[network]\ndeny = [\"\"]", "3:9: `` is no host: it is empty", "remove it");
 }
 
 #[track_caller]

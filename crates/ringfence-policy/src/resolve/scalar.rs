@@ -114,11 +114,7 @@ impl Width for NetworkMode {
     }
 
     fn word(self) -> &'static str {
-        match self {
-            NetworkMode::None => "none",
-            NetworkMode::AllowList => "allow-list",
-            NetworkMode::Full => "full",
-        }
+        NetworkMode::word(self)
     }
 
     fn widest_for_projects() -> Self {

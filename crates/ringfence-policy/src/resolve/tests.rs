@@ -247,12 +247,12 @@ fn the_git_directory_of_a_worktree_is_open_but_runs_nothing() {
 fn network_lists_and_choices() {
     let listed = grants(&[("user", "[network]\nallow = [\"a.org\"]"), ("project", "[network]\nallow = [\"b.org\"]\nlocalhost = [1]")]);
     assert_eq!((listed.network.mode, listed.network.allow.len()), (NetworkMode::AllowList, 2));
-    assert_eq!(listed.network.localhost, Ports::Some(vec![1]));
+    assert_eq!(listed.network.localhost.ports(), Ports::Some(vec![1]));
     let shut = grants(&[
         ("user", "[network]\nmode = \"none\"\nlocalhost = false"),
         ("project", "[network]\nallow = [\"b.org\"]\nlocalhost = true"),
     ]);
-    assert_eq!((shut.network.mode, shut.network.localhost), (NetworkMode::None, Ports::None));
+    assert_eq!((shut.network.mode, shut.network.localhost.ports()), (NetworkMode::None, Ports::None));
     assert_eq!(grants(&[("user", "[network]\nallow = []")]).network.mode, NetworkMode::None);
 }
 
