@@ -44,6 +44,9 @@ pub(crate) fn gaps(grants: &Grants, survey: &Survey, support: &Support) -> Vec<G
     if network.git && network.mode != NetworkMode::Full {
         gap("network.git", "the remotes of the project cannot be opened by themselves yet", "use `--net full`");
     }
+    if network.mode != NetworkMode::None && !network.secrets.is_empty() {
+        gap("secrets", "values cannot be put into requests on the way yet", "remove [[secrets]] from the policy or use `--net none`");
+    }
     if network.mode == NetworkMode::Full && support.landlock < 6 {
         gap(
             "network.full.abstract-sockets",

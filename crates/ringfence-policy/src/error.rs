@@ -47,6 +47,8 @@ pub enum PolicyError {
     UnsetVariable { at: Place, entry: String, name: String },
     #[error("{at}`locked` is for the managed policy only")]
     LockedOutsideManaged { at: Place },
+    #[error("{at}`{host}` is to get a secret, and no entry of `allow` opens it")]
+    UnreachableSecret { at: Place, host: String },
     #[error("{at}`{entry}` cannot be added without changing something else in the file")]
     NotAmendable { at: Place, entry: String },
     #[error("policy files extend each other in a circle: {}", chain(.files))]
@@ -74,6 +76,7 @@ impl PolicyError {
             PolicyError::GlobInGrant { .. } => "policy-glob-in-grant",
             PolicyError::UnsetVariable { .. } => "policy-unset-variable",
             PolicyError::LockedOutsideManaged { .. } => "policy-locked-outside-managed",
+            PolicyError::UnreachableSecret { .. } => "policy-unreachable-secret",
             PolicyError::NotAmendable { .. } => "policy-not-amendable",
             PolicyError::ExtendsCycle { .. } => "policy-extends-cycle",
             PolicyError::WorkspaceTooBroad { .. } => "policy-workspace-too-broad",
@@ -99,6 +102,7 @@ impl PolicyError {
             }
             PolicyError::UnsetVariable { name, .. } => format!("export {name}=…, or write the path out"),
             PolicyError::LockedOutsideManaged { .. } => "move the entry to /etc/ringfence/policy.toml".to_owned(),
+            PolicyError::UnreachableSecret { host, .. } => format!("add `{host}` to `allow` under [network], or remove the secret"),
             PolicyError::NotAmendable { .. } => "add it by hand".to_owned(),
             PolicyError::ExtendsCycle { .. } => "take one of the files out of `extends`".to_owned(),
             PolicyError::WorkspaceTooBroad { workspace } => {
@@ -138,6 +142,7 @@ impl PolicyError {
             | PolicyError::GlobInGrant { at, .. }
             | PolicyError::UnsetVariable { at, .. }
             | PolicyError::LockedOutsideManaged { at }
+            | PolicyError::UnreachableSecret { at, .. }
             | PolicyError::NotAmendable { at, .. } => Some(at),
             PolicyError::ExtendsCycle { .. } | PolicyError::WorkspaceTooBroad { .. } | PolicyError::BeyondCeiling { .. } => None,
         }

@@ -42,7 +42,7 @@ pub use change::{Change, Direction, Turn, revise};
 pub use decide::{Access, Because, Decision, Line, Verdict};
 pub use environment::{EnvDecision, EnvReason};
 pub use error::{Place, PolicyError};
-pub use facts::{Facts, Flags, GitLayout};
+pub use facts::{Facts, Flags, GitLayout, Remote};
 pub use glob::{Case, Glob, GlobError, NameMatch};
 pub use grants::*;
 pub use layer::{Layer, check_cycle};

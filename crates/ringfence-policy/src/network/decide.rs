@@ -56,6 +56,8 @@ pub enum Ground {
     Deny(Listed),
     /// No entry of `allow` speaks of it.
     Unlisted,
+    /// The same, and nobody but the managed policy may add one.
+    Locked(Origin),
     /// The name is allowed, and stands for an address that has to be allowed itself.
     Guarded {
         /// The address.
@@ -85,7 +87,7 @@ impl NetworkRules {
         if self.mode == NetworkMode::Full {
             return passage(Some(Way::Direct), self.by_mode());
         }
-        let mut shut = Ground::Unlisted;
+        let mut shut = self.unlisted();
         for allowed in self.allow.iter().filter(|allowed| allowed.rule.names(name)) {
             match allowed.rule.port.and_then(|port| self.deny_of_name(name, port)) {
                 None => return passage(Some(Way::Direct), Ground::Allow(allowed.clone())),
@@ -113,7 +115,7 @@ impl NetworkRules {
         }
         match self.allow.iter().find(|allowed| allowed.rule.names(name) && allowed.rule.has_port(port)) {
             Some(allowed) => passage(Some(self.way(port)), Ground::Allow(allowed.clone())),
-            None => passage(None, Ground::Unlisted),
+            None => passage(None, self.unlisted()),
         }
     }
 
@@ -149,7 +151,7 @@ impl NetworkRules {
             (Err(_), Some(_), Some(Guard { what, .. })) | (Err(Beside::Wide), None, Some(Guard { what, .. })) => {
                 passage(None, Ground::Guarded { address, what })
             }
-            (Err(_), None, _) => passage(None, Ground::Unlisted),
+            (Err(_), None, _) => passage(None, self.unlisted()),
         }
     }
 
@@ -177,6 +179,10 @@ impl NetworkRules {
 
     fn deny_of_name(&self, name: &Name, port: u16) -> Option<&Listed> {
         self.deny.iter().find(|denied| denied.rule.has_port(port) && denied.rule.names(name))
+    }
+
+    fn unlisted(&self) -> Ground {
+        self.locked.clone().map_or(Ground::Unlisted, Ground::Locked)
     }
 
     fn by_mode(&self) -> Ground {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::decide::{Ground, Passage};
+use super::decide::{Check, Ground, Passage, Way};
 use super::name::Host;
 use super::range::Range;
 use super::rule::{HostRule, Subject};
@@ -31,7 +31,7 @@ impl Passage {
             Ground::Mode { mode, .. } => Some(format!("network.mode = {}", mode.word())),
             Ground::Allow(listed) => Some(format!("allow {}", listed.origin.text)),
             Ground::Deny(listed) => Some(format!("deny {}", listed.origin.text)),
-            Ground::Localhost(origin) => Some(origin.text.clone()),
+            Ground::Localhost(origin) | Ground::Locked(origin) => Some(origin.text.clone()),
             Ground::Unlisted | Ground::Guarded { .. } | Ground::Own => None,
         }
     }
@@ -41,7 +41,7 @@ impl Passage {
         match &self.ground {
             Ground::Mode { origin, .. } => origin.as_ref(),
             Ground::Allow(listed) | Ground::Deny(listed) => Some(&listed.origin),
-            Ground::Localhost(origin) => Some(origin),
+            Ground::Localhost(origin) | Ground::Locked(origin) => Some(origin),
             Ground::Unlisted | Ground::Guarded { .. } | Ground::Own => None,
         }
     }
@@ -51,9 +51,14 @@ impl Passage {
         match &self.ground {
             Ground::Mode { mode: NetworkMode::Full, .. } => "the network is the host's own: every host can be reached".into(),
             Ground::Mode { .. } => "the network is shut".into(),
-            Ground::Allow(_) | Ground::Localhost(_) => "it is listed".into(),
+            Ground::Allow(_) | Ground::Localhost(_) => match self.way {
+                Some(Way::Checked(Check::Tls)) => "it is listed, and TLS has to name it".into(),
+                Some(Way::Checked(Check::Http)) => "it is listed, and each request has to name it".into(),
+                Some(Way::Direct) | None => "it is listed".into(),
+            },
             Ground::Deny(_) => "it is denied, whatever else allows it".into(),
             Ground::Unlisted => "no entry of `allow` speaks of it".into(),
+            Ground::Locked(_) => "no entry of `allow` speaks of it, and only the managed policy adds one".into(),
             Ground::Guarded { address, what } => {
                 format!("it stands for {address} ({what}), which has to be allowed itself")
             }
@@ -84,13 +89,16 @@ impl Passage {
             return Some(format!("ringfence run --allow-host {remedy}, or add it to `allow` under [network] in {FILE}"));
         }
         Some(match (&self.ground, self.port) {
+            (Ground::Locked(origin), _) => format!("ask whoever keeps {}", origin.place()),
             (Ground::Deny(listed), _) if listed.origin.source == Source::Managed => {
                 format!("ask whoever keeps {}", listed.origin.place())
             }
             (Ground::Deny(listed), _) if listed.origin.source == Source::Flag => "leave out `--deny-host`".into(),
             (Ground::Deny(listed), _) => format!("remove `{}` from `deny` in {}", listed.origin.text, listed.origin.place()),
-            (_, Some(port)) => format!("ringfence run --allow-localhost {port}, or add it to `localhost` under [network] in {FILE}"),
-            (_, None) => format!("add it to `allow` under [network] in {FILE}"),
+            (_, port) => {
+                let port = port.map_or("PORT".to_owned(), |port| port.to_string());
+                format!("ringfence run --allow-localhost {port}, or add it to `localhost` under [network] in {FILE}")
+            }
         })
     }
 }

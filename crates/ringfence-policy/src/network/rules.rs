@@ -32,6 +32,8 @@ pub struct NetworkRules {
     pub proxy_variables: bool,
     /// Values that stay outside and are put into requests on the way.
     pub secrets: Vec<Secret>,
+    /// Where the managed policy says that nobody else opens anything, if it does.
+    pub locked: Option<Origin>,
 }
 
 /// A rule on hosts with the place it came from.
