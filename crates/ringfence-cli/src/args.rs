@@ -180,6 +180,18 @@ pub(crate) struct PolicyArgs {
     /// Whether the network is open
     #[arg(long, value_enum, value_name = "MODE")]
     pub(crate) net: Option<NetArg>,
+    /// Open a host: `host`, `*.host` for all names below it, `host:port`, an address or a CIDR range
+    #[arg(long, value_name = "HOST")]
+    pub(crate) allow_host: Vec<String>,
+    /// Deny a host, whatever allows it
+    #[arg(long, value_name = "HOST")]
+    pub(crate) deny_host: Vec<String>,
+    /// Open a port of this machine's own loopback
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) allow_localhost: Vec<u16>,
+    /// Publish a port of the sandbox to this machine's loopback
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) bind: Vec<u16>,
     /// Which engine is to confine the command; without it nothing runs
     #[arg(long, value_enum, value_name = "ENGINE", default_value = "auto")]
     pub(crate) engine: EngineArg,
@@ -197,7 +209,11 @@ pub(crate) enum ModeArg {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum NetArg {
+    /// Loopback between the command's own processes only
     None,
+    /// What was allowed by `--allow-host` or a policy
+    AllowList,
+    /// The host's own
     Full,
 }
 

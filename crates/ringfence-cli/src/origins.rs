@@ -1,7 +1,7 @@
 //! Where settings were written that carry no origin of their own.
 
 use ringfence_engine::{Resolved, layers};
-use ringfence_policy::{Flags, Layer, NetworkMode, Origin, Policy, Source};
+use ringfence_policy::{Flags, Layer, Origin, Policy, Source};
 
 use crate::commands::words::Meant;
 use crate::error::CliError;
@@ -40,15 +40,6 @@ impl<'a> Origins<'a> {
         }
     }
 
-    /// Who chose the network's mode; a list without a mode chooses `allow-list`.
-    pub(crate) fn network(&self, mode: NetworkMode) -> Origin {
-        let said = self.setting("network.mode", self.flags.net.is_some().then_some("--net"), |policy| policy.network.mode == Some(mode));
-        if said.source != Source::BuiltIn || mode != NetworkMode::AllowList {
-            return said;
-        }
-        self.setting("network.allow.0", None, |policy| !policy.network.allow.is_empty())
-    }
-
     /// The strongest that says so at `key`: the flag, else the last file, else nobody.
     pub(crate) fn setting(&self, key: &str, flag: Option<&str>, says_so: impl Fn(&Policy) -> bool) -> Origin {
         if let Some(flag) = flag {
@@ -85,16 +76,13 @@ mod tests {
         let layers = vec![parse(user, &path("/u"), Source::User).unwrap(), parse(project, &path("/p"), Source::Project).unwrap()];
         let mut flags = Flags::none(path("/"));
         flags.env.push(("C".into(), None));
-        let mut origins = Origins { layers, flags: &flags };
+        let origins = Origins { layers, flags: &flags };
         check(&origins.variable("A"), "/u:6 (user policy)");
         check(&origins.variable("B"), "/p:3 (project policy)");
         check(&origins.variable("C"), "a flag");
         check(&origins.variable("D"), "built in");
-        check(&origins.network(NetworkMode::None), "/u:3 (user policy)");
-        origins.layers.push(parse("version = 1\n[network]\nallow = [\"x\"]", &path("/l"), Source::User).unwrap());
-        check(&origins.network(NetworkMode::AllowList), "/l:3 (user policy)");
-        let net = Flags { net: Some(NetworkMode::Full), ..flags.clone() };
-        origins.flags = &net;
-        check(&origins.network(NetworkMode::Full), "a flag");
+        let found = origins.setting("network.mode", None, |policy| policy.network.mode.is_some());
+        check(&found, "/u:3 (user policy)");
+        check(&origins.setting("network.mode", Some("--net"), |_| false), "a flag");
     }
 }

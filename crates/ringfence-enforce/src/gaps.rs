@@ -2,7 +2,7 @@
 //! and a gap refuses unless the policy accepts it.
 
 use ringfence_api::{Gap, Loss};
-use ringfence_policy::{Grants, NetworkMode, Ports};
+use ringfence_policy::{Grants, NetworkMode};
 
 use crate::support::{Fuse, Support};
 use crate::survey::{Folding, Survey};
@@ -35,14 +35,17 @@ pub(crate) fn gaps(grants: &Grants, survey: &Survey, support: &Support) -> Vec<G
             "use `--net none` or remove `deny` from [network]",
         );
     }
-    if network.localhost != Ports::None && network.mode != NetworkMode::Full {
+    if !network.localhost.is_empty() && network.mode != NetworkMode::Full {
         gap("network.localhost", "the host's loopback cannot be reached from a network of its own yet", "use `--net full`");
     }
-    if network.bind != Ports::None && network.mode != NetworkMode::Full {
+    if !network.bind.is_empty() && network.mode != NetworkMode::Full {
         gap("network.bind", "ports cannot be published from a network of its own yet", "use `--net full`");
     }
     if network.git && network.mode != NetworkMode::Full {
         gap("network.git", "the remotes of the project cannot be opened by themselves yet", "use `--net full`");
+    }
+    if network.mode != NetworkMode::None && !network.secrets.is_empty() {
+        gap("secrets", "values cannot be put into requests on the way yet", "remove [[secrets]] from the policy or use `--net none`");
     }
     if network.mode == NetworkMode::Full && support.landlock < 6 {
         gap(

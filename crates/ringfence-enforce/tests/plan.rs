@@ -23,6 +23,7 @@ fn facts() -> Facts {
         installations: BTreeSet::from([path("/opt/tool")]),
         programs: BTreeSet::from(["cargo".into(), "node".into()]),
         git: None,
+        remotes: Vec::new(),
         store: path("/home/me/.cache/ringfence/projects/app"),
         state: path("/home/me/.local/state/ringfence"),
     }

@@ -19,6 +19,7 @@ fn grants(text: &str) -> Grants {
         installations: BTreeSet::new(),
         programs: BTreeSet::new(),
         git: None,
+        remotes: Vec::new(),
         store: path("/home/me/.cache/ringfence/projects/app"),
         state: path("/home/me/.local/state/ringfence"),
     };

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 
 use ringfence_enforce::Person;
 use ringfence_policy::presets::PRESETS;
-use ringfence_policy::{AbsPath, Facts, GitLayout, Grants, NetworkMode};
+use ringfence_policy::{AbsPath, Facts, GitLayout, Grants, NetworkMode, Remote};
 
-use crate::{EngineError, gitconfig};
+use crate::{EngineError, files, gitconfig};
 
 /// What was found around a command.
 #[derive(Debug, Clone)]
@@ -62,9 +62,11 @@ pub fn gather(cwd: &AbsPath) -> Result<Surroundings, EngineError> {
     let is_usable = |state: &AbsPath| !state.is_within(&workspace) && is_outside(&nearest(state), &workspace);
     let state = text.get("XDG_STATE_HOME").and_then(AbsPath::new).filter(is_usable);
     let state = state.unwrap_or_else(|| home.join(".local/state"));
+    let git = git_layout(&workspace);
     let facts = Facts {
+        remotes: remotes(&workspace, git.as_ref()),
         installations: installations(&path_dirs, &home),
-        git: git_layout(&workspace),
+        git,
         store: cache.join("ringfence/projects").join(slug(&workspace)),
         state: state.join("ringfence"),
         workspace,
@@ -188,6 +190,20 @@ fn git_layout(workspace: &AbsPath) -> Option<GitLayout> {
     };
     (is_git(common_dir.as_path()) && git_dir.is_within(&common_dir) && points_back && !git_dir.is_within(workspace))
         .then_some(GitLayout { git_dir, common_dir })
+}
+
+/// The remotes of the repository that the project is. Its config is protected from commands.
+fn remotes(workspace: &AbsPath, layout: Option<&GitLayout>) -> Vec<Remote> {
+    let dot_git = workspace.join(".git");
+    let directory = layout.map_or(&dot_git, |layout| &layout.common_dir);
+    let is_linked = |path: &AbsPath| fs::symlink_metadata(path.as_path()).is_ok_and(|metadata| metadata.is_symlink());
+    let config = directory.join("config");
+    // A link would have the names of a file that is not the repository's.
+    if is_linked(directory) || is_linked(&config) {
+        return Vec::new();
+    }
+    let text = files::plain_file(&config).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    text.map(|text| gitconfig::remotes(&text)).unwrap_or_default()
 }
 
 /// A directory name for a project: its path, so that no two projects share one.

@@ -1,7 +1,7 @@
 //! What of a person's git settings a sandbox may see: who they are and how they like
 //! things, never credentials, and nothing that makes git run a program.
 
-use ringfence_policy::AbsPath;
+use ringfence_policy::{AbsPath, Remote};
 
 use crate::files::plain_file;
 
@@ -74,6 +74,30 @@ pub(crate) fn worktree(text: &str) -> Option<String> {
     setting(text, "core", "worktree")
 }
 
+/// The remotes that a repository's config names, with where each is fetched from and pushed to.
+pub(crate) fn remotes(text: &str) -> Vec<Remote> {
+    let mut remotes = Vec::new();
+    let mut here: Option<String> = None;
+    for line in text.lines().map(str::trim) {
+        if let Some(section) = line.strip_prefix('[') {
+            here = quoted_name(section, "remote");
+        } else if let (Some(name), Some((key, value))) = (&here, line.split_once('='))
+            && (key.trim().eq_ignore_ascii_case("url") || key.trim().eq_ignore_ascii_case("pushurl"))
+        {
+            // A comment behind it is no part of it; no host has these characters.
+            let url = value.split([';', '#']).next().unwrap_or_default().trim().trim_matches('"');
+            remotes.push(Remote { name: name.clone(), url: url.to_owned() });
+        }
+    }
+    remotes
+}
+
+/// `remote "origin"]` gives `origin`.
+fn quoted_name(section: &str, kind: &str) -> Option<String> {
+    let (found, name) = section.strip_suffix(']')?.split_once('"')?;
+    found.trim().eq_ignore_ascii_case(kind).then(|| name.strip_suffix('"').map(str::to_owned))?
+}
+
 /// What a plain section's key was set to last.
 fn setting(text: &str, section: &str, key: &str) -> Option<String> {
     let mut here = "";
@@ -137,6 +161,14 @@ mod tests {
         assert_eq!(worktree("[core]\n\tworktree = ../../../a\n[remote \"x\"]\n\tworktree = b\n").as_deref(), Some("../../../a"));
         assert_eq!(worktree("[core]\nworktree=\"a b\"\n[core]\nWorkTree = c").as_deref(), Some("c"));
         assert_eq!(worktree("[core]\nbare = true\n"), None);
+    }
+
+    #[test]
+    fn remotes_are_read_with_both_of_their_addresses() {
+        let text = "[core]\n\turl = no\n[remote \"origin\"]\n\turl = git@a.org:me/x.git\n\tfetch = +refs/*\n\tpushurl=\"https://b.org/x\"\n\
+                    [branch \"url\"]\nurl = no\n[REMOTE \"o 2\"]\nURL = ssh://c.org/x ; a comment\n[remote]\nurl = no\n[remote \"broken\nurl = no";
+        let found: Vec<String> = super::remotes(text).into_iter().map(|remote| format!("{} {}", remote.name, remote.url)).collect();
+        assert_eq!(found, ["origin git@a.org:me/x.git", "origin https://b.org/x", "o 2 ssh://c.org/x"]);
     }
 
     #[test]

@@ -32,6 +32,7 @@ impl Home {
             programs: BTreeSet::new(),
             installations: BTreeSet::new(),
             git: None,
+            remotes: Vec::new(),
             store: self.0.join(".cache/ringfence/projects/p"),
             state: self.0.join(".local/state/ringfence"),
         }

@@ -123,7 +123,7 @@ fn settings(old: &Grants, new: &Grants) -> Vec<Change> {
     let (was, is) = (&old.network, &new.network);
     if was.mode != is.mode {
         let direction = if reach(is.mode) > reach(was.mode) { Direction::Wider } else { Direction::Narrower };
-        changes.push(Change::setting(format!("network.mode = {}", word(is.mode)), direction));
+        changes.push(Change::setting(format!("network.mode = {}", is.mode.word()), direction));
     }
     if was.unix_sockets != is.unix_sockets {
         let is_less = was.unix_sockets.iter().any(|socket| !is.unix_sockets.contains(socket));
@@ -176,14 +176,6 @@ fn reach(mode: NetworkMode) -> u8 {
         NetworkMode::None => 0,
         NetworkMode::AllowList => 1,
         NetworkMode::Full => 2,
-    }
-}
-
-fn word(mode: NetworkMode) -> &'static str {
-    match mode {
-        NetworkMode::None => "none",
-        NetworkMode::AllowList => "allow-list",
-        NetworkMode::Full => "full",
     }
 }
 

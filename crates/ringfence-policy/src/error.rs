@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::glob::GlobError;
+use crate::network::HostRuleError;
 use crate::path::AbsPath;
 
 /// Where something was written.
@@ -36,6 +37,8 @@ pub enum PolicyError {
     BadVersion { at: Place, found: String },
     #[error("{at}bad glob `{entry}`")]
     BadGlob { at: Place, entry: String, source: GlobError },
+    #[error("{at}`{entry}` is no host: {problem}")]
+    BadHost { at: Place, entry: String, problem: HostRuleError },
     #[error("{at}`{entry}` is not a path")]
     BadPath { at: Place, entry: String },
     #[error("{at}`{entry}` is a glob, and `{key}` takes paths")]
@@ -44,6 +47,8 @@ pub enum PolicyError {
     UnsetVariable { at: Place, entry: String, name: String },
     #[error("{at}`locked` is for the managed policy only")]
     LockedOutsideManaged { at: Place },
+    #[error("{at}`{host}` is to get a secret, and no entry of `allow` opens it")]
+    UnreachableSecret { at: Place, host: String },
     #[error("{at}`{entry}` cannot be added without changing something else in the file")]
     NotAmendable { at: Place, entry: String },
     #[error("policy files extend each other in a circle: {}", chain(.files))]
@@ -66,10 +71,12 @@ impl PolicyError {
             PolicyError::NoVersion { .. } => "policy-no-version",
             PolicyError::BadVersion { .. } => "policy-bad-version",
             PolicyError::BadGlob { .. } => "policy-bad-glob",
+            PolicyError::BadHost { .. } => "policy-bad-host",
             PolicyError::BadPath { .. } => "policy-bad-path",
             PolicyError::GlobInGrant { .. } => "policy-glob-in-grant",
             PolicyError::UnsetVariable { .. } => "policy-unset-variable",
             PolicyError::LockedOutsideManaged { .. } => "policy-locked-outside-managed",
+            PolicyError::UnreachableSecret { .. } => "policy-unreachable-secret",
             PolicyError::NotAmendable { .. } => "policy-not-amendable",
             PolicyError::ExtendsCycle { .. } => "policy-extends-cycle",
             PolicyError::WorkspaceTooBroad { .. } => "policy-workspace-too-broad",
@@ -88,12 +95,14 @@ impl PolicyError {
             PolicyError::NoVersion { .. } => "write `version = 1` on the first line".to_owned(),
             PolicyError::BadVersion { .. } => "this ringfence knows `version = 1`: write that, or use a newer ringfence".to_owned(),
             PolicyError::BadGlob { source, .. } => source.hint().to_owned(),
+            PolicyError::BadHost { problem, .. } => problem.hint(),
             PolicyError::BadPath { .. } => "write a path such as `/data`, `~/data` or `data`".to_owned(),
             PolicyError::GlobInGrant { key, .. } => {
                 format!("name the directory itself: `{key}` opens everything below it, and `deny` takes globs out again")
             }
             PolicyError::UnsetVariable { name, .. } => format!("export {name}=…, or write the path out"),
             PolicyError::LockedOutsideManaged { .. } => "move the entry to /etc/ringfence/policy.toml".to_owned(),
+            PolicyError::UnreachableSecret { host, .. } => format!("add `{host}` to `allow` under [network], or remove the secret"),
             PolicyError::NotAmendable { .. } => "add it by hand".to_owned(),
             PolicyError::ExtendsCycle { .. } => "take one of the files out of `extends`".to_owned(),
             PolicyError::WorkspaceTooBroad { workspace } => {
@@ -128,10 +137,12 @@ impl PolicyError {
             | PolicyError::NoVersion { at }
             | PolicyError::BadVersion { at, .. }
             | PolicyError::BadGlob { at, .. }
+            | PolicyError::BadHost { at, .. }
             | PolicyError::BadPath { at, .. }
             | PolicyError::GlobInGrant { at, .. }
             | PolicyError::UnsetVariable { at, .. }
             | PolicyError::LockedOutsideManaged { at }
+            | PolicyError::UnreachableSecret { at, .. }
             | PolicyError::NotAmendable { at, .. } => Some(at),
             PolicyError::ExtendsCycle { .. } | PolicyError::WorkspaceTooBroad { .. } | PolicyError::BeyondCeiling { .. } => None,
         }

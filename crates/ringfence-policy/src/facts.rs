@@ -26,6 +26,8 @@ pub struct Facts {
     pub programs: BTreeSet<String>,
     /// Where git keeps its files, if that is outside the workspace.
     pub git: Option<GitLayout>,
+    /// The project's remotes, as git has them.
+    pub remotes: Vec<Remote>,
     /// The project's own cache directory.
     pub store: AbsPath,
     /// Where ringfence keeps what it remembers of runs, such as the audit log.
@@ -44,6 +46,7 @@ impl Facts {
             installations: BTreeSet::new(),
             programs: BTreeSet::new(),
             git: None,
+            remotes: Vec::new(),
             store,
             state: home.join(".local/state/ringfence"),
             home,
@@ -58,6 +61,15 @@ pub struct GitLayout {
     pub git_dir: AbsPath,
     /// The directory that all worktrees share, e.g. `/repo/.git`.
     pub common_dir: AbsPath,
+}
+
+/// Where a project is fetched from or pushed to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remote {
+    /// As git calls it: `origin`.
+    pub name: String,
+    /// As it is written.
+    pub url: String,
 }
 
 /// The flags of one run.
@@ -81,6 +93,14 @@ pub struct Flags {
     pub env: Vec<(String, Option<String>)>,
     /// `--net`
     pub net: Option<NetworkMode>,
+    /// `--allow-host`
+    pub allow_host: Vec<String>,
+    /// `--deny-host`
+    pub deny_host: Vec<String>,
+    /// `--allow-localhost`
+    pub allow_localhost: Vec<u16>,
+    /// `--bind`
+    pub bind: Vec<u16>,
     /// `--on-gap`
     pub on_gap: Option<OnGap>,
     /// `--observe`
@@ -104,6 +124,10 @@ impl Flags {
             except: Vec::new(),
             env: Vec::new(),
             net: None,
+            allow_host: Vec::new(),
+            deny_host: Vec::new(),
+            allow_localhost: Vec::new(),
+            bind: Vec::new(),
             on_gap: None,
             observe: None,
             ask: None,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::glob::Glob;
+pub use crate::network::{NetworkMode, NetworkRules, Ports};
 use crate::path::AbsPath;
 
 /// The resolved policy: every path absolute, every rule with the place it came from.
@@ -266,50 +267,6 @@ pub struct EnvironmentRules {
     pub named: Vec<String>,
     /// Variables that are set.
     pub set: BTreeMap<String, String>,
-}
-
-/// What of the network is open.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct NetworkRules {
-    /// Shut, by list, or the host's own.
-    pub mode: NetworkMode,
-    /// `host`, `*.host`, `host:port`, CIDR.
-    pub allow: Vec<String>,
-    /// Beats `allow`.
-    pub deny: Vec<String>,
-    /// Ports of the host's loopback that are reachable.
-    pub localhost: Ports,
-    /// Whether the project's own remotes are reachable for git.
-    pub git: bool,
-    /// Sockets of the host that are reachable.
-    pub unix_sockets: Vec<AbsPath>,
-    /// Ports that are published to the host's loopback.
-    pub bind: Ports,
-}
-
-/// Shut, by list, or the host's own.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum NetworkMode {
-    /// Loopback between the sandbox's own processes only.
-    #[default]
-    None,
-    /// What `allow` lists.
-    AllowList,
-    /// The host's network.
-    Full,
-}
-
-/// A choice of ports.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Ports {
-    /// No port.
-    #[default]
-    None,
-    /// Every port.
-    All,
-    /// These.
-    Some(Vec<u16>),
 }
 
 /// Guards on the command's text.

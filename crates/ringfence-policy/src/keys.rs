@@ -19,11 +19,12 @@ pub(crate) const KEYS: &[(&str, &[&str])] = &[
             "tools",
             "limits",
             "audit",
+            "secrets",
         ],
     ),
     ("filesystem", &["read", "write", "deny", "protect", "except"]),
     ("environment", &["profile", "allow", "deny", "set"]),
-    ("network", &["mode", "allow", "deny", "localhost", "git", "unix-sockets", "bind"]),
+    ("network", &["mode", "allow", "deny", "localhost", "git", "unix-sockets", "bind", "sni", "proxy-variables", "locked"]),
     ("commands", &["deny", "allow-binaries", "deny-arguments", "anchor-arguments", "excluded"]),
     ("tools", &["disallowed"]),
     ("limits", &["wall", "cpu", "memory", "processes", "open-files", "file-size", "disk", "output"]),
@@ -31,11 +32,23 @@ pub(crate) const KEYS: &[(&str, &[&str])] = &[
 ];
 
 /// The keys of an entry that is written as a table.
-pub(crate) const ENTRY_KEYS: &[&str] = &["path", "locked", "reason"];
+const ENTRY_KEYS: &[&str] = &["path", "locked", "reason"];
+
+/// The keys of an entry of `[[secrets]]`.
+pub(crate) const SECRET_KEYS: &[&str] = &["env", "hosts", "header"];
 
 /// The keys of a section; `None` if there is no such section.
 pub(crate) fn of_section(section: &str) -> Option<&'static [&'static str]> {
     KEYS.iter().find(|(name, _)| *name == section).map(|(_, keys)| *keys)
+}
+
+/// The keys of a table in the list `name` of a section; `None` if no table stands there.
+pub(crate) fn of_entry(section: &str, name: &str) -> Option<&'static [&'static str]> {
+    match (section, name) {
+        ("filesystem", _) => Some(ENTRY_KEYS),
+        ("", "secrets") => Some(SECRET_KEYS),
+        _ => None,
+    }
 }
 
 /// The known key that `key` was probably meant to be.
@@ -110,5 +123,9 @@ mod tests {
             want.sort_unstable();
             assert_eq!(have, want, "{section}");
         }
+        let mut secret: Vec<&str> = schema["$defs"]["SecretPolicy"]["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+        secret.sort_unstable();
+        assert_eq!(secret, ["env", "header", "hosts"]);
+        assert!(secret.iter().all(|key| SECRET_KEYS.contains(key)));
     }
 }

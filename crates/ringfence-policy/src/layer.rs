@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::error::{Place, PolicyError};
 use crate::grants::{Origin, Source};
+use crate::network::HostRule;
 use crate::path::AbsPath;
 use crate::policy::Policy;
 
@@ -52,6 +53,19 @@ impl Layer {
     pub(crate) fn place(&self, key: &str) -> Place {
         let at = self.places.get(key);
         Place { file: Some(self.file.clone()), line: at.map(|at| at.0), column: at.map(|at| at.1) }
+    }
+
+    /// The rule on hosts that stands at `key`; an error points into the text.
+    pub(crate) fn host_rule(&self, key: &str, text: &str) -> Result<HostRule, PolicyError> {
+        HostRule::parse(text).map_err(|problem| {
+            let mut at = self.place(key);
+            if let Some(before) = problem.position().and_then(|position| text.get(..position)) {
+                // The quotation mark comes first.
+                let inside = u32::try_from(before.chars().count() + 1).unwrap_or(0);
+                at.column = at.column.map(|column| column + inside);
+            }
+            PolicyError::BadHost { at, entry: text.to_owned(), problem }
+        })
     }
 
     /// The origin of a rule that stands at `key`.

@@ -24,6 +24,7 @@ pub mod import;
 mod keys;
 pub mod layer;
 pub mod names;
+pub mod network;
 pub mod parse;
 pub mod path;
 pub mod policy;
@@ -41,11 +42,15 @@ pub use change::{Change, Direction, Turn, revise};
 pub use decide::{Access, Because, Decision, Line, Verdict};
 pub use environment::{EnvDecision, EnvReason};
 pub use error::{Place, PolicyError};
-pub use facts::{Facts, Flags, GitLayout};
+pub use facts::{Facts, Flags, GitLayout, Remote};
 pub use glob::{Case, Glob, GlobError, NameMatch};
 pub use grants::*;
 pub use layer::{Layer, check_cycle};
 pub use names::NameIndex;
+pub use network::{
+    Check, Ground, Host, HostRule, HostRuleError, Listed, Name, NameError, OpenPorts, Passage, PortEntry, Range, Secret, Sni, Subject, Way,
+    guarded,
+};
 pub use parse::{parse, parse_bytes};
 pub use path::AbsPath;
 pub use policy::Policy;

@@ -1,5 +1,7 @@
 //! From the text of a policy file to a [`Layer`].
 
+mod values;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -8,12 +10,11 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::error::{Place, PolicyError};
-use crate::glob::{Case, Glob};
 use crate::grants::Source;
 use crate::keys;
 use crate::layer::Layer;
 use crate::path::AbsPath;
-use crate::policy::{Amount, PathEntry, Policy, VERSION};
+use crate::policy::{Policy, VERSION};
 
 /// Reads the text of a policy file.
 ///
@@ -24,13 +25,13 @@ pub fn parse(text: &str, file: &AbsPath, source: Source) -> Result<Layer, Policy
         .map_err(|error| PolicyError::Syntax { at: lines.place(error.span().unwrap_or_default()), message: error.message().to_owned() })?;
     check_version(table.get_ref(), &lines)?;
     let mut places = BTreeMap::new();
-    walk(table.get_ref(), "", &lines, &mut places)?;
+    walk(table.get_ref(), "", keys::of_section("").unwrap_or_default(), &lines, &mut places)?;
     let policy = Policy::deserialize(toml::Deserializer::from(table)).map_err(|error| PolicyError::WrongType {
         at: lines.place(error.span().unwrap_or_default()),
         message: error.message().to_owned(),
     })?;
     let layer = Layer { policy, source, file: file.clone(), places };
-    check_values(&layer)?;
+    values::check(&layer)?;
     Ok(layer)
 }
 
@@ -61,21 +62,25 @@ fn check_version(table: &DeTable<'_>, lines: &Lines<'_>) -> Result<(), PolicyErr
     }
 }
 
-/// Refuses unknown keys and notes where everything stands.
-fn walk(table: &DeTable<'_>, section: &str, lines: &Lines<'_>, places: &mut BTreeMap<String, (u32, u32)>) -> Result<(), PolicyError> {
-    let known = keys::of_section(section).unwrap_or_default();
+/// Refuses unknown keys and notes where everything stands: under `prefix` and its own name.
+fn walk(table: &DeTable<'_>, prefix: &str, known: &[&str], lines: &Lines<'_>, places: &mut Places) -> Result<(), PolicyError> {
     for (key, value) in in_order(table) {
         let name = key.get_ref().as_ref();
         check_key(key, known, lines)?;
-        let full = if section.is_empty() { name.to_owned() } else { format!("{section}.{name}") };
+        let full = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") };
         places.insert(full.clone(), lines.at(value.span().start));
         match value.get_ref() {
-            DeValue::Table(inner) if section.is_empty() => walk(inner, name, lines, places)?,
+            DeValue::Table(inner) if prefix.is_empty() => {
+                if let Some(known) = keys::of_section(name) {
+                    walk(inner, name, known, lines, places)?;
+                }
+            }
             DeValue::Array(items) => {
                 for (i, item) in items.iter().enumerate() {
-                    places.insert(format!("{full}.{i}"), lines.at(item.span().start));
-                    if let ("filesystem", DeValue::Table(entry)) = (section, item.get_ref()) {
-                        in_order(entry).into_iter().try_for_each(|(key, _)| check_key(key, keys::ENTRY_KEYS, lines))?;
+                    let full = format!("{full}.{i}");
+                    places.insert(full.clone(), lines.at(item.span().start));
+                    if let (Some(known), DeValue::Table(entry)) = (keys::of_entry(prefix, name), item.get_ref()) {
+                        walk(entry, &full, known, lines, places)?;
                     }
                 }
             }
@@ -84,6 +89,8 @@ fn walk(table: &DeTable<'_>, section: &str, lines: &Lines<'_>, places: &mut BTre
     }
     Ok(())
 }
+
+type Places = BTreeMap<String, (u32, u32)>;
 
 type Item<'a, 'i> = (&'a Spanned<std::borrow::Cow<'i, str>>, &'a Spanned<DeValue<'i>>);
 
@@ -101,94 +108,6 @@ fn check_key(key: &Spanned<std::borrow::Cow<'_, str>>, known: &[&str], lines: &L
     }
     let at = lines.place(key.span());
     Err(PolicyError::UnknownKey { at, key: name.to_owned(), nearest: keys::nearest(name, known) })
-}
-
-/// What the types cannot say.
-fn check_values(layer: &Layer) -> Result<(), PolicyError> {
-    let files = &layer.policy.filesystem;
-    let lists =
-        [("read", &files.read), ("write", &files.write), ("deny", &files.deny), ("protect", &files.protect), ("except", &files.except)];
-    for (list, entries) in lists {
-        for (i, entry) in entries.iter().enumerate() {
-            check_entry(layer, &format!("filesystem.{list}.{i}"), entry)?;
-        }
-    }
-    let network = &layer.policy.network;
-    for (list, hosts) in [("allow", &network.allow), ("deny", &network.deny)] {
-        if let Some((i, host)) = hosts.iter().enumerate().find(|(_, host)| !is_host_entry(host)) {
-            return Err(PolicyError::BadValue {
-                at: layer.place(&format!("network.{list}.{i}")),
-                key: format!("network.{list}"),
-                value: host.clone(),
-                expected: "`host`, `*.host`, `host:port`, an address or a CIDR range; for everything use `mode = \"full\"`",
-            });
-        }
-    }
-    check_limits(layer)?;
-    check_audit(layer)
-}
-
-fn check_entry(layer: &Layer, key: &str, entry: &PathEntry) -> Result<(), PolicyError> {
-    if entry.is_locked() && layer.source != Source::Managed {
-        return Err(PolicyError::LockedOutsideManaged { at: layer.place(key) });
-    }
-    // Where the entry will be anchored does not matter for its form.
-    match Glob::new(entry.path(), Some(&AbsPath::root()), Case::Sensitive) {
-        Err(error) if Glob::is_glob(entry.path()) || entry.path().is_empty() => {
-            let mut at = layer.place(key);
-            if let (PathEntry::Text(text), Some(position)) = (entry, error.position()) {
-                let before = text.get(..position).map_or(0, |head| head.chars().count());
-                at.column = at.column.map(|column| column + 1 + u32::try_from(before).unwrap_or(0));
-            }
-            Err(PolicyError::BadGlob { at, entry: entry.path().to_owned(), source: error })
-        }
-        _ => Ok(()),
-    }
-}
-
-fn check_limits(layer: &Layer) -> Result<(), PolicyError> {
-    let limits = &layer.policy.limits;
-    let durations = [("wall", &limits.wall), ("cpu", &limits.cpu)];
-    let sizes = [("memory", &limits.memory), ("file-size", &limits.file_size), ("disk", &limits.disk), ("output", &limits.output)];
-    let bad = |name: &str, amount: &Amount, expected| bad_amount(layer, &format!("limits.{name}"), amount, expected);
-    for (name, amount) in durations {
-        if let Some(amount) = amount.as_ref().filter(|amount| amount.milliseconds().is_none()) {
-            return Err(bad(name, amount, "a duration such as `\"500ms\"`, `\"300s\"`, `\"5m\"` or `\"2h\"`"));
-        }
-    }
-    for (name, amount) in sizes {
-        if let Some(amount) = amount.as_ref().filter(|amount| amount.bytes().is_none()) {
-            return Err(bad(name, amount, "a size such as `\"512MiB\"` or `\"2GB\"`"));
-        }
-    }
-    Ok(())
-}
-
-/// Smaller files than this would fill a directory with names.
-const SMALLEST_FILE: u64 = 64 << 10;
-
-fn check_audit(layer: &Layer) -> Result<(), PolicyError> {
-    match &layer.policy.audit.rotate_size {
-        Some(size) if size.bytes().is_none_or(|bytes| bytes < SMALLEST_FILE) => {
-            Err(bad_amount(layer, "audit.rotate-size", size, "a size of at least 64 KiB, such as `\"64MiB\"`"))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn bad_amount(layer: &Layer, key: &str, amount: &Amount, expected: &'static str) -> PolicyError {
-    let value = match amount {
-        Amount::Number(number) => number.to_string(),
-        Amount::Text(text) => text.clone(),
-    };
-    PolicyError::BadValue { at: layer.place(key), key: key.to_owned(), value, expected }
-}
-
-/// The form alone: the enforcing side knows what an address is.
-pub(crate) fn is_host_entry(text: &str) -> bool {
-    let host = text.strip_prefix("*.").unwrap_or(text);
-    let allowed = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '/' | '[' | ']');
-    !host.is_empty() && host.chars().all(allowed) && !host.contains("://") && !host.starts_with(['/', '.'])
 }
 
 /// Lines and columns from byte positions.

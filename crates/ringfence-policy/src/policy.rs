@@ -3,12 +3,15 @@
 //! These types are the contract of the file format: the parser, the JSON Schema and the
 //! renderer all come from them.
 
+mod network;
+
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::grants::{Asking, Fsync, Mode, NetworkMode, Observe, OnError, OnGap, Ports};
+use crate::grants::{Asking, Fsync, Mode, Observe, OnError, OnGap};
+pub use network::{NetworkPolicy, PortChoice, SecretPolicy};
 
 /// The one version of the format there is.
 pub const VERSION: u32 = 1;
@@ -59,6 +62,9 @@ pub struct Policy {
     /// The log of what was run and refused.
     #[serde(default, skip_serializing_if = "is_default")]
     pub audit: AuditPolicy,
+    /// Values that stay outside and are put into requests on the way.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<SecretPolicy>,
 }
 
 impl Default for Policy {
@@ -78,6 +84,7 @@ impl Default for Policy {
             tools: ToolPolicy::default(),
             limits: LimitPolicy::default(),
             audit: AuditPolicy::default(),
+            secrets: Vec::new(),
         }
     }
 }
@@ -182,54 +189,6 @@ pub enum Profile {
     Default,
     /// Exactly six variables.
     Clean,
-}
-
-/// `[network]`
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct NetworkPolicy {
-    /// Shut, by list, or the host's own.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mode: Option<NetworkMode>,
-    /// `host`, `*.host`, `host:port`, CIDR.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub allow: Vec<String>,
-    /// Beats `allow`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub deny: Vec<String>,
-    /// The host's loopback: `true`, or a list of ports.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub localhost: Option<PortChoice>,
-    /// Whether the project's own remotes are reachable for git.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub git: Option<bool>,
-    /// Sockets of the host that are reachable.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub unix_sockets: Vec<String>,
-    /// What is published to the host's loopback: `true`, or a list of ports.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub bind: Option<PortChoice>,
-}
-
-/// Every port, none, or some.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "expected true, false or a list of ports")]
-pub enum PortChoice {
-    /// Every port or none.
-    All(bool),
-    /// These.
-    Some(Vec<u16>),
-}
-
-impl From<&PortChoice> for Ports {
-    fn from(choice: &PortChoice) -> Self {
-        match choice {
-            PortChoice::All(true) => Ports::All,
-            PortChoice::All(false) => Ports::None,
-            PortChoice::Some(ports) if ports.is_empty() => Ports::None,
-            PortChoice::Some(ports) => Ports::Some(ports.clone()),
-        }
-    }
 }
 
 /// `[commands]`

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use toml::Value;
 
-use crate::keys::KEYS;
+use crate::keys::{KEYS, SECRET_KEYS};
 use crate::layer::Layer;
 use crate::policy::Policy;
 
@@ -32,7 +32,7 @@ pub fn render_with(policy: &Policy, comment: &dyn Fn(&str) -> Option<String>) ->
         if !section.is_empty() {
             let _ = writeln!(out, "\n[{section}]");
         }
-        let is_section = |key: &str| section.is_empty() && KEYS.iter().any(|(name, _)| *name == key);
+        let is_section = |key: &str| section.is_empty() && (key == SECRETS || KEYS.iter().any(|(name, _)| *name == key));
         for key in keys.iter().filter(|key| !is_section(key)) {
             if let Some(value) = values.get(*key) {
                 let full = if section.is_empty() { (*key).to_owned() } else { format!("{section}.{key}") };
@@ -40,8 +40,19 @@ pub fn render_with(policy: &Policy, comment: &dyn Fn(&str) -> Option<String>) ->
             }
         }
     }
+    for (i, secret) in table.get(SECRETS).and_then(Value::as_array).into_iter().flatten().enumerate() {
+        let _ = writeln!(out, "\n[[{SECRETS}]]");
+        for key in SECRET_KEYS {
+            if let Some(value) = secret.get(key) {
+                write_setting(&mut out, key, value, &format!("{SECRETS}.{i}.{key}"), comment);
+            }
+        }
+    }
     out
 }
+
+/// The one list of tables.
+const SECRETS: &str = "secrets";
 
 fn write_setting(out: &mut String, key: &str, value: &Value, full: &str, comment: &dyn Fn(&str) -> Option<String>) {
     match value {
@@ -125,6 +136,11 @@ mod tests {
         );
         check("version = 1\n[environment]\nprofile = \"clean\"\nset = { \"we ird\" = \"1\", B = \"'\" }");
         check("version = 1\n[network]\nlocalhost = [1, 2]\nbind = false\ngit = true\nallow = [\"a\", \"b\"]");
+        check("version = 1\n[network]\nmode = \"allow-list\"\nsni = \"off\"\nproxy-variables = true\ndeny = [\"*.a:1\", \"10.0.0.0/8:2\"]");
+        check(
+            "version = 1\n[[secrets]]\nenv = \"A\"\nhosts = [\"a.org\"]\nheader = \"X-Key\"\n[[secrets]]\nenv = \"B\"\nhosts = [\"*.b.org:443\", \"b.org\"]\nheader = \"authorization\"\n[audit]\nfsync = \"end\"",
+        );
+        check("version = 1\nsecrets = [{ env = \"A\", hosts = [\"a.org\"], header = \"X-Key\" }]");
         check("version = 1\n[limits]\nwall = \"5m\"\nmemory = 5\nprocesses = 3\n[tools]\ndisallowed = [\"Write\"]");
         check("version = 1\n[audit]\nfsync = \"always\"\non-error = \"run\"\nrotate-size = \"64MiB\"");
         check("version = 1\n[commands]\nexcluded = [\"docker*\"]\nanchor-arguments = \".\"");

@@ -5,6 +5,7 @@
 //! is not the user, may narrow what the user chose but not widen it.
 
 mod files;
+mod network;
 mod rest;
 mod scalar;
 #[cfg(test)]
@@ -15,6 +16,7 @@ use crate::error::PolicyError;
 use crate::facts::{Facts, Flags};
 use crate::grants::{Asking, AuditRules, Effect, Fsync, Grants, Mode, NetworkMode, Observe, OnError, OnGap, Origin, Rule, Source};
 use crate::layer::Layer;
+use crate::network::Sni;
 use crate::path::AbsPath;
 use scalar::Scalar;
 
@@ -28,8 +30,9 @@ pub fn resolve(layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants,
     let mut lists = files::collect(layers, flags, facts, &mut warnings)?;
     let commands = rest::commands(layers, facts, &mut warnings)?;
     let disallowed_tools = rest::disallowed_tools(layers);
-    let network = rest::network(layers, settings.network, facts, &mut warnings)?;
-    let environment = rest::environment(layers, flags, &mut warnings);
+    let mut environment = rest::environment(layers, flags, &mut warnings);
+    let chosen = (settings.network, settings.sni);
+    let network = network::network(layers, flags, facts, chosen, &mut environment, &mut warnings)?;
     let limits = rest::limits(layers, flags);
     let audit =
         AuditRules { fsync: settings.fsync.value(), on_error: settings.on_error.value(), ..rest::audit(layers, facts, &mut warnings) };
@@ -94,6 +97,7 @@ struct Settings {
     ask: Scalar<Asking>,
     enabled: Scalar<bool>,
     network: Scalar<NetworkMode>,
+    sni: Scalar<Sni>,
     fsync: Scalar<Fsync>,
     on_error: Scalar<OnError>,
 }
@@ -107,6 +111,7 @@ impl Settings {
             ask: Scalar::new("ask", Asking::Never),
             enabled: Scalar::new("enabled", true),
             network: Scalar::new("network.mode", NetworkMode::None),
+            sni: Scalar::new("network.sni", Sni::Check),
             fsync: Scalar::new("audit.fsync", Fsync::Never),
             on_error: Scalar::new("audit.on-error", OnError::Refuse),
         };
@@ -118,6 +123,7 @@ impl Settings {
             settings.ask.offer(layer, policy.ask, warnings);
             settings.enabled.offer(layer, policy.enabled, warnings);
             settings.network.offer(layer, policy.network.mode, warnings);
+            settings.sni.offer(layer, policy.network.sni, warnings);
             settings.fsync.offer(layer, policy.audit.fsync, warnings);
             settings.on_error.offer(layer, policy.audit.on_error, warnings);
         }

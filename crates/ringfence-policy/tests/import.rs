@@ -103,6 +103,7 @@ fn facts() -> Facts {
         installations: BTreeSet::new(),
         programs: BTreeSet::new(),
         git: None,
+        remotes: Vec::new(),
         store: path("/home/me/.cache/ringfence/projects/1"),
         state: path("/home/me/.local/state/ringfence"),
     }
@@ -126,6 +127,10 @@ fn round_trip(text: &str, format: Format) -> (Imported, Grants) {
         grants.rules.iter_mut().for_each(|rule| rule.origin.line = None);
         grants.patterns.iter_mut().for_each(|pattern| pattern.origin.line = None);
         grants.exceptions.iter_mut().for_each(|exception| exception.origin.line = None);
+        let network = &mut grants.network;
+        network.allow.iter_mut().chain(&mut network.deny).for_each(|listed| listed.origin.line = None);
+        network.mode_origin = None;
+        network.localhost.entries.iter_mut().chain(&mut network.bind.entries).for_each(|entry| entry.origin.line = None);
         grants
     };
     let direct = grants(Layer::new(imported.policy.clone(), file, Source::User));

@@ -30,7 +30,7 @@ pub(crate) struct PolicyCommand {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    Show(show::Show),
+    Show(Box<show::Show>),
     Check(check::Check),
     Allow(allow::Allow),
     Schema(Schema),
@@ -58,7 +58,7 @@ impl PolicyCommand {
 
 pub(crate) fn run(arguments: PolicyCommand) -> Result<ExitCode, CliError> {
     match arguments.command {
-        Action::Show(arguments) => show::run(arguments),
+        Action::Show(arguments) => show::run(*arguments),
         Action::Check(arguments) => check::run(arguments),
         Action::Allow(arguments) => allow::run(arguments),
         Action::Schema(_) => {

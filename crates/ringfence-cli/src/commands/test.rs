@@ -17,7 +17,7 @@ use ringfence_audit::session_id;
 use ringfence_engine::{Asked, accept, plan, run as run_engine};
 use ringfence_local::Local;
 
-use super::words::{Meant, meant, network_word};
+use super::words::{Meant, meant};
 use crate::args::PolicyArgs;
 use crate::error::CliError;
 use crate::say;
@@ -93,7 +93,7 @@ pub(crate) fn run(arguments: Test) -> Result<ExitCode, CliError> {
 fn headline(meant: &Meant) -> String {
     let grants = &meant.resolved.grants;
     let place = short(&grants.workspace, &grants.home);
-    format!("ringfence test in {place} (mode {}, network {})", grants.mode.word(), network_word(grants.network.mode))
+    format!("ringfence test in {place} (mode {}, network {})", grants.mode.word(), grants.network.mode.word())
 }
 
 /// Different from everything in the project: files of this name are made and removed.

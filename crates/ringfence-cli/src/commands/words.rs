@@ -72,8 +72,13 @@ pub(crate) fn meant_to_run(arguments: &PolicyArgs, chosen: Chosen<'_>) -> Result
     });
     flags.net = arguments.net.map(|net| match net {
         NetArg::None => NetworkMode::None,
+        NetArg::AllowList => NetworkMode::AllowList,
         NetArg::Full => NetworkMode::Full,
     });
+    flags.allow_host = arguments.allow_host.clone();
+    flags.deny_host = arguments.deny_host.clone();
+    flags.allow_localhost = arguments.allow_localhost.clone();
+    flags.bind = arguments.bind.clone();
     flags.on_gap = arguments.on_gap.map(|on_gap| match on_gap {
         OnGapArg::Refuse => OnGap::Refuse,
         OnGapArg::Run => OnGap::Run,
@@ -107,15 +112,6 @@ fn check_engine(engine: EngineArg, grants: &Grants) -> Result<(), CliError> {
             hint: "leave out `--engine`; `ringfence policy show --origin` says who switched confinement off".into(),
         }),
         EngineArg::Auto | EngineArg::Namespaces => Ok(()),
-    }
-}
-
-/// As it is written in a policy.
-pub(crate) fn network_word(mode: NetworkMode) -> &'static str {
-    match mode {
-        NetworkMode::None => "none",
-        NetworkMode::AllowList => "allow-list",
-        NetworkMode::Full => "full",
     }
 }
 

@@ -5,7 +5,7 @@ use super::reader::{self, Reader};
 use super::{ImportError, Imported};
 use crate::glob::Glob;
 use crate::grants::{NetworkMode, OnGap};
-use crate::parse::is_host_entry;
+use crate::network::HostRule;
 use crate::policy::{PathEntry, PortChoice};
 
 pub(super) fn import(text: &str) -> Result<Imported, ImportError> {
@@ -111,8 +111,8 @@ fn add_domain(imported: &mut Imported, key: &str, domain: &str, list: List) {
     if domain == "*" && list == List::Allow {
         imported.policy.network.mode = Some(NetworkMode::Full);
         imported.changed(key, "`*` is `mode = \"full\"`");
-    } else if !is_host_entry(domain) {
-        imported.not_carried(key, format!("`{domain}` is not `host`, `*.host`, `host:port` or an address"));
+    } else if let Err(problem) = HostRule::parse(domain) {
+        imported.not_carried(key, format!("`{domain}` is no host: {problem}"));
     } else if list == List::Allow {
         imported.policy.network.allow.push(domain.to_owned());
     } else {

@@ -1,7 +1,8 @@
 use super::*;
 use crate::grants::{Fsync, OnError};
 use crate::layer::check_cycle;
-use crate::policy::{PortChoice, Profile};
+use crate::network::Sni;
+use crate::policy::{Amount, PortChoice, Profile};
 use crate::testing::path;
 
 const FILE: &str = "/p/.ringfence/policy.toml";
@@ -51,6 +52,8 @@ localhost = [3000]
 git = true
 unix-sockets = ["/run/x"]
 bind = true
+sni = "off"
+proxy-variables = true
 [commands]
 deny = ["rm -rf *"]
 allow-binaries = ["ls"]
@@ -72,6 +75,10 @@ output = 9
 fsync = "end"
 on-error = "run"
 rotate-size = "1MiB"
+[[secrets]]
+env = "TOKEN"
+hosts = ["api.x.org"]
+header = "Authorization"
 "#,
     )
     .unwrap();
@@ -81,6 +88,8 @@ rotate-size = "1MiB"
     assert_eq!(policy.network.bind, Some(PortChoice::All(true)));
     assert_eq!((policy.audit.fsync, policy.audit.on_error), (Some(Fsync::End), Some(OnError::Run)));
     assert_eq!(policy.audit.rotate_size.as_ref().and_then(Amount::bytes), Some(1 << 20));
+    assert_eq!((policy.network.sni, policy.network.proxy_variables), (Some(Sni::Off), Some(true)));
+    assert_eq!((policy.secrets.len(), layer.place("secrets.0.hosts.0").line), (1, Some(54)));
     assert_eq!(policy.filesystem.read[1].path(), "$X/y");
     assert_eq!(layer.extends(), [("base.toml".to_owned(), Some(3))]);
     assert_eq!(layer.place("filesystem.deny.1").line, Some(12));
@@ -113,8 +122,10 @@ fn faults_are_found_with_line_and_column() {
         "3:9: `locked` is for the managed policy only",
         "/etc/ringfence/policy.toml",
     );
-    check("version = 1\n[network]\nallow = [\"https://x.org\"]", "3:10: `https://x.org` is not a value for `network.allow`", "`*.host`");
-    check("version = 1\n[network]\nallow = [\"*\"]", "3:10: `*` is not a value for `network.allow`", "full");
+    check("version = 1\n[network]\nallow = [\"https://x.org\"]", "3:10: `https://x.org` is no host: it is a URL", "`x.org`");
+    check("version = 1\n[network]\nallow = [\"*\"]", "3:10: `*` is no host: it stands for every host", "full");
+    check("version = 1\n[network]\ndeny = [\"a\", \"x.org:0\"]", "3:21: `x.org:0` is no host: `0` is no port", "65535");
+    check("version = 1\n[network]\ndeny = [\"\"]", "3:9: `` is no host: it is empty", "remove it");
 }
 
 #[track_caller]
@@ -157,4 +168,37 @@ fn a_circle_of_extends_shows_itself() {
     assert!(check_cycle(&[a.clone(), b.clone()], &c).is_ok());
     let error = check_cycle(&[c, a.clone(), b], &a).unwrap_err();
     assert_eq!(error.to_string(), "policy files extend each other in a circle: /a → /b → /a");
+}
+
+#[test]
+fn hosts_and_ports_that_are_none_are_refused() {
+    let network = |line: &str| format!("version = 1\n[network]\n{line}");
+    check(&network("allow = [\"localhost:3000\"]"), "3:10: `localhost:3000` is not a value for `network.allow`", "`localhost = [PORT]`");
+    check(&network("allow = [\n  \"a.org\",\n  \"a b\"\n]"), "5:5: `a b` is no host: it has ' ', which no name of a host has", "letters");
+    check(&network("localhost = [1, 0]"), "3:17: `0` is not a value for `network.localhost`", "65535");
+    check(&network("bind = [0]"), "3:9: `0` is not a value for `network.bind`", "65535");
+    check(&network("bind = [65536]"), "3:8: expected true, false or a list of ports", "schema");
+    check(&network("sni = \"on\""), "3:7: unknown variant `on`, expected `check` or `off`", "schema");
+    check(&network("proxy_variables = true"), "3:1: unknown key `proxy_variables`", "`proxy-variables`");
+    assert!(parse(&network("mode = \"allow-list\"\nallow = []\ndeny = [\"localhost\"]"), &path("/f"), Source::User).is_ok());
+}
+
+#[test]
+fn a_secret_has_a_variable_hosts_and_a_header() {
+    let secret =
+        |env: &str, hosts: &str, header: &str| format!("version = 1\n[[secrets]]\nenv = \"{env}\"\nhosts = {hosts}\nheader = \"{header}\"");
+    assert!(parse(&secret("A_1", "[\"a.org\", \"*.b.org:443\"]", "X-Api-Key"), &path("/f"), Source::User).is_ok());
+    check(&secret("", "[\"a.org\"]", "X"), "3:7: `` is not a value for `secrets.env`", "GITHUB_TOKEN");
+    check(&secret("1A", "[\"a.org\"]", "X"), "3:7: `1A` is not a value for `secrets.env`", "GITHUB_TOKEN");
+    check(&secret("A=B", "[\"a.org\"]", "X"), "3:7: `A=B` is not a value for `secrets.env`", "GITHUB_TOKEN");
+    check(&secret("A", "[]", "X"), "4:9: `[]` is not a value for `secrets.hosts`", "api.github.com");
+    check(&secret("A", "[\"a.org\", \"*.org\"]", "X"), "4:19: `*.org` is not a value for `secrets.hosts`", "narrower");
+    check(&secret("A", "[\"1.2.3.4\"]", "X"), "4:10: `1.2.3.4` is not a value for `secrets.hosts`", "certificate");
+    check(&secret("A", "[\"a.org:0\"]", "X"), "4:17: `a.org:0` is no host: `0` is no port", "65535");
+    check(&secret("A", "[\"*\"]", "X"), "4:10: `*` is no host: it stands for every host", "full");
+    check(&secret("A", "[\"a.org\"]", "X: y"), "5:10: `X: y` is not a value for `secrets.header`", "Authorization");
+    check(&secret("A", "[\"a.org\"]", "content-length"), "5:10: `content-length` is not a value for `secrets.header`", "another");
+    check("version = 1\n[[secrets]]\nenv = \"A\"\nhost = []", "4:1: unknown key `host`", "`hosts`");
+    check("version = 1\n[[secrets]]\nenv = \"A\"", "2:1: missing field `hosts`", "schema");
+    check("version = 1\n[secrets]\nenv = \"A\"", "2:1: invalid type: map, expected a sequence", "schema");
 }

@@ -1,16 +1,15 @@
-//! Variables, network, commands, tools and limits over all layers.
+//! Variables, commands, tools and limits over all layers.
 
-use super::scalar::Scalar;
 use crate::environment::{looks_secret, name_matches};
 use crate::error::PolicyError;
 use crate::expand::Entry;
 use crate::facts::{Facts, Flags};
-use crate::grants::{AuditRules, CommandRules, EnvironmentRules, Limits, NetworkMode, NetworkRules, Ports, Source};
+use crate::grants::{AuditRules, CommandRules, EnvironmentRules, Limits, Source};
 use crate::layer::Layer;
 use crate::path::AbsPath;
 use crate::policy::{Amount, Profile};
 
-const USERS_FILE: &str = "put it into ~/.config/ringfence/policy.toml or use a flag";
+pub(super) const USERS_FILE: &str = "put it into ~/.config/ringfence/policy.toml or use a flag";
 
 /// Variables that lead to programs of the host, or to passwords by other names.
 fn is_door(name: &str) -> bool {
@@ -64,50 +63,6 @@ pub(super) fn environment(layers: &[Layer], flags: &Flags, warnings: &mut Vec<St
         }
     }
     rules
-}
-
-pub(super) fn network(
-    layers: &[Layer],
-    mode: Scalar<NetworkMode>,
-    facts: &Facts,
-    warnings: &mut Vec<String>,
-) -> Result<NetworkRules, PolicyError> {
-    let mut rules = NetworkRules { mode: mode.value(), ..NetworkRules::default() };
-    let mut owner_set = (false, false, false);
-    for layer in layers {
-        let policy = &layer.policy.network;
-        let owner = layer.source != Source::Project;
-        rules.allow.extend(policy.allow.iter().cloned());
-        rules.deny.extend(policy.deny.iter().cloned());
-        if let Some(localhost) = policy.localhost.as_ref().filter(|_| owner || !owner_set.0) {
-            rules.localhost = Ports::from(localhost);
-            owner_set.0 |= owner;
-        }
-        if let Some(git) = policy.git.filter(|git| owner || !owner_set.1 || !git) {
-            rules.git = git;
-            owner_set.1 |= owner;
-        }
-        if let Some(bind) = policy.bind.as_ref().filter(|_| owner || !owner_set.2) {
-            rules.bind = Ports::from(bind);
-            owner_set.2 |= owner;
-        }
-        let anchor = layer.project(&facts.workspace);
-        for (i, text) in policy.unix_sockets.iter().enumerate() {
-            let at = layer.place(&format!("network.unix-sockets.{i}"));
-            let socket = Entry { text, key: "unix-sockets", anchor: &anchor, at: at.clone() }.path(facts)?;
-            if layer.source == Source::Project {
-                warnings.push(format!("{at}`{text}` is ignored: a project's file cannot open the host's sockets; {USERS_FILE}"));
-            } else {
-                rules.unix_sockets.push(socket);
-            }
-        }
-    }
-    // A list without a mode is meant to be used. An empty list opens nothing.
-    let listed = !rules.allow.is_empty() || rules.git || rules.localhost != Ports::None;
-    if !mode.is_chosen() && listed {
-        rules.mode = NetworkMode::AllowList;
-    }
-    Ok(rules)
 }
 
 pub(super) fn commands(layers: &[Layer], facts: &Facts, warnings: &mut Vec<String>) -> Result<CommandRules, PolicyError> {

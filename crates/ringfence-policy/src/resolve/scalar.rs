@@ -1,8 +1,9 @@
 //! One setting over all layers.
 
 use crate::error::PolicyError;
-use crate::grants::{Asking, Fsync, Mode, NetworkMode, Observe, OnError, OnGap, Source};
+use crate::grants::{Asking, Fsync, Mode, NetworkMode, Observe, OnError, OnGap, Origin, Source};
 use crate::layer::Layer;
+use crate::network::Sni;
 
 /// A setting that is narrower or wider.
 pub(super) trait Width: Copy + PartialEq {
@@ -15,12 +16,13 @@ pub(super) trait Width: Copy + PartialEq {
 }
 
 /// The value so far, and what bounds it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Scalar<T> {
     key: &'static str,
     value: T,
     ceiling: Option<T>,
     chosen: Chosen,
+    origin: Option<Origin>,
 }
 
 /// Who has chosen the value so far.
@@ -34,7 +36,7 @@ enum Chosen {
 
 impl<T: Width> Scalar<T> {
     pub(super) fn new(key: &'static str, default: T) -> Self {
-        Self { key, value: default, ceiling: None, chosen: Chosen::Nobody }
+        Self { key, value: default, ceiling: None, chosen: Chosen::Nobody, origin: None }
     }
 
     pub(super) fn value(&self) -> T {
@@ -43,6 +45,11 @@ impl<T: Width> Scalar<T> {
 
     pub(super) fn ceiling(&self) -> Option<T> {
         self.ceiling
+    }
+
+    /// Where the value was written; `None` while nobody has chosen.
+    pub(super) fn origin(&self) -> Option<Origin> {
+        self.origin.clone()
     }
 
     /// Whether any layer or flag has chosen.
@@ -80,6 +87,7 @@ impl<T: Width> Scalar<T> {
             }
         }
         self.value = wish;
+        self.origin = Some(layer.origin(self.key, &format!("{key} = {word}")));
         self.chosen = if layer.source == Source::Project { Chosen::Project } else { Chosen::Owner };
     }
 
@@ -89,6 +97,7 @@ impl<T: Width> Scalar<T> {
             return Err(PolicyError::BeyondCeiling { flag, ceiling: ceiling.word() });
         }
         self.value = wish;
+        self.origin = Some(Origin::new(Source::Flag, flag));
         self.chosen = Chosen::Owner;
         Ok(())
     }
@@ -114,15 +123,26 @@ impl Width for NetworkMode {
     }
 
     fn word(self) -> &'static str {
-        match self {
-            NetworkMode::None => "none",
-            NetworkMode::AllowList => "allow-list",
-            NetworkMode::Full => "full",
-        }
+        NetworkMode::word(self)
     }
 
     fn widest_for_projects() -> Self {
         NetworkMode::AllowList
+    }
+}
+
+/// The less is looked at, the wider.
+impl Width for Sni {
+    fn width(self) -> u8 {
+        self as u8
+    }
+
+    fn word(self) -> &'static str {
+        Sni::word(self)
+    }
+
+    fn widest_for_projects() -> Self {
+        Sni::Check
     }
 }
 

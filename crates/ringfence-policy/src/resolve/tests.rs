@@ -3,7 +3,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::*;
 use crate::decide::{Access, Verdict};
 use crate::facts::GitLayout;
-use crate::grants::Ports;
 use crate::parse::parse;
 use crate::testing::path;
 
@@ -17,6 +16,7 @@ pub(crate) fn facts() -> Facts {
         installations: BTreeSet::new(),
         programs: BTreeSet::new(),
         git: None,
+        remotes: Vec::new(),
         store: path("/home/me/.cache/ringfence/projects/1"),
         state: path("/home/me/.local/state/ringfence"),
     }
@@ -31,12 +31,12 @@ fn layer(source: Source, text: &str) -> Layer {
     parse(&format!("version = 1\n{text}"), &path(file), source).unwrap()
 }
 
-fn flags() -> Flags {
+pub(crate) fn flags() -> Flags {
     Flags::none(path("/home/me/p"))
 }
 
 /// Layers written as `managed`, `user` and `project`, each with its text.
-fn with(texts: &[(&str, &str)]) -> Vec<Layer> {
+pub(crate) fn with(texts: &[(&str, &str)]) -> Vec<Layer> {
     let source = |word: &str| match word {
         "managed" => Source::Managed,
         "user" => Source::User,
@@ -46,7 +46,7 @@ fn with(texts: &[(&str, &str)]) -> Vec<Layer> {
     texts.iter().map(|(word, text)| layer(source(word), text)).collect()
 }
 
-fn grants(texts: &[(&str, &str)]) -> Grants {
+pub(crate) fn grants(texts: &[(&str, &str)]) -> Grants {
     resolve(&with(texts), &flags(), &facts()).unwrap()
 }
 
@@ -60,7 +60,7 @@ fn check(grants: &Grants, wish: &str, expect: Verdict) {
 }
 
 #[track_caller]
-fn check_warns(texts: &[(&str, &str)], expect: &str) -> Grants {
+pub(crate) fn check_warns(texts: &[(&str, &str)], expect: &str) -> Grants {
     let grants = grants(texts);
     assert!(grants.warnings.iter().any(|warning| warning.contains(expect)), "{:?}", grants.warnings);
     grants
@@ -241,19 +241,6 @@ fn the_git_directory_of_a_worktree_is_open_but_runs_nothing() {
     let grants = resolve(&[], &flags(), &Facts { git: Some(bare), ..facts() }).unwrap();
     check(&grants, "write /r.git/modules/a/hooks/x", Verdict::ReadOnly);
     check(&grants, "write /r.git/refs/heads/secret", Verdict::Allowed);
-}
-
-#[test]
-fn network_lists_and_choices() {
-    let listed = grants(&[("user", "[network]\nallow = [\"a.org\"]"), ("project", "[network]\nallow = [\"b.org\"]\nlocalhost = [1]")]);
-    assert_eq!((listed.network.mode, listed.network.allow.len()), (NetworkMode::AllowList, 2));
-    assert_eq!(listed.network.localhost, Ports::Some(vec![1]));
-    let shut = grants(&[
-        ("user", "[network]\nmode = \"none\"\nlocalhost = false"),
-        ("project", "[network]\nallow = [\"b.org\"]\nlocalhost = true"),
-    ]);
-    assert_eq!((shut.network.mode, shut.network.localhost), (NetworkMode::None, Ports::None));
-    assert_eq!(grants(&[("user", "[network]\nallow = []")]).network.mode, NetworkMode::None);
 }
 
 #[test]

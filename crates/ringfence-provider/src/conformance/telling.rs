@@ -3,7 +3,7 @@
 use std::fs;
 
 use ringfence_api::{Gap, Loss, Operation};
-use ringfence_policy::{AbsPath, Limits, NetworkMode};
+use ringfence_policy::{AbsPath, HostRuleError, Limits, Listed, NetworkMode, Origin, Source};
 
 use super::host::Ears;
 use super::trial::{During, Ran, Trial, differs, host_lacks, same};
@@ -94,7 +94,8 @@ fn a_limit_holds_or_is_a_gap(trial: &Trial<'_>) -> Verdict {
 fn a_list_of_hosts_holds_or_is_a_gap(trial: &Trial<'_>) -> Verdict {
     let mut grants = trial.grants(|_| {})?;
     grants.network.mode = NetworkMode::AllowList;
-    grants.network.allow = vec!["allowed.example".into()];
+    let rule = "allowed.example".parse().map_err(|error: HostRuleError| differs("a rule on hosts", "that it is one", error.to_string()))?;
+    grants.network.allow = vec![Listed { rule, origin: Origin::new(Source::Flag, "allowed.example") }];
     let mut session = trial.open_for(&grants)?;
     session.sh("echo over")?.says("over")?;
     if is_told(&session.session.plan().gaps, "network.allow-list") {

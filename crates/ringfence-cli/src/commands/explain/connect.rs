@@ -1,11 +1,11 @@
 //! Hosts and sockets.
 
-use std::net::IpAddr;
 use std::path::Path;
 
+use ringfence_api::Gap;
 use ringfence_engine::plan;
 use ringfence_local::Local;
-use ringfence_policy::{AbsPath, Access, Grants, NetworkMode, Verdict};
+use ringfence_policy::{AbsPath, Access, Grants, Ground, Host, NetworkMode, NetworkRules, Origin, Passage, Ports, Source, Verdict};
 
 use super::{Answer, Fate};
 use crate::commands::words::{Meant, below_home};
@@ -20,25 +20,70 @@ pub(super) fn explain(target: &str, meant: &Meant, origins: &Origins<'_>) -> Res
     if target.contains('/') {
         return Ok(socket(&below_home(Path::new(target).as_os_str(), &meant.cwd, &grants.home), grants, origins));
     }
+    let passage = decide(&grants.network, target)?;
     let gap = plan(&Local::default(), &meant.resolved)?.gaps.into_iter().find(|gap| gap.what.starts_with("network."));
-    let from = origins.network(grants.network.mode).to_string();
-    let ruled = |answer: Answer, word: &str| answer.line("rule", format!("network mode = {word}")).line("from", from.clone());
-    let refused = || Answer::new(target, "denied", Fate::Refused);
-    let is_own = is_loopback(host(target));
-    Ok(match grants.network.mode {
-        NetworkMode::Full => {
-            let answer = ruled(Answer::new(target, "allowed", Fate::Allowed), "full");
-            answer.line("why", "the network is the host's own: every host can be reached")
+    Ok(answer(&passage, gap.filter(|_| grants.network.mode == NetworkMode::AllowList)))
+}
+
+/// What the rules say of `HOST[:PORT]`. Without a port, of a name: whether anything of it is open.
+fn decide(rules: &NetworkRules, target: &str) -> Result<Passage, CliError> {
+    let (host, port) = host_and_port(target)?;
+    let is_own = match &host {
+        Host::Name(name) => name.is_localhost(),
+        Host::Address(address) => address.is_loopback(),
+    };
+    Ok(match (host, port) {
+        (host, None) if is_own => {
+            let opened = match rules.localhost.ports() {
+                Ports::Some(ports) => ports.first().copied(),
+                Ports::None | Ports::All => None,
+            };
+            Passage { host, port: opened, ..rules.hosts_loopback(opened.unwrap_or(ANY)) }
         }
-        NetworkMode::None if is_own => ruled(refused(), "none")
-            .line("why", "the sandbox has a loopback of its own: its own servers answer there, the host's do not")
-            .line("change", "ringfence run --net full"),
-        NetworkMode::None => ruled(refused(), "none").line("why", "the network is shut").line("change", "ringfence run --net full"),
-        NetworkMode::AllowList => match gap {
-            Some(gap) => ruled(refused(), "allow-list").line("why", gap.why).line("change", gap.hint),
-            None => ruled(refused(), "allow-list").line("why", "the list is asked when the connection is made"),
-        },
+        (Host::Name(name), None) => rules.lookup(&name),
+        (Host::Name(name), Some(port)) => rules.name(&name, port),
+        // Of an address, the port that a rule on it has, or the one that is asked for most.
+        (Host::Address(address), port) => {
+            let ruled = || rules.allow.iter().find(|listed| listed.rule.holds(address)).and_then(|listed| listed.rule.port);
+            rules.address(address, port.or_else(ruled).unwrap_or(ANY), None, &[])
+        }
     })
+}
+
+/// The port that is asked for most.
+const ANY: u16 = 443;
+
+fn answer(passage: &Passage, gap: Option<Gap>) -> Answer {
+    let (verdict, fate) = match passage.is_open() && gap.is_none() {
+        true => ("allowed", Fate::Allowed),
+        false => ("denied", Fate::Refused),
+    };
+    let by_default = Origin::new(Source::BuiltIn, "network.mode");
+    let origin = match (&passage.ground, passage.origin()) {
+        (Ground::Mode { .. }, None) => Some(&by_default),
+        (_, origin) => origin,
+    };
+    let answer = Answer::new(passage.target(), verdict, fate).maybe("rule", passage.rule()).maybe("from", origin.map(Origin::to_string));
+    match gap {
+        Some(gap) if passage.is_open() => answer.line("why", gap.why).line("change", gap.hint),
+        _ => answer.line("why", passage.why()).maybe("change", passage.change()),
+    }
+}
+
+/// `host`, `host:port`, an address in any spelling, `[v6]:port`.
+fn host_and_port(target: &str) -> Result<(Host, Option<u16>), CliError> {
+    let wrong = |what: String, hint: String| CliError::Words { what: format!("`{target}` is no host: {what}"), hint };
+    let whole = match Host::new(target) {
+        Ok(host) => return Ok((host, None)),
+        Err(error) => error,
+    };
+    let Some((host, port)) = target.rsplit_once(':') else { return Err(wrong(whole.to_string(), whole.hint())) };
+    let host = Host::new(host).map_err(|error| wrong(error.to_string(), error.hint()))?;
+    let number = port.bytes().all(|byte| byte.is_ascii_digit()).then(|| port.parse::<u16>().ok()).flatten();
+    match number.filter(|&port| port != 0) {
+        Some(port) => Ok((host, Some(port))),
+        None => Err(wrong(format!("`{port}` is no port"), "write a port from 1 to 65535".into())),
+    }
 }
 
 /// A socket of the host by its path: it has to be listed, and what it stands in has to be open.
@@ -60,39 +105,65 @@ fn socket(path: &AbsPath, grants: &Grants, origins: &Origins<'_>) -> Answer {
     ruled(Answer::new(&target, "allowed", Fate::Allowed))
 }
 
-/// Without the port: `host`, `host:port`, `[v6]:port`, and a bare v6 address.
-fn host(target: &str) -> &str {
-    if target.parse::<IpAddr>().is_ok() {
-        return target;
-    }
-    if let Some((address, _)) = target.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        return address;
-    }
-    target.rsplit_once(':').map_or(target, |(host, _)| host)
-}
-
-fn is_loopback(host: &str) -> bool {
-    let is_name = host.eq_ignore_ascii_case("localhost") || host.to_ascii_lowercase().ends_with(".localhost");
-    is_name || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{host, is_loopback};
+    use ringfence_api::Loss;
+    use ringfence_policy::{HostRule, Listed, OpenPorts, PortEntry};
+
+    use super::*;
+
+    fn rules() -> NetworkRules {
+        let listed = |text: &str, line| {
+            let origin = Origin { file: AbsPath::new("/u"), line: Some(line), ..Origin::new(Source::User, text) };
+            Listed { rule: HostRule::parse(text).unwrap(), origin }
+        };
+        let port = PortEntry { ports: Ports::Some(vec![3000]), origin: Origin::new(Source::Flag, "--allow-localhost 3000") };
+        NetworkRules {
+            mode: NetworkMode::AllowList,
+            allow: vec![listed("a.org", 3), listed("10.0.0.0/8:22", 4)],
+            deny: vec![listed("b.org", 5)],
+            localhost: OpenPorts { entries: vec![port] },
+            ..NetworkRules::default()
+        }
+    }
 
     #[track_caller]
-    fn check(target: &str, expect: &str, loopback: bool) {
-        assert_eq!((host(target), is_loopback(host(target))), (expect, loopback), "{target}");
+    fn check(target: &str, verdict: &str, lines: &[(&str, &str)]) {
+        let answer = answer(&decide(&rules(), target).unwrap(), None);
+        assert_eq!(answer.verdict, verdict, "{target}");
+        for (label, text) in lines {
+            let found = answer.lines.iter().find(|line| line.label == *label).map(|line| line.text.as_str());
+            assert!(found.is_some_and(|found| found.contains(text)), "{target}: {label} {text} in {:?}", answer.lines);
+        }
     }
 
     #[test]
-    fn a_port_is_no_part_of_the_host() {
-        check("example.com", "example.com", false);
-        check("example.com:443", "example.com", false);
-        check("localhost:8080", "localhost", true);
-        check("127.0.0.1:1", "127.0.0.1", true);
-        check("::1", "::1", true);
-        check("[::1]:80", "::1", true);
-        check("[2001:db8::1]", "2001:db8::1", false);
+    fn the_rule_and_its_place_are_named() {
+        check("a.org:443", "allowed", &[("rule", "allow a.org"), ("from", "/u:3 (user policy)"), ("why", "TLS has to name it")]);
+        check("A.org.", "allowed", &[("rule", "allow a.org")]);
+        check("x.a.org:443", "denied", &[("why", "no entry"), ("change", "--allow-host x.a.org:443")]);
+        check("b.org", "denied", &[("rule", "deny b.org"), ("from", "/u:5"), ("change", "remove `b.org` from `deny` in /u:5")]);
+        check("10.0.0.1", "allowed", &[("rule", "allow 10.0.0.0/8:22")]);
+        check("10.1:23", "denied", &[("change", "--allow-host 10.0.0.1:23")]);
+        check("[2606:4700::1]:443", "denied", &[("change", "--allow-host [2606:4700::1]:443")]);
+        check("localhost:3000", "allowed", &[("rule", "--allow-localhost 3000"), ("from", "a flag")]);
+        check("localhost:3001", "denied", &[("why", "loopback of its own"), ("change", "--allow-localhost 3001")]);
+        check("0x7f000001:3001", "denied", &[("why", "loopback of its own")]);
+    }
+
+    #[test]
+    fn what_cannot_be_enforced_is_not_called_open() {
+        let gap = Gap { what: "network.allow-list".into(), why: "not yet".into(), hint: "do y".into(), loss: Loss::Enforcement };
+        let answer = answer(&decide(&rules(), "a.org:443").unwrap(), Some(gap));
+        assert_eq!((answer.verdict, answer.fate), ("denied", Fate::Refused));
+        assert!(answer.lines.iter().any(|line| line.label == "why" && line.text == "not yet"));
+    }
+
+    #[test]
+    fn what_is_no_host_is_said_so() {
+        for target in ["", "a b", "a.org:0", "a.org:65536", "a.org:+1", "https:x", "1.2.3.4.5", "fe80::1%eth0"] {
+            let Err(CliError::Words { what, hint }) = decide(&rules(), target) else { panic!("{target}") };
+            assert!(what.starts_with(&format!("`{target}` is no host: ")) && !hint.is_empty(), "{what}");
+        }
     }
 }

@@ -1,9 +1,11 @@
 //! Resolved grants as a list of settings, each with its origin.
 
 use ringfence_policy::policy::Amount;
-use ringfence_policy::{Effect, Grants, Limits, Origin, PatternEffect, Ports, Source};
+use ringfence_policy::{
+    Effect, Grants, HostRule, Limits, Listed, NetworkMode, OpenPorts, Origin, PatternEffect, PortEntry, Ports, Secret, Source,
+};
 
-use crate::commands::words::{fsync_word, gap_word, network_word, on_error_word};
+use crate::commands::words::{fsync_word, gap_word, on_error_word};
 use crate::origins::Origins;
 use crate::show::short;
 
@@ -39,6 +41,7 @@ pub(super) fn sections(grants: &Grants, origins: &Origins<'_>) -> Vec<Section> {
     });
     sections.push(Section { name: "environment", entries: environment(grants, origins) });
     sections.push(Section { name: "network", entries: network(grants, origins) });
+    sections.push(Section { name: "secrets", entries: secrets(grants) });
     sections.push(Section { name: "commands", entries: commands(grants, origins) });
     sections.push(Section { name: "limits", entries: limits(&grants.limits, origins) });
     sections.push(Section { name: "audit", entries: audit(grants, origins) });
@@ -112,34 +115,47 @@ fn environment(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
 
 fn network(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
     let rules = &grants.network;
-    let mut entries = vec![Entry::new(format!("mode = {}", network_word(rules.mode)), origins.network(rules.mode))];
-    let allow = |host: &String| Entry::new(format!("allow {host}"), origins.entry("network.allow", |policy| &policy.network.allow, host));
-    let deny = |host: &String| Entry::new(format!("deny {host}"), origins.entry("network.deny", |policy| &policy.network.deny, host));
-    entries.extend(rules.allow.iter().map(allow));
-    entries.extend(rules.deny.iter().map(deny));
-    if let Some(ports) = ports_word(&rules.localhost) {
-        entries.push(Entry::new(
-            format!("localhost = {ports}"),
-            origins.setting("network.localhost", None, |policy| policy.network.localhost.is_some()),
-        ));
-    }
+    let nobody = || Origin::new(Source::BuiltIn, "network.mode");
+    let mut entries = vec![Entry::new(format!("mode = {}", rules.mode.word()), rules.mode_origin.clone().unwrap_or_else(nobody))];
+    entries.extend(rules.locked.iter().map(|origin| Entry::new("locked = true", origin.clone())));
+    let entry = |word: &str, listed: &Listed| Entry::new(format!("{word} {}", listed.origin.text), listed.origin.clone());
+    entries.extend(rules.allow.iter().map(|listed| entry("allow", listed)));
+    entries.extend(rules.deny.iter().map(|listed| entry("deny", listed)));
+    entries.extend(ports("localhost", &rules.localhost));
     if rules.git {
         entries.push(Entry::new("git = true", origins.setting("network.git", None, |policy| policy.network.git == Some(true))));
     }
     let sockets = origins.setting("network.unix-sockets", None, |policy| !policy.network.unix_sockets.is_empty());
     entries.extend(rules.unix_sockets.iter().map(|socket| Entry::new(format!("unix-socket {socket}"), sockets.clone())));
-    if let Some(ports) = ports_word(&rules.bind) {
-        entries.push(Entry::new(format!("bind = {ports}"), origins.setting("network.bind", None, |policy| policy.network.bind.is_some())));
+    entries.extend(ports("bind", &rules.bind));
+    if rules.mode == NetworkMode::AllowList {
+        let said = origins.setting("network.sni", None, |policy| policy.network.sni == Some(rules.sni));
+        entries.push(Entry::new(format!("sni = {}", rules.sni.word()), said));
+    }
+    if rules.proxy_variables {
+        let said = origins.setting("network.proxy-variables", None, |policy| policy.network.proxy_variables == Some(true));
+        entries.push(Entry::new("proxy-variables = true", said));
     }
     entries
 }
 
-fn ports_word(ports: &Ports) -> Option<String> {
-    match ports {
-        Ports::None => None,
-        Ports::All => Some("true".into()),
-        Ports::Some(ports) => Some(format!("{ports:?}")),
-    }
+fn secrets(grants: &Grants) -> Vec<Entry> {
+    let text = |secret: &Secret| {
+        let hosts: Vec<String> = secret.hosts.iter().map(HostRule::to_string).collect();
+        format!("{} for {} in {}", secret.env, hosts.join(", "), secret.header)
+    };
+    grants.network.secrets.iter().map(|secret| Entry::new(text(secret), secret.origin.clone())).collect()
+}
+
+fn ports<'a>(key: &'a str, open: &'a OpenPorts) -> impl Iterator<Item = Entry> + 'a {
+    open.entries.iter().filter_map(move |PortEntry { ports, origin }| {
+        let word = match ports {
+            Ports::None => return None,
+            Ports::All => "true".to_owned(),
+            Ports::Some(ports) => format!("{ports:?}"),
+        };
+        Some(Entry::new(format!("{key} = {word}"), origin.clone()))
+    })
 }
 
 fn commands(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::list::{Section, ceilings, sections};
 use crate::args::PolicyArgs;
-use crate::commands::words::{Meant, fsync_word, gap_word, meant, network_word, on_error_word};
+use crate::commands::words::{Meant, fsync_word, gap_word, meant, on_error_word};
 use crate::error::CliError;
 use crate::origins::Origins;
 use crate::show::{self, Paint, printable};
@@ -90,7 +90,7 @@ fn as_json(meant: &Meant, sections: &[Section]) -> Value {
         "onGap": gap_word(grants.on_gap),
         "observe": grants.observe.word(),
         "ask": grants.ask.word(),
-        "network": network_word(grants.network.mode),
+        "network": grants.network.mode.word(),
         "limits": limits,
         "audit": {
             "directory": grants.audit.directory,

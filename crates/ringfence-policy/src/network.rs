@@ -1,0 +1,23 @@
+//! Hosts: how they are spelt, which rule speaks of them, and what is decided.
+//!
+//! One host has many spellings, and whoever means ill knows them all. So a spelling is turned
+//! into the one canonical form, or refused, before any rule looks at it: rules compare
+//! [`Name`]s and addresses, never text.
+
+mod decide;
+mod explain;
+mod guarded;
+mod name;
+mod range;
+mod remote;
+mod rule;
+mod rules;
+mod spelling;
+
+pub use decide::{Check, Ground, Passage, Way};
+pub use guarded::guarded;
+pub use name::{Host, Name, NameError};
+pub use range::Range;
+pub(crate) use remote::remote_rules;
+pub use rule::{HostRule, HostRuleError, Subject};
+pub use rules::{Listed, NetworkMode, NetworkRules, OpenPorts, PortEntry, Ports, Secret, Sni};

@@ -1,0 +1,216 @@
+//! What is decided about a host, and by which rule.
+
+use std::net::IpAddr;
+
+use super::guarded::{Guard, guard};
+use super::name::{Host, Name};
+use super::range::Range;
+use super::rule::{HostRule, Subject};
+use super::rules::{Listed, NetworkMode, NetworkRules, Sni};
+use crate::grants::Origin;
+
+/// What is decided about a host: message, record and `explain` all use this value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Passage {
+    /// Who is asked for.
+    pub host: Host,
+    /// Where; `None` if it is about looking a name up.
+    pub port: Option<u16>,
+    /// How it is reached; `None` if it is not.
+    pub way: Option<Way>,
+    /// What decides.
+    pub ground: Ground,
+}
+
+/// How an allowed host is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// The connection is the program's own from the start.
+    Direct,
+    /// Through a relay, which reads the begin of what is said first.
+    Checked(Check),
+}
+
+/// What has to name the host that was dialed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Check {
+    /// The server name of a ClientHello.
+    Tls,
+    /// The `Host` of an HTTP request.
+    Http,
+}
+
+/// What decides about a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ground {
+    /// The mode of the network: everything is shut, or open.
+    Mode {
+        /// Which.
+        mode: NetworkMode,
+        /// Who chose it, if somebody did.
+        origin: Option<Origin>,
+    },
+    /// An entry of `allow`.
+    Allow(Listed),
+    /// An entry of `deny`.
+    Deny(Listed),
+    /// No entry of `allow` speaks of it.
+    Unlisted,
+    /// The same, and nobody but the managed policy may add one.
+    Locked(Origin),
+    /// The name is allowed, and stands for an address that has to be allowed itself.
+    Guarded {
+        /// The address.
+        address: IpAddr,
+        /// What that is: `loopback`, `private` …
+        what: &'static str,
+    },
+    /// An entry of `localhost`.
+    Localhost(Origin),
+    /// The sandbox's own loopback, which nobody has to open.
+    Own,
+}
+
+impl NetworkRules {
+    /// Whether a name may be looked up: some port of it is open.
+    pub fn lookup(&self, name: &Name) -> Passage {
+        let passage = |way, ground| Passage { host: Host::Name(name.clone()), port: None, way, ground };
+        if name.is_localhost() {
+            return passage(Some(Way::Direct), Ground::Own);
+        }
+        if self.mode == NetworkMode::None {
+            return passage(None, self.by_mode());
+        }
+        if let Some(denied) = self.deny.iter().find(|denied| denied.rule.port.is_none() && denied.rule.names(name)) {
+            return passage(None, Ground::Deny(denied.clone()));
+        }
+        if self.mode == NetworkMode::Full {
+            return passage(Some(Way::Direct), self.by_mode());
+        }
+        let mut shut = self.unlisted();
+        for allowed in self.allow.iter().filter(|allowed| allowed.rule.names(name)) {
+            match allowed.rule.port.and_then(|port| self.deny_of_name(name, port)) {
+                None => return passage(Some(Way::Direct), Ground::Allow(allowed.clone())),
+                Some(denied) => shut = Ground::Deny(denied.clone()),
+            }
+        }
+        passage(None, shut)
+    }
+
+    /// Whether a port of a name may be connected to, as far as the name tells: the address
+    /// that it turns out to stand for is asked about by [`NetworkRules::address`].
+    pub fn name(&self, name: &Name, port: u16) -> Passage {
+        let passage = |way, ground| Passage { host: Host::Name(name.clone()), port: Some(port), way, ground };
+        if name.is_localhost() {
+            return Passage { host: Host::Name(name.clone()), ..self.hosts_loopback(port) };
+        }
+        if self.mode == NetworkMode::None {
+            return passage(None, self.by_mode());
+        }
+        if let Some(denied) = self.deny_of_name(name, port) {
+            return passage(None, Ground::Deny(denied.clone()));
+        }
+        if self.mode == NetworkMode::Full {
+            return passage(Some(Way::Direct), self.by_mode());
+        }
+        match self.allow.iter().find(|allowed| allowed.rule.names(name) && allowed.rule.has_port(port)) {
+            Some(allowed) => passage(Some(self.way(port)), Ground::Allow(allowed.clone())),
+            None => passage(None, self.unlisted()),
+        }
+    }
+
+    /// Whether a port of an address may be connected to: by the name it was looked up with, or
+    /// by itself.
+    ///
+    /// `own` are the addresses of this machine, at which it is reached from elsewhere: they are
+    /// guarded as its loopback is. An address in a guarded range has to be allowed by an entry
+    /// that speaks of that range or a part of it. `0.0.0.0/0` is the internet, not the
+    /// neighbours.
+    pub fn address(&self, address: IpAddr, port: u16, name: Option<&Name>, own: &[IpAddr]) -> Passage {
+        let address = address.to_canonical();
+        let by_name = name.map(|name| self.name(name, port));
+        if let Some(shut) = by_name.as_ref().filter(|passage| !passage.is_open()) {
+            return shut.clone();
+        }
+        let host = name.map_or(Host::Address(address), |name| Host::Name(name.clone()));
+        let passage = |way, ground| Passage { host: host.clone(), port: Some(port), way, ground };
+        let denied = self.deny.iter().find(|denied| denied.rule.has_port(port) && denied.rule.catches(address));
+        match (self.mode, denied) {
+            (NetworkMode::None, _) if address.is_loopback() => return self.hosts_loopback(port),
+            (NetworkMode::None, _) => return passage(None, self.by_mode()),
+            (_, Some(denied)) => return passage(None, Ground::Deny(denied.clone())),
+            (NetworkMode::Full, None) => return passage(Some(Way::Direct), self.by_mode()),
+            (NetworkMode::AllowList, None) => {}
+        }
+        let guard = if own.contains(&address) { Some(own_address(address)) } else { guard(address) };
+        match (self.opener(address, port, guard.as_ref()), by_name, guard) {
+            (Ok(_), Some(by_name), _) | (Err(_), Some(by_name), None) => by_name,
+            (Ok(listed), None, _) => passage(Some(Way::Direct), Ground::Allow(listed.clone())),
+            (Err(_), Some(by_name), _) if address.is_loopback() && self.localhost.opener(port).is_some() => by_name,
+            (Err(_), None, _) if address.is_loopback() => self.hosts_loopback(port),
+            (Err(_), Some(_), Some(Guard { what, .. })) | (Err(Beside::Wide), None, Some(Guard { what, .. })) => {
+                passage(None, Ground::Guarded { address, what })
+            }
+            (Err(_), None, _) => passage(None, self.unlisted()),
+        }
+    }
+
+    /// The entry that opens a port of an address.
+    fn opener(&self, address: IpAddr, port: u16, guard: Option<&Guard>) -> Result<&Listed, Beside> {
+        let speaks = |rule: &HostRule| match (&rule.subject, guard) {
+            (Subject::Range(range), Some(guard)) => guard.range.covers(range),
+            _ => true,
+        };
+        let holding = |listed: &&Listed| listed.rule.has_port(port) && listed.rule.holds(address);
+        let opener = self.allow.iter().filter(holding).find(|listed| speaks(&listed.rule));
+        opener.ok_or(if self.allow.iter().any(|listed| holding(&listed)) { Beside::Wide } else { Beside::Nothing })
+    }
+
+    /// Whether a port of the host's loopback may be connected to.
+    pub fn hosts_loopback(&self, port: u16) -> Passage {
+        let host = Host::Address(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
+        let passage = |way, ground| Passage { host, port: Some(port), way, ground };
+        match (self.mode, self.localhost.opener(port)) {
+            (NetworkMode::Full, _) => passage(Some(Way::Direct), self.by_mode()),
+            (_, Some(entry)) => passage(Some(Way::Direct), Ground::Localhost(entry.origin.clone())),
+            (_, None) => passage(None, Ground::Own),
+        }
+    }
+
+    fn deny_of_name(&self, name: &Name, port: u16) -> Option<&Listed> {
+        self.deny.iter().find(|denied| denied.rule.has_port(port) && denied.rule.names(name))
+    }
+
+    fn unlisted(&self) -> Ground {
+        self.locked.clone().map_or(Ground::Unlisted, Ground::Locked)
+    }
+
+    fn by_mode(&self) -> Ground {
+        Ground::Mode { mode: self.mode, origin: self.mode_origin.clone() }
+    }
+
+    /// Of a host that is allowed by its name.
+    fn way(&self, port: u16) -> Way {
+        match (self.sni, port) {
+            (Sni::Check, 443) => Way::Checked(Check::Tls),
+            (Sni::Check, 80) => Way::Checked(Check::Http),
+            _ => Way::Direct,
+        }
+    }
+}
+
+/// What is there where no entry opens an address.
+enum Beside {
+    /// No entry at all.
+    Nothing,
+    /// An entry that goes beyond the guarded range, and does not speak of it.
+    Wide,
+}
+
+fn own_address(address: IpAddr) -> Guard {
+    let what = guard(address).map_or("an address of this machine", |guard| guard.what);
+    Guard { what, range: Range::of(address) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! A decision about a host in words.
+
+use std::fmt;
+
+use super::decide::{Check, Ground, Passage, Way};
+use super::name::Host;
+use super::range::Range;
+use super::rule::{HostRule, Subject};
+use super::rules::NetworkMode;
+use crate::grants::{Origin, Source};
+
+impl Passage {
+    /// `example.org:443`, `[2001:db8::1]:443`, `example.org`.
+    pub fn target(&self) -> String {
+        match (&self.host, self.port) {
+            (Host::Address(address), Some(port)) => std::net::SocketAddr::new(*address, port).to_string(),
+            (host, Some(port)) => format!("{host}:{port}"),
+            (host, None) => host.to_string(),
+        }
+    }
+
+    /// Whether it may be done.
+    pub fn is_open(&self) -> bool {
+        self.way.is_some()
+    }
+
+    /// The deciding rule as it is written: `deny *.example.org`, `network.mode = none`; `None`
+    /// where no rule speaks of it.
+    pub fn rule(&self) -> Option<String> {
+        match &self.ground {
+            Ground::Mode { mode, .. } => Some(format!("network.mode = {}", mode.word())),
+            Ground::Allow(listed) => Some(format!("allow {}", listed.origin.text)),
+            Ground::Deny(listed) => Some(format!("deny {}", listed.origin.text)),
+            Ground::Localhost(origin) | Ground::Locked(origin) => Some(origin.text.clone()),
+            Ground::Unlisted | Ground::Guarded { .. } | Ground::Own => None,
+        }
+    }
+
+    /// Where the deciding rule was written.
+    pub fn origin(&self) -> Option<&Origin> {
+        match &self.ground {
+            Ground::Mode { origin, .. } => origin.as_ref(),
+            Ground::Allow(listed) | Ground::Deny(listed) => Some(&listed.origin),
+            Ground::Localhost(origin) | Ground::Locked(origin) => Some(origin),
+            Ground::Unlisted | Ground::Guarded { .. } | Ground::Own => None,
+        }
+    }
+
+    /// Why, in a sentence.
+    pub fn why(&self) -> String {
+        match &self.ground {
+            Ground::Mode { mode: NetworkMode::Full, .. } => "the network is the host's own: every host can be reached".into(),
+            Ground::Mode { .. } => "the network is shut".into(),
+            Ground::Allow(_) | Ground::Localhost(_) => match self.way {
+                Some(Way::Checked(Check::Tls)) => "it is listed, and TLS has to name it".into(),
+                Some(Way::Checked(Check::Http)) => "it is listed, and each request has to name it".into(),
+                Some(Way::Direct) | None => "it is listed".into(),
+            },
+            Ground::Deny(_) => "it is denied, whatever else allows it".into(),
+            Ground::Unlisted => "no entry of `allow` speaks of it".into(),
+            Ground::Locked(_) => "no entry of `allow` speaks of it, and only the managed policy adds one".into(),
+            Ground::Guarded { address, what } => {
+                format!("it stands for {address} ({what}), which has to be allowed itself")
+            }
+            Ground::Own => "the sandbox has a loopback of its own: its own servers answer there, the host's do not".into(),
+        }
+    }
+
+    /// The entry of `allow` that would open it; `None` where it is open, or no entry would.
+    pub fn remedy(&self) -> Option<HostRule> {
+        let one = |address| Subject::Range(Range::of(address));
+        let subject = match (&self.ground, &self.host) {
+            _ if self.is_open() => return None,
+            (Ground::Guarded { address, .. }, _) => one(*address),
+            (Ground::Unlisted | Ground::Mode { .. }, Host::Name(name)) if !name.is_localhost() => Subject::Name(name.clone()),
+            (Ground::Unlisted | Ground::Mode { .. }, Host::Address(address)) if !address.is_loopback() => one(*address),
+            _ => return None,
+        };
+        Some(HostRule { subject, port: self.port })
+    }
+
+    /// How a person could change the answer; `None` where it is yes.
+    pub fn change(&self) -> Option<String> {
+        const FILE: &str = "~/.config/ringfence/policy.toml";
+        if self.is_open() {
+            return None;
+        }
+        if let Some(remedy) = self.remedy() {
+            return Some(format!("ringfence run --allow-host {remedy}, or add it to `allow` under [network] in {FILE}"));
+        }
+        Some(match (&self.ground, self.port) {
+            (Ground::Locked(origin), _) => format!("ask whoever keeps {}", origin.place()),
+            (Ground::Deny(listed), _) if listed.origin.source == Source::Managed => {
+                format!("ask whoever keeps {}", listed.origin.place())
+            }
+            (Ground::Deny(listed), _) if listed.origin.source == Source::Flag => "leave out `--deny-host`".into(),
+            (Ground::Deny(listed), _) => format!("remove `{}` from `deny` in {}", listed.origin.text, listed.origin.place()),
+            (_, port) => {
+                let port = port.map_or("PORT".to_owned(), |port| port.to_string());
+                format!("ringfence run --allow-localhost {port}, or add it to `localhost` under [network] in {FILE}")
+            }
+        })
+    }
+}
+
+/// What was decided about whom.
+impl fmt::Display for Passage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = if self.is_open() { "is allowed" } else { "is denied" };
+        let wish = if self.port.is_some() { "connecting to" } else { "looking up" };
+        write!(f, "{wish} {} {verdict}", self.target())
+    }
+}

@@ -1,0 +1,211 @@
+//! Addresses that lead to the machine itself, to its neighbours, or to nobody.
+//!
+//! A name is allowed for what it stands for, a host of the internet. Whoever serves the name
+//! can have it stand for any address, so one that lies in here is reached only if it was
+//! allowed itself.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::range::Range;
+
+/// What the range is that `address` lies in, if such a range is guarded.
+pub fn guarded(address: IpAddr) -> Option<&'static str> {
+    guard(address).map(|guard| guard.what)
+}
+
+/// A guarded range around an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Guard {
+    pub(crate) what: &'static str,
+    pub(crate) range: Range,
+}
+
+/// The narrowest guarded range that `address` lies in.
+pub(crate) fn guard(address: IpAddr) -> Option<Guard> {
+    match address.to_canonical() {
+        IpAddr::V4(address) => guard_v4(address),
+        IpAddr::V6(address) => guard_v6(address),
+    }
+}
+
+/// The addresses that a packet to `address` may end up at, itself among them: some IPv6
+/// addresses are wrapped around an IPv4 address, and routers unwrap it.
+pub(crate) fn meanings(address: IpAddr) -> impl Iterator<Item = IpAddr> {
+    let address = address.to_canonical();
+    let wrapped = match address {
+        IpAddr::V4(_) => [None, None],
+        IpAddr::V6(address) => wrapped(address).map(|wrapped| wrapped.map(|(address, _)| IpAddr::V4(address))),
+    };
+    [Some(address)].into_iter().chain(wrapped).flatten()
+}
+
+/// Narrow ones before those around them.
+const V4: &[(&str, Ipv4Addr, u8)] = &[
+    ("the metadata service of a cloud", Ipv4Addr::new(169, 254, 169, 254), 32),
+    ("the metadata service of a cloud", Ipv4Addr::new(169, 254, 169, 253), 32),
+    ("the metadata service of a cloud", Ipv4Addr::new(169, 254, 170, 2), 32),
+    ("the metadata service of a cloud", Ipv4Addr::new(169, 254, 170, 23), 32),
+    ("the metadata service of a cloud", Ipv4Addr::new(168, 63, 129, 16), 32),
+    ("the metadata service of a cloud", Ipv4Addr::new(100, 100, 100, 200), 32),
+    ("the metadata service of a cloud", Ipv4Addr::new(192, 0, 0, 192), 32),
+    ("loopback", Ipv4Addr::new(127, 0, 0, 0), 8),
+    ("private", Ipv4Addr::new(10, 0, 0, 0), 8),
+    ("private", Ipv4Addr::new(172, 16, 0, 0), 12),
+    ("private", Ipv4Addr::new(192, 168, 0, 0), 16),
+    ("shared by a provider's customers", Ipv4Addr::new(100, 64, 0, 0), 10),
+    ("link-local", Ipv4Addr::new(169, 254, 0, 0), 16),
+    ("for protocols", Ipv4Addr::new(192, 0, 0, 0), 24),
+    ("for 6to4 relays", Ipv4Addr::new(192, 88, 99, 0), 24),
+    ("for documentation", Ipv4Addr::new(192, 0, 2, 0), 24),
+    ("for documentation", Ipv4Addr::new(198, 51, 100, 0), 24),
+    ("for documentation", Ipv4Addr::new(203, 0, 113, 0), 24),
+    ("for benchmarks", Ipv4Addr::new(198, 18, 0, 0), 15),
+    ("multicast", Ipv4Addr::new(224, 0, 0, 0), 4),
+    ("broadcast", Ipv4Addr::BROADCAST, 32),
+    ("reserved", Ipv4Addr::new(240, 0, 0, 0), 4),
+    // All of it: Linux takes the first for itself, and others are nobody's.
+    ("unspecified", Ipv4Addr::UNSPECIFIED, 8),
+];
+
+/// Narrow ones before those around them.
+const V6: &[(&str, Ipv6Addr, u8)] = &[
+    ("unspecified", Ipv6Addr::UNSPECIFIED, 128),
+    ("loopback", Ipv6Addr::LOCALHOST, 128),
+    ("the metadata service of a cloud", Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), 128),
+    ("the metadata service of a cloud", Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23), 128),
+    ("the metadata service of a cloud", Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254), 128),
+    ("the metadata service of a cloud", Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42), 128),
+    ("private", Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7),
+    ("link-local", Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10),
+    ("private", Ipv6Addr::new(0xfec0, 0, 0, 0, 0, 0, 0, 0), 10),
+    ("multicast", Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8),
+    ("for documentation", Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
+    ("for documentation", Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20),
+    ("for benchmarks", Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0), 48),
+    ("for protocols", Ipv6Addr::new(0x2001, 0x10, 0, 0, 0, 0, 0, 0), 28),
+    ("discarded", Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 0), 64),
+    // Who translates these, and to which addresses, is known to the local network only.
+    ("translated by the local network", Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 48),
+    ("for segment routing", Ipv6Addr::new(0x5f00, 0, 0, 0, 0, 0, 0, 0), 16),
+];
+
+fn guard_v4(address: Ipv4Addr) -> Option<Guard> {
+    let found = |(what, first, bits): &(&'static str, Ipv4Addr, u8)| {
+        let range = Range::new(IpAddr::V4(*first), *bits)?;
+        range.contains(IpAddr::V4(address)).then_some(Guard { what, range })
+    };
+    V4.iter().find_map(found)
+}
+
+fn guard_v6(address: Ipv6Addr) -> Option<Guard> {
+    let found = |(what, first, bits): &(&'static str, Ipv6Addr, u8)| {
+        let range = Range::new(IpAddr::V6(*first), *bits)?;
+        range.contains(IpAddr::V6(address)).then_some(Guard { what, range })
+    };
+    V6.iter().find_map(found).or_else(|| wrapped(address).into_iter().flatten().find_map(|wrapped| guard_wrapped(address, wrapped)))
+}
+
+/// As guarded as what it is wrapped around.
+fn guard_wrapped(address: Ipv6Addr, (inner, offset): (Ipv4Addr, Option<u8>)) -> Option<Guard> {
+    let Guard { what, range } = guard_v4(inner)?;
+    let around = offset.and_then(|offset| Range::new(IpAddr::V6(address), offset + range.bits()));
+    Some(Guard { what, range: around.unwrap_or_else(|| Range::of(IpAddr::V6(address))) })
+}
+
+/// The IPv4 addresses in an IPv6 address, each with how many bits stand before it, where it is
+/// written as it is.
+fn wrapped(address: Ipv6Addr) -> [Option<(Ipv4Addr, Option<u8>)>; 2] {
+    let parts = address.segments();
+    let at = |i: usize| Ipv4Addr::from(u32::from(parts[i]) << 16 | u32::from(parts[i + 1]));
+    match parts {
+        // Compatible (RFC 4291), translated (RFC 2765), and NAT64 (RFC 6052).
+        [0, 0, 0, 0, 0, 0, ..] | [0, 0, 0, 0, 0xffff, 0, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => [Some((at(6), Some(96))), None],
+        // 6to4 (RFC 3056).
+        [0x2002, ..] => [Some((at(1), Some(16))), None],
+        // Teredo (RFC 4380): the server, and the client with all bits turned.
+        [0x2001, 0, ..] => [Some((at(2), Some(32))), Some((Ipv4Addr::from(!u32::from(at(6))), None))],
+        // ISATAP (RFC 5214).
+        [_, _, _, _, 0 | 0x200, 0x5efe, ..] => [Some((at(6), Some(96))), None],
+        _ => [None, None],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(address: &str, expect: Option<&str>) {
+        let address = address.parse().unwrap();
+        assert_eq!(guarded(address), expect, "{address}");
+        assert!(guard(address).is_none_or(|guard| guard.range.contains(address)), "{address}");
+    }
+
+    #[test]
+    fn what_is_near_is_guarded() {
+        check("127.0.0.1", Some("loopback"));
+        check("127.255.255.254", Some("loopback"));
+        check("::1", Some("loopback"));
+        check("::ffff:127.0.0.1", Some("loopback"));
+        check("10.0.0.1", Some("private"));
+        check("172.31.255.255", Some("private"));
+        check("172.32.0.0", None);
+        check("192.168.1.1", Some("private"));
+        check("fd12::1", Some("private"));
+        check("100.64.0.1", Some("shared by a provider's customers"));
+        check("100.128.0.1", None);
+        check("169.254.1.1", Some("link-local"));
+        check("fe80::1", Some("link-local"));
+        check("169.254.169.254", Some("the metadata service of a cloud"));
+        check("fd00:ec2::254", Some("the metadata service of a cloud"));
+        check("0.0.0.0", Some("unspecified"));
+        check("0.1.2.3", Some("unspecified"));
+        check("::", Some("unspecified"));
+    }
+
+    #[test]
+    fn what_is_nobodys_is_guarded() {
+        check("224.0.0.1", Some("multicast"));
+        check("ff02::1", Some("multicast"));
+        check("255.255.255.255", Some("broadcast"));
+        check("240.0.0.1", Some("reserved"));
+        check("198.19.0.1", Some("for benchmarks"));
+        check("198.20.0.1", None);
+        check("192.0.2.1", Some("for documentation"));
+        check("2001:db8::1", Some("for documentation"));
+    }
+
+    #[test]
+    fn hosts_of_the_internet_are_not() {
+        check("1.1.1.1", None);
+        check("93.184.216.34", None);
+        check("2606:4700:4700::1111", None);
+        check("2a00:1450:4001::1", None);
+    }
+
+    #[test]
+    fn what_is_wrapped_is_judged_by_what_it_is_wrapped_around() {
+        check("64:ff9b::10.0.0.1", Some("private"));
+        check("64:ff9b::8.8.8.8", None);
+        check("64:ff9b:1::8.8.8.8", Some("translated by the local network"));
+        check("::10.0.0.1", Some("private"));
+        check("::ffff:0:127.0.0.1", Some("loopback"));
+        check("2002:7f00:1::1", Some("loopback"));
+        check("2002:808:808::1", None);
+        check("2001:0:a00:1::", Some("private"));
+        check("2001:0:808:808:0:0:80ff:fffe", Some("loopback"));
+        check("2001:0:808:808:0:0:f7f7:f7f7", None);
+        check("2a00::5efe:169.254.169.254", Some("the metadata service of a cloud"));
+        let private = guard("64:ff9b::10.1.0.1".parse().unwrap()).unwrap();
+        assert_eq!(private.range.to_string(), "64:ff9b::a00:0/104");
+    }
+
+    #[test]
+    fn narrow_ranges_stand_before_those_around_them() {
+        let ranges = |list: Vec<IpAddr>| list.into_iter().map(|address| guard(address).unwrap().range.first()).collect::<Vec<_>>();
+        let v4: Vec<IpAddr> = V4.iter().map(|(_, first, _)| IpAddr::V4(*first)).collect();
+        let v6: Vec<IpAddr> = V6.iter().map(|(_, first, _)| IpAddr::V6(*first)).collect();
+        assert_eq!(ranges(v4.clone()), v4);
+        assert_eq!(ranges(v6.clone()), v6);
+    }
+}

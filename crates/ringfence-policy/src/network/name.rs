@@ -1,0 +1,277 @@
+//! The name of a host in its one canonical form.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+
+use serde::{Deserialize, Serialize};
+
+use super::spelling;
+
+/// The name of a host: ASCII in lower case, without a dot at the end, and no address in
+/// whatever spelling.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Name(String);
+
+/// A name, or an address that was spelt in some way.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Host {
+    /// To be looked up.
+    Name(Name),
+    /// Canonical: an IPv4 address that was wrapped into IPv6 is an IPv4 address.
+    Address(IpAddr),
+}
+
+/// Why a text names no host.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum NameError {
+    #[error("it is empty")]
+    Empty,
+    #[error("it is longer than {} characters", Name::LONGEST)]
+    TooLong,
+    #[error("a part between two dots is longer than {} characters", Name::LONGEST_LABEL)]
+    LabelTooLong { position: usize },
+    #[error("a part between two dots is empty")]
+    EmptyLabel { position: usize },
+    #[error("a part begins or ends with `-`")]
+    Hyphen { position: usize },
+    #[error("it has {character:?}, which no name of a host has")]
+    Character { character: char, position: usize },
+    #[error("it is not ASCII")]
+    NotAscii { position: usize },
+    #[error("it has a zone (`%`), which speaks of one interface of one machine")]
+    Zone { position: usize },
+    #[error("it is the address {address}, not a name")]
+    IsAddress { address: IpAddr },
+    #[error("it ends in a number as addresses do, and is none")]
+    NoAddress,
+}
+
+impl NameError {
+    /// The byte of the text at which it goes wrong, where that is one place.
+    pub fn position(&self) -> Option<usize> {
+        match self {
+            NameError::LabelTooLong { position }
+            | NameError::EmptyLabel { position }
+            | NameError::Hyphen { position }
+            | NameError::Character { position, .. }
+            | NameError::NotAscii { position }
+            | NameError::Zone { position } => Some(*position),
+            NameError::Empty | NameError::TooLong | NameError::IsAddress { .. } | NameError::NoAddress => None,
+        }
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            NameError::Empty | NameError::EmptyLabel { .. } => "write a name such as `example.org`".into(),
+            NameError::TooLong | NameError::LabelTooLong { .. } => "DNS knows no such name: check it for a slip".into(),
+            NameError::Hyphen { .. } | NameError::Character { .. } => {
+                "names have letters, digits, `-` and `_` in them, with dots between".into()
+            }
+            NameError::NotAscii { .. } => "write the name as DNS has it, with `xn--`".into(),
+            NameError::Zone { .. } => "write the address without `%` and what follows".into(),
+            NameError::IsAddress { address } => format!("write `{address}`"),
+            NameError::NoAddress => "write four numbers from 0 to 255, such as `192.0.2.1`".into(),
+        }
+    }
+}
+
+impl Name {
+    /// The most characters of a name.
+    pub const LONGEST: usize = 253;
+    /// The most characters of a part between two dots.
+    pub const LONGEST_LABEL: usize = 63;
+
+    /// The canonical form of `text`.
+    ///
+    /// `Example.ORG.` is `example.org`. What is not ASCII is refused rather than converted: two
+    /// letters that look the same would be told apart by nobody who reads the policy. Labels
+    /// with `xn--` are names like any other. What `inet_aton` takes for an address is none.
+    pub fn new(text: &str) -> Result<Self, NameError> {
+        if let Some(position) = text.find(|c: char| !c.is_ascii()) {
+            return Err(NameError::NotAscii { position });
+        }
+        if let Some(position) = text.find('%') {
+            return Err(NameError::Zone { position });
+        }
+        let name = text.strip_suffix('.').unwrap_or(text);
+        if name.is_empty() {
+            return Err(NameError::Empty);
+        }
+        if name.len() > Self::LONGEST {
+            return Err(NameError::TooLong);
+        }
+        let mut position = 0;
+        for label in name.split('.') {
+            check_label(label, position)?;
+            position += label.len() + 1;
+        }
+        let name = name.to_ascii_lowercase();
+        if !spelling::ends_in_a_number(&name) {
+            return Ok(Self(name));
+        }
+        match spelling::inet_aton(&name) {
+            Some(address) => Err(NameError::IsAddress { address: IpAddr::V4(address) }),
+            None => Err(NameError::NoAddress),
+        }
+    }
+
+    /// As [`Name::new`], from bytes that came over a wire.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, NameError> {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Self::new(text),
+            Err(error) => Err(NameError::NotAscii { position: error.valid_up_to() }),
+        }
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether it is a strict subdomain of `other`.
+    pub fn is_below(&self, other: &Name) -> bool {
+        self.0.strip_suffix(other.as_str()).is_some_and(|rest| rest.ends_with('.'))
+    }
+
+    /// Whether it means the machine that asks: `localhost`, and what is below it (RFC 6761).
+    pub fn is_localhost(&self) -> bool {
+        self.0 == "localhost" || self.0.ends_with(".localhost")
+    }
+}
+
+fn check_label(label: &str, position: usize) -> Result<(), NameError> {
+    if label.is_empty() {
+        return Err(NameError::EmptyLabel { position });
+    }
+    if let Some((at, character)) = label.char_indices().find(|(_, c)| !c.is_ascii_alphanumeric() && !matches!(c, '-' | '_')) {
+        return Err(NameError::Character { character, position: position + at });
+    }
+    if label.len() > Name::LONGEST_LABEL {
+        return Err(NameError::LabelTooLong { position });
+    }
+    // A name that begins with a hyphen is an option to whoever is given it as an argument.
+    if label.starts_with('-') || label.ends_with('-') {
+        return Err(NameError::Hyphen { position });
+    }
+    Ok(())
+}
+
+impl Host {
+    /// What `text` means to a program that connects there: a name, or an address in any form
+    /// that `inet_aton` or `inet_pton` takes, IPv6 also in brackets.
+    pub fn new(text: &str) -> Result<Self, NameError> {
+        let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        if let Ok(address) = inner.unwrap_or(text).parse::<Ipv6Addr>() {
+            return Ok(Host::Address(IpAddr::V6(address).to_canonical()));
+        }
+        match Name::new(text) {
+            Ok(name) => Ok(Host::Name(name)),
+            Err(NameError::IsAddress { address }) => Ok(Host::Address(address)),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// As a rule on it is written.
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Host::Name(name) => name.fmt(f),
+            Host::Address(address) => address.fmt(f),
+        }
+    }
+}
+
+impl std::str::FromStr for Name {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        Self::new(text)
+    }
+}
+
+impl TryFrom<String> for Name {
+    type Error = NameError;
+
+    fn try_from(text: String) -> Result<Self, NameError> {
+        Self::new(&text)
+    }
+}
+
+impl From<Name> for String {
+    fn from(name: Name) -> Self {
+        name.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expect: &str) {
+        let told = match Host::new(text) {
+            Ok(Host::Name(name)) => format!("name {name}"),
+            Ok(Host::Address(address)) => format!("address {address}"),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(told, expect, "{text:?}");
+    }
+
+    #[test]
+    fn every_spelling_of_a_name_is_one_name() {
+        check("example.org", "name example.org");
+        check("EXAMPLE.Org.", "name example.org");
+        check("xn--bcher-kva.example", "name xn--bcher-kva.example");
+        check("_dmarc.r3---sn.a-b", "name _dmarc.r3---sn.a-b");
+        check("1.2.3.4.example", "name 1.2.3.4.example");
+        check("0xfg", "name 0xfg");
+    }
+
+    #[test]
+    fn every_spelling_of_an_address_is_one_address() {
+        for text in ["127.0.0.1", "127.1", "127.0.1", "0x7f000001", "0X7F.1", "2130706433", "017700000001", "0177.0.0.01", "127.0.0.1."] {
+            check(text, "address 127.0.0.1");
+        }
+        for text in ["::ffff:127.0.0.1", "[::ffff:7f00:1]", "::FFFF:7F00:1"] {
+            check(text, "address 127.0.0.1");
+        }
+        check("[::1]", "address ::1");
+        check("0", "address 0.0.0.0");
+    }
+
+    #[test]
+    fn what_names_no_host_is_refused() {
+        check("", "it is empty");
+        check(".", "it is empty");
+        check("a..b", "a part between two dots is empty");
+        check(".a", "a part between two dots is empty");
+        check("a..", "a part between two dots is empty");
+        check("a\0.org", "it has '\\0', which no name of a host has");
+        check("a\r\n", "it has '\\r', which no name of a host has");
+        check("a b", "it has ' ', which no name of a host has");
+        check("[a]", "it has '[', which no name of a host has");
+        check("-oProxyCommand=x", "it has '=', which no name of a host has");
+        check("-a.org", "a part begins or ends with `-`");
+        check("xn--example-.org", "a part begins or ends with `-`");
+        check("fe80::1%eth0", "it has a zone (`%`), which speaks of one interface of one machine");
+        check("b\u{fc}cher.example", "it is not ASCII");
+        check("ex\u{430}mple.org", "it is not ASCII");
+        check("127\u{3002}0.0.1", "it is not ASCII");
+        for text in ["1.2.3.4.5", "256.1.1.1", "4294967296", "08.1.1.1", "a.1", "a.0x1", "0x", "1.0xg.0x"] {
+            check(text, "it ends in a number as addresses do, and is none");
+        }
+        check(&"a".repeat(64), "a part between two dots is longer than 63 characters");
+        assert!(Name::new(&"a.".repeat(127)).is_ok_and(|name| name.as_str().len() == Name::LONGEST));
+        check(&"ab.".repeat(85), "it is longer than 253 characters");
+    }
+}

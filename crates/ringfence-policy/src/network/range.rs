@@ -1,0 +1,114 @@
+//! A range of addresses, written as CIDR.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// All addresses that begin with the same bits; one address alone is a range, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Range {
+    first: IpAddr,
+    bits: u8,
+}
+
+impl Range {
+    /// The addresses that have the first `bits` bits of `address`; `None` if it has not as many.
+    ///
+    /// What lies within `::ffff:0:0/96` is IPv4 written in another way, and becomes that.
+    pub fn new(address: IpAddr, bits: u8) -> Option<Self> {
+        if bits > width(address) {
+            return None;
+        }
+        let (address, bits) = match (address.to_canonical(), bits.checked_sub(96)) {
+            (canonical @ IpAddr::V4(_), Some(left)) if address.is_ipv6() => (canonical, left),
+            _ => (address, bits),
+        };
+        Some(Self { first: masked(address, bits), bits })
+    }
+
+    /// One address.
+    pub fn of(address: IpAddr) -> Self {
+        let address = address.to_canonical();
+        Self { first: address, bits: width(address) }
+    }
+
+    /// The first address.
+    pub fn first(&self) -> IpAddr {
+        self.first
+    }
+
+    /// How many bits all have in common.
+    pub fn bits(&self) -> u8 {
+        self.bits
+    }
+
+    /// Whether `address` is one of them.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        address.is_ipv4() == self.first.is_ipv4() && masked(address, self.bits) == self.first
+    }
+
+    /// Whether all of `other` are among them.
+    pub fn covers(&self, other: &Range) -> bool {
+        other.bits >= self.bits && self.contains(other.first)
+    }
+}
+
+fn width(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+fn masked(address: IpAddr, bits: u8) -> IpAddr {
+    match address {
+        IpAddr::V4(address) => {
+            let mask = u32::MAX.checked_shl(32_u32.saturating_sub(bits.into())).unwrap_or(0);
+            Ipv4Addr::from(u32::from(address) & mask).into()
+        }
+        IpAddr::V6(address) => {
+            let mask = u128::MAX.checked_shl(128_u32.saturating_sub(bits.into())).unwrap_or(0);
+            Ipv6Addr::from(u128::from(address) & mask).into()
+        }
+    }
+}
+
+/// One address is written without its length.
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.bits == width(self.first) { self.first.fmt(f) } else { write!(f, "{}/{}", self.first, self.bits) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(address: &str, bits: u8, expect: &str) {
+        let range = Range::new(address.parse().unwrap(), bits);
+        assert_eq!(range.map_or("none".to_owned(), |range| range.to_string()), expect);
+    }
+
+    #[test]
+    fn a_range_begins_where_its_bits_do() {
+        check("10.1.2.3", 8, "10.0.0.0/8");
+        check("10.1.2.3", 32, "10.1.2.3");
+        check("10.1.2.3", 0, "0.0.0.0/0");
+        check("10.1.2.3", 33, "none");
+        check("2001:db8::1", 32, "2001:db8::/32");
+        check("2001:db8::1", 0, "::/0");
+        check("::1", 129, "none");
+        check("::ffff:10.0.0.0", 104, "10.0.0.0/8");
+        check("::ffff:10.0.0.0", 90, "::ffc0:0:0/90");
+    }
+
+    #[test]
+    fn ranges_hold_addresses_of_their_kind() {
+        let ten = Range::new("10.0.0.0".parse().unwrap(), 8).unwrap();
+        assert!(ten.contains("10.255.0.1".parse().unwrap()));
+        assert!(ten.contains("::ffff:10.0.0.1".parse().unwrap()));
+        assert!(!ten.contains("11.0.0.0".parse().unwrap()));
+        let all = Range::new("::".parse().unwrap(), 0).unwrap();
+        assert!(!all.contains("10.0.0.1".parse().unwrap()) && !all.covers(&ten));
+        let one = Range::of("10.0.0.1".parse().unwrap());
+        assert!(ten.covers(&one) && ten.covers(&ten) && !one.covers(&ten));
+    }
+}

@@ -1,0 +1,267 @@
+//! One entry of `allow` or `deny`, understood.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use serde::{Deserialize, Serialize};
+
+use super::guarded::meanings;
+use super::name::{Name, NameError};
+use super::range::Range;
+
+/// Hosts and a port: `example.org`, `*.example.org`, `example.org:443`, `192.0.2.1`,
+/// `10.0.0.0/8:5432`, `[2001:db8::1]:443`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct HostRule {
+    /// Which hosts.
+    pub subject: Subject,
+    /// The only port it speaks of; without one, it speaks of all.
+    pub port: Option<u16>,
+}
+
+/// The hosts a rule speaks of.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Subject {
+    /// That name and none below it.
+    Name(Name),
+    /// Every name below that one, not itself.
+    Below(Name),
+    /// Addresses.
+    Range(Range),
+}
+
+/// Why an entry is no rule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum HostRuleError {
+    #[error("it is empty")]
+    Empty,
+    #[error("it is a URL")]
+    Url { host: String },
+    #[error("it stands for every host")]
+    Everything,
+    #[error("`*` stands only at the front, for what is below a name")]
+    Wildcard { position: usize },
+    #[error("`{text}` is no port")]
+    Port { text: String, position: usize },
+    #[error("`{text}` is no length of a range")]
+    Length { text: String, position: usize, longest: u8 },
+    #[error("it begins in the middle of a range")]
+    NotFirst { range: Range },
+    #[error("`{text}` is no address")]
+    Address { text: String, position: usize },
+    #[error("an IPv6 address with a port needs brackets")]
+    Brackets { position: usize },
+    #[error("{problem}")]
+    Name { problem: NameError, position: usize },
+}
+
+impl HostRuleError {
+    /// The byte of the text at which it goes wrong, where that is one place.
+    pub fn position(&self) -> Option<usize> {
+        match self {
+            HostRuleError::Wildcard { position }
+            | HostRuleError::Port { position, .. }
+            | HostRuleError::Length { position, .. }
+            | HostRuleError::Address { position, .. }
+            | HostRuleError::Brackets { position } => Some(*position),
+            HostRuleError::Name { problem, position } => problem.position().map(|within| position + within),
+            HostRuleError::Empty | HostRuleError::Url { .. } | HostRuleError::Everything | HostRuleError::NotFirst { .. } => None,
+        }
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            HostRuleError::Empty => "write `host`, `*.host`, `host:port`, an address or a CIDR range, or remove it".into(),
+            HostRuleError::Url { host } => format!("write the host alone: `{host}`"),
+            HostRuleError::Everything => "for everything use `mode = \"full\"`, for nothing `mode = \"none\"`".into(),
+            HostRuleError::Wildcard { .. } => "write `*.example.org` for all names below it, and `example.org` for itself".into(),
+            HostRuleError::Port { .. } => "write a port from 1 to 65535, or none for every port".into(),
+            HostRuleError::Length { longest, .. } => format!("write a length from 0 to {longest}"),
+            HostRuleError::NotFirst { range } => format!("write `{range}`, or the address without a length"),
+            HostRuleError::Address { .. } => "write an address such as `192.0.2.1` or `2001:db8::1`".into(),
+            HostRuleError::Brackets { .. } => "write it as `[2001:db8::1]:443`".into(),
+            HostRuleError::Name { problem, .. } => problem.hint(),
+        }
+    }
+}
+
+impl HostRule {
+    /// Reads an entry.
+    pub fn parse(text: &str) -> Result<Self, HostRuleError> {
+        if text.trim().is_empty() {
+            return Err(HostRuleError::Empty);
+        }
+        if let Some((_, rest)) = text.split_once("://") {
+            let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+            let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+            return Err(HostRuleError::Url { host: host.to_owned() });
+        }
+        if text == "*" || text.starts_with("*:") {
+            return Err(HostRuleError::Everything);
+        }
+        if let Some(slash) = text.find('/') {
+            return range_rule(text, slash);
+        }
+        if text.starts_with('[') || text.matches(':').count() > 1 {
+            return v6_rule(text);
+        }
+        let (host, port) = match text.split_once(':') {
+            Some((host, _)) => (host, Some(port_at(text, host.len() + 1)?)),
+            None => (text, None),
+        };
+        Ok(Self { subject: named(host)?, port })
+    }
+
+    /// Whether it speaks of `port`.
+    pub fn has_port(&self, port: u16) -> bool {
+        self.port.is_none_or(|own| own == port)
+    }
+
+    /// Whether it speaks of this name, at whatever port.
+    pub fn names(&self, name: &Name) -> bool {
+        match &self.subject {
+            Subject::Name(own) => own == name,
+            Subject::Below(own) => name.is_below(own),
+            Subject::Range(_) => false,
+        }
+    }
+
+    /// Whether it speaks of this address, at whatever port, as it stands.
+    pub fn holds(&self, address: IpAddr) -> bool {
+        matches!(&self.subject, Subject::Range(range) if range.contains(address))
+    }
+
+    /// As [`HostRule::holds`], also of what the address is wrapped around.
+    pub fn catches(&self, address: IpAddr) -> bool {
+        meanings(address).any(|meaning| self.holds(meaning))
+    }
+
+    /// Whether it speaks of all that `other` speaks of.
+    pub fn covers(&self, other: &HostRule) -> bool {
+        let hosts = match (&self.subject, &other.subject) {
+            (Subject::Name(own), Subject::Name(name)) => own == name,
+            (Subject::Below(own), Subject::Name(name)) => name.is_below(own),
+            (Subject::Below(own), Subject::Below(name)) => own == name || name.is_below(own),
+            (Subject::Range(own), Subject::Range(range)) => own.covers(range),
+            _ => false,
+        };
+        hosts && (self.port.is_none() || self.port == other.port)
+    }
+}
+
+/// A name, what is below a name, or an IPv4 address.
+fn named(host: &str) -> Result<Subject, HostRuleError> {
+    let (inner, position) = match host.strip_prefix("*.") {
+        Some(rest) => (rest, 2),
+        None => (host, 0),
+    };
+    if let Some(at) = inner.find('*') {
+        return Err(HostRuleError::Wildcard { position: position + at });
+    }
+    if let (0, Ok(address)) = (position, inner.parse::<Ipv4Addr>()) {
+        return Ok(Subject::Range(Range::of(address.into())));
+    }
+    let name = Name::new(inner).map_err(|problem| HostRuleError::Name { problem, position })?;
+    Ok(if position == 0 { Subject::Name(name) } else { Subject::Below(name) })
+}
+
+/// `ADDRESS/BITS`, `ADDRESS/BITS:PORT`; the slash is where the address ends.
+fn range_rule(text: &str, slash: usize) -> Result<HostRule, HostRuleError> {
+    let (host, behind) = (&text[..slash], &text[slash + 1..]);
+    let no_address = || HostRuleError::Address { text: host.to_owned(), position: 0 };
+    let address: IpAddr = host.parse().map_err(|_| no_address())?;
+    let longest = if address.is_ipv4() { 32 } else { 128 };
+    let (length, port) = match behind.split_once(':') {
+        Some((length, _)) => (length, Some(port_at(text, slash + 1 + length.len() + 1)?)),
+        None => (behind, None),
+    };
+    let bits = decimal(length).and_then(|bits| u8::try_from(bits).ok());
+    let range = bits.and_then(|bits| Range::new(address, bits));
+    let range = range.ok_or_else(|| HostRuleError::Length { text: length.to_owned(), position: slash + 1, longest })?;
+    if range.first() != address.to_canonical() && range.first() != address {
+        return Err(HostRuleError::NotFirst { range });
+    }
+    Ok(HostRule { subject: Subject::Range(range), port })
+}
+
+/// `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:443`.
+fn v6_rule(text: &str) -> Result<HostRule, HostRuleError> {
+    let (host, position) = match text.strip_prefix('[') {
+        Some(rest) => (rest.split(']').next().unwrap_or_default(), 1),
+        None => (text, 0),
+    };
+    if let Some(at) = host.find('%') {
+        let problem = NameError::Zone { position: at };
+        return Err(HostRuleError::Name { problem, position });
+    }
+    let address = match host.parse::<Ipv6Addr>() {
+        Ok(address) => address,
+        // `example.org:80:90`, and `2001:db8:0:0:0:0:0:1:443`.
+        Err(_) if position == 0 && !host.contains(['.', '-']) => return Err(HostRuleError::Brackets { position: 0 }),
+        Err(_) => return Err(HostRuleError::Address { text: host.to_owned(), position }),
+    };
+    let end = host.len() + 2 * position;
+    let port = match text.get(end..) {
+        _ if position == 0 => None,
+        Some("") => None,
+        Some(rest) if rest.starts_with(':') => Some(port_at(text, end + 1)?),
+        _ => return Err(HostRuleError::Address { text: text.to_owned(), position: 0 }),
+    };
+    Ok(HostRule { subject: Subject::Range(Range::of(address.into())), port })
+}
+
+/// The port that stands at `position` to the end.
+fn port_at(text: &str, position: usize) -> Result<u16, HostRuleError> {
+    let digits = text.get(position..).unwrap_or_default();
+    let port = decimal(digits).and_then(|port| u16::try_from(port).ok()).filter(|&port| port != 0);
+    port.ok_or_else(|| HostRuleError::Port { text: digits.to_owned(), position })
+}
+
+/// A number in the one spelling that everybody reads alike.
+fn decimal(text: &str) -> Option<u32> {
+    let plain = text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    plain.then(|| text.parse().ok())?
+}
+
+/// The canonical form, which parses back to the same rule.
+impl fmt::Display for HostRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.subject, self.port) {
+            (Subject::Name(name), None) => name.fmt(f),
+            (Subject::Name(name), Some(port)) => write!(f, "{name}:{port}"),
+            (Subject::Below(name), None) => write!(f, "*.{name}"),
+            (Subject::Below(name), Some(port)) => write!(f, "*.{name}:{port}"),
+            (Subject::Range(range), None) => range.fmt(f),
+            (Subject::Range(range), Some(port)) if range.bits() == 128 => write!(f, "[{range}]:{port}"),
+            (Subject::Range(range), Some(port)) => write!(f, "{range}:{port}"),
+        }
+    }
+}
+
+impl std::str::FromStr for HostRule {
+    type Err = HostRuleError;
+
+    fn from_str(text: &str) -> Result<Self, HostRuleError> {
+        Self::parse(text)
+    }
+}
+
+impl TryFrom<String> for HostRule {
+    type Error = HostRuleError;
+
+    fn try_from(text: String) -> Result<Self, HostRuleError> {
+        Self::parse(&text)
+    }
+}
+
+impl From<HostRule> for String {
+    fn from(rule: HostRule) -> Self {
+        rule.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests;

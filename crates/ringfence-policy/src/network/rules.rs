@@ -1,0 +1,179 @@
+//! What of the network is open, resolved over all layers.
+
+use serde::{Deserialize, Serialize};
+
+use super::name::Name;
+use super::rule::HostRule;
+use crate::grants::Origin;
+use crate::path::AbsPath;
+
+/// What of the network is open.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct NetworkRules {
+    /// Shut, by list, or the host's own.
+    pub mode: NetworkMode,
+    /// Who chose that; nobody where it is what holds without a choice.
+    pub mode_origin: Option<Origin>,
+    /// What may be reached, the project's remotes among it where git may reach them.
+    pub allow: Vec<Listed>,
+    /// Beats `allow`.
+    pub deny: Vec<Listed>,
+    /// Ports of the host's loopback that are reachable.
+    pub localhost: OpenPorts,
+    /// Whether the project's own remotes are reachable for git.
+    pub git: bool,
+    /// Sockets of the host that are reachable.
+    pub unix_sockets: Vec<AbsPath>,
+    /// Ports that are published to the host's loopback.
+    pub bind: OpenPorts,
+    /// Whether what is said on a connection must fit the name it was allowed by.
+    pub sni: Sni,
+    /// Whether programs are told of a proxy inside.
+    pub proxy_variables: bool,
+    /// Values that stay outside and are put into requests on the way.
+    pub secrets: Vec<Secret>,
+    /// Where the managed policy says that nobody else opens anything, if it does.
+    pub locked: Option<Origin>,
+}
+
+/// A rule on hosts with the place it came from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listed {
+    /// Which hosts.
+    pub rule: HostRule,
+    /// Where it was written.
+    pub origin: Origin,
+}
+
+/// Shut, by list, or the host's own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum NetworkMode {
+    /// Loopback between the sandbox's own processes only.
+    #[default]
+    None,
+    /// What `allow` lists.
+    AllowList,
+    /// The host's network.
+    Full,
+}
+
+impl NetworkMode {
+    /// The word for it in policies and messages.
+    pub fn word(self) -> &'static str {
+        match self {
+            NetworkMode::None => "none",
+            NetworkMode::AllowList => "allow-list",
+            NetworkMode::Full => "full",
+        }
+    }
+}
+
+/// Whether what is said on a connection must fit the name it was allowed by.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sni {
+    /// Of hosts that are allowed by name: TLS on port 443 and plain HTTP on port 80 must name
+    /// the host that was dialed.
+    #[default]
+    Check,
+    /// The connection is the program's own from the start.
+    Off,
+}
+
+impl Sni {
+    /// The word for it in policies and messages.
+    pub fn word(self) -> &'static str {
+        match self {
+            Sni::Check => "check",
+            Sni::Off => "off",
+        }
+    }
+}
+
+/// A value that stays outside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Secret {
+    /// The variable that has it outside, and a placeholder inside.
+    pub env: String,
+    /// The hosts that get it, and nobody else.
+    pub hosts: Vec<HostRule>,
+    /// The header that it is put into.
+    pub header: String,
+    /// Where it was written.
+    pub origin: Origin,
+}
+
+/// A choice of ports.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ports {
+    /// No port.
+    #[default]
+    None,
+    /// Every port.
+    All,
+    /// These.
+    Some(Vec<u16>),
+}
+
+impl Ports {
+    /// Whether `port` is one of them.
+    pub fn has(&self, port: u16) -> bool {
+        match self {
+            Ports::None => false,
+            Ports::All => true,
+            Ports::Some(ports) => ports.contains(&port),
+        }
+    }
+}
+
+/// Ports that are open, each with the place that says so.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenPorts {
+    /// In the order of the layers.
+    pub entries: Vec<PortEntry>,
+}
+
+/// Ports that one layer opens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortEntry {
+    /// Which.
+    pub ports: Ports,
+    /// Where it was written.
+    pub origin: Origin,
+}
+
+impl OpenPorts {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.iter().all(|entry| entry.ports == Ports::None)
+    }
+
+    /// What opens `port`, if something does.
+    pub fn opener(&self, port: u16) -> Option<&PortEntry> {
+        self.entries.iter().find(|entry| entry.ports.has(port))
+    }
+
+    /// All of them.
+    pub fn ports(&self) -> Ports {
+        let mut all: Vec<u16> = Vec::new();
+        for entry in &self.entries {
+            match &entry.ports {
+                Ports::None => {}
+                Ports::All => return Ports::All,
+                Ports::Some(ports) => all.extend(ports),
+            }
+        }
+        all.sort_unstable();
+        all.dedup();
+        if all.is_empty() { Ports::None } else { Ports::Some(all) }
+    }
+}
+
+impl NetworkRules {
+    /// The secrets that requests to this host are to carry.
+    pub fn secrets_for(&self, name: &Name, port: u16) -> impl Iterator<Item = &Secret> {
+        let is_meant = move |rule: &HostRule| rule.names(name) && rule.has_port(port);
+        self.secrets.iter().filter(move |secret| secret.hosts.iter().any(is_meant))
+    }
+}

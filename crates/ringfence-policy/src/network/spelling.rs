@@ -1,0 +1,36 @@
+//! The spellings of IPv4 addresses that programs take, beyond four decimal numbers.
+
+use std::net::Ipv4Addr;
+
+/// Whether resolvers take the text for an address: its last part is a number, decimal or in
+/// hexadecimal. No domain at the top is.
+pub(super) fn ends_in_a_number(text: &str) -> bool {
+    let last = text.rsplit('.').next().unwrap_or(text);
+    match last.strip_prefix("0x") {
+        Some(digits) => digits.bytes().all(|byte| byte.is_ascii_hexdigit()),
+        None => last.bytes().all(|byte| byte.is_ascii_digit()),
+    }
+}
+
+/// What inet_aton(3) makes of it: one to four numbers, decimal, octal (`0…`) or hexadecimal
+/// (`0x…`), of which the last fills what is left.
+pub(super) fn inet_aton(text: &str) -> Option<Ipv4Addr> {
+    let numbers: Vec<u64> = text.split('.').map(number).collect::<Option<_>>()?;
+    let (&last, parts) = numbers.split_last()?;
+    let left = 4_usize.checked_sub(parts.len())?;
+    if left == 0 || parts.iter().any(|&part| part > 255) || last >> (8 * left) != 0 {
+        return None;
+    }
+    let head = parts.iter().zip([24, 16, 8]).fold(0, |sum, (&part, shift)| sum | part << shift);
+    u32::try_from(head | last).ok().map(Ipv4Addr::from)
+}
+
+fn number(text: &str) -> Option<u64> {
+    let (digits, radix) = match (text.strip_prefix("0x"), text.strip_prefix('0')) {
+        (Some(digits), _) => (digits, 16),
+        (None, Some(digits)) if !digits.is_empty() => (digits, 8),
+        _ => (text, 10),
+    };
+    // `from_str_radix` takes a sign.
+    digits.bytes().all(|byte| byte.is_ascii_alphanumeric()).then(|| u64::from_str_radix(digits, radix).ok())?
+}

@@ -1,0 +1,149 @@
+//! What of a policy file the types cannot say.
+
+use crate::error::PolicyError;
+use crate::glob::{Case, Glob};
+use crate::grants::Source;
+use crate::layer::Layer;
+use crate::network::Subject;
+use crate::path::AbsPath;
+use crate::policy::{Amount, PathEntry, PortChoice, SecretPolicy};
+
+/// Refuses the first value that means nothing.
+pub(super) fn check(layer: &Layer) -> Result<(), PolicyError> {
+    let files = &layer.policy.filesystem;
+    let lists =
+        [("read", &files.read), ("write", &files.write), ("deny", &files.deny), ("protect", &files.protect), ("except", &files.except)];
+    for (list, entries) in lists {
+        for (i, entry) in entries.iter().enumerate() {
+            check_entry(layer, &format!("filesystem.{list}.{i}"), entry)?;
+        }
+    }
+    check_network(layer)?;
+    for (i, secret) in layer.policy.secrets.iter().enumerate() {
+        check_secret(layer, &format!("secrets.{i}"), secret)?;
+    }
+    check_limits(layer)?;
+    check_audit(layer)
+}
+
+fn check_entry(layer: &Layer, key: &str, entry: &PathEntry) -> Result<(), PolicyError> {
+    if entry.is_locked() && layer.source != Source::Managed {
+        return Err(PolicyError::LockedOutsideManaged { at: layer.place(key) });
+    }
+    // Where the entry will be anchored does not matter for its form.
+    match Glob::new(entry.path(), Some(&AbsPath::root()), Case::Sensitive) {
+        Err(error) if Glob::is_glob(entry.path()) || entry.path().is_empty() => {
+            let mut at = layer.place(key);
+            if let (PathEntry::Text(text), Some(position)) = (entry, error.position()) {
+                let before = text.get(..position).map_or(0, |head| head.chars().count());
+                at.column = at.column.map(|column| column + 1 + u32::try_from(before).unwrap_or(0));
+            }
+            Err(PolicyError::BadGlob { at, entry: entry.path().to_owned(), source: error })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_network(layer: &Layer) -> Result<(), PolicyError> {
+    let network = &layer.policy.network;
+    if network.locked.is_some() && layer.source != Source::Managed {
+        return Err(PolicyError::LockedOutsideManaged { at: layer.place("network.locked") });
+    }
+    for (list, hosts) in [("allow", &network.allow), ("deny", &network.deny)] {
+        for (i, text) in hosts.iter().enumerate() {
+            let key = format!("network.{list}.{i}");
+            let rule = layer.host_rule(&key, text)?;
+            let is_localhost = matches!(&rule.subject, Subject::Name(name) | Subject::Below(name) if name.is_localhost());
+            if list == "allow" && is_localhost {
+                let expected = "`localhost = [PORT]` for the host's own; inside, loopback is always open";
+                return Err(bad_text(layer, &key, "network.allow", text, expected));
+            }
+        }
+    }
+    for (list, ports) in [("localhost", &network.localhost), ("bind", &network.bind)] {
+        let Some(PortChoice::Some(ports)) = ports else { continue };
+        if let Some(i) = ports.iter().position(|&port| port == 0) {
+            return Err(bad_text(layer, &format!("network.{list}.{i}"), &format!("network.{list}"), "0", "a port from 1 to 65535"));
+        }
+    }
+    Ok(())
+}
+
+fn check_secret(layer: &Layer, key: &str, secret: &SecretPolicy) -> Result<(), PolicyError> {
+    let bad =
+        |part: &str, value: &str, expected| Err(bad_text(layer, &format!("{key}.{part}"), &format!("secrets.{part}"), value, expected));
+    let is_variable = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if secret.env.is_empty() || !secret.env.chars().all(is_variable) || secret.env.starts_with(|c: char| c.is_ascii_digit()) {
+        return bad("env", &secret.env, "the name of a variable, such as `GITHUB_TOKEN`");
+    }
+    // What may stand in the name of a header: RFC 9110, 5.6.2.
+    let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+    if secret.header.is_empty() || !secret.header.chars().all(is_token) {
+        return bad("header", &secret.header, "the name of a header, such as `Authorization`");
+    }
+    if FRAMING.iter().any(|header| secret.header.eq_ignore_ascii_case(header)) {
+        return bad("header", &secret.header, "another header: this one says where a request begins and ends, or whom it is for");
+    }
+    if secret.hosts.is_empty() {
+        return bad("hosts", "[]", "the hosts that get it, such as `[\"api.github.com\"]`");
+    }
+    for (i, text) in secret.hosts.iter().enumerate() {
+        let part = format!("hosts.{i}");
+        match layer.host_rule(&format!("{key}.{part}"), text)?.subject {
+            Subject::Below(name) if !name.as_str().contains('.') => {
+                return Err(bad_text(layer, &format!("{key}.{part}"), "secrets.hosts", text, "a narrower name: this one is everybody's"));
+            }
+            Subject::Name(_) | Subject::Below(_) => {}
+            Subject::Range(_) => {
+                let expected = "a name: only whoever has its certificate is to get the value";
+                return Err(bad_text(layer, &format!("{key}.{part}"), "secrets.hosts", text, expected));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Headers that a value must never be put into.
+const FRAMING: &[&str] = &["Host", "Content-Length", "Transfer-Encoding", "Connection", "Upgrade", "TE", "Trailer", "Expect"];
+
+fn bad_text(layer: &Layer, at: &str, key: &str, value: &str, expected: &'static str) -> PolicyError {
+    PolicyError::BadValue { at: layer.place(at), key: key.to_owned(), value: value.to_owned(), expected }
+}
+
+fn check_limits(layer: &Layer) -> Result<(), PolicyError> {
+    let limits = &layer.policy.limits;
+    let durations = [("wall", &limits.wall), ("cpu", &limits.cpu)];
+    let sizes = [("memory", &limits.memory), ("file-size", &limits.file_size), ("disk", &limits.disk), ("output", &limits.output)];
+    let bad = |name: &str, amount: &Amount, expected| bad_amount(layer, &format!("limits.{name}"), amount, expected);
+    for (name, amount) in durations {
+        if let Some(amount) = amount.as_ref().filter(|amount| amount.milliseconds().is_none()) {
+            return Err(bad(name, amount, "a duration such as `\"500ms\"`, `\"300s\"`, `\"5m\"` or `\"2h\"`"));
+        }
+    }
+    for (name, amount) in sizes {
+        if let Some(amount) = amount.as_ref().filter(|amount| amount.bytes().is_none()) {
+            return Err(bad(name, amount, "a size such as `\"512MiB\"` or `\"2GB\"`"));
+        }
+    }
+    Ok(())
+}
+
+/// Smaller files than this would fill a directory with names.
+const SMALLEST_FILE: u64 = 64 << 10;
+
+fn check_audit(layer: &Layer) -> Result<(), PolicyError> {
+    match &layer.policy.audit.rotate_size {
+        Some(size) if size.bytes().is_none_or(|bytes| bytes < SMALLEST_FILE) => {
+            Err(bad_amount(layer, "audit.rotate-size", size, "a size of at least 64 KiB, such as `\"64MiB\"`"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn bad_amount(layer: &Layer, key: &str, amount: &Amount, expected: &'static str) -> PolicyError {
+    let value = match amount {
+        Amount::Number(number) => number.to_string(),
+        Amount::Text(text) => text.clone(),
+    };
+    PolicyError::BadValue { at: layer.place(key), key: key.to_owned(), value, expected }
+}

@@ -1,0 +1,211 @@
+//! Hosts, ports and sockets over all layers.
+//!
+//! The managed and the person's files open, and so do flags. A project's file, whose author is
+//! not the user, opens nothing: it may deny, and where the person left the network open, it
+//! may name what of it is enough.
+
+mod ports;
+mod secrets;
+#[cfg(test)]
+mod tests;
+
+use super::rest::USERS_FILE;
+use super::scalar::Scalar;
+use crate::error::{Place, PolicyError};
+use crate::expand::Entry;
+use crate::facts::{Facts, Flags};
+use crate::grants::{EnvironmentRules, NetworkMode, NetworkRules, Origin, Source};
+use crate::layer::Layer;
+use crate::network::{HostRule, Listed, Sni, Subject, guarded, remote_rules};
+use crate::path::AbsPath;
+
+/// What is asked of everybody who says something about the network.
+struct Asked<'a> {
+    layers: &'a [Layer],
+    flags: &'a Flags,
+    /// Whether the owner left all of it open, so that every list is less.
+    is_open: bool,
+    /// Where it says that the managed policy alone opens.
+    lock: Option<Origin>,
+}
+
+/// The rules, and what of the environment has to stay outside because of them.
+pub(super) fn network(
+    layers: &[Layer],
+    flags: &Flags,
+    facts: &Facts,
+    (mut mode, sni): (Scalar<NetworkMode>, Scalar<Sni>),
+    environment: &mut EnvironmentRules,
+    warnings: &mut Vec<String>,
+) -> Result<NetworkRules, PolicyError> {
+    let asked = Asked { layers, flags, is_open: owners_mode(layers) == NetworkMode::Full, lock: lock(layers) };
+    if !flags.allow_host.is_empty() && flags.net.is_none() && mode.value() == NetworkMode::None {
+        mode.flag("--allow-host", Some(NetworkMode::AllowList))?;
+    }
+    let git = asked.git(warnings);
+    let mut rules = NetworkRules {
+        mode: mode.value(),
+        mode_origin: mode.origin(),
+        allow: asked.allow(warnings)?,
+        deny: asked.deny()?,
+        localhost: asked.ports(&ports::LOCALHOST, warnings)?,
+        git: git.is_some(),
+        unix_sockets: unix_sockets(layers, facts, warnings)?,
+        bind: asked.ports(&ports::BIND, warnings)?,
+        sni: sni.value(),
+        proxy_variables: layers.iter().filter_map(|layer| layer.policy.network.proxy_variables).next_back().unwrap_or(false),
+        secrets: Vec::new(),
+        locked: asked.lock.clone(),
+    };
+    rules.allow.extend(git.iter().flat_map(|origin| remotes(facts, origin, warnings)).collect::<Vec<_>>());
+    if !mode.is_chosen() {
+        // A list without a mode is meant to be used. An empty list opens nothing.
+        let opener = rules.allow.first().map(|listed| &listed.origin).or(git.as_ref());
+        let opener = opener.or(rules.localhost.entries.first().filter(|_| !rules.localhost.is_empty()).map(|entry| &entry.origin));
+        if let Some(origin) = opener {
+            rules.mode_origin = Some(origin.clone());
+            rules.mode = NetworkMode::AllowList;
+        }
+    }
+    if !flags.allow_host.is_empty() && rules.mode != NetworkMode::AllowList {
+        warnings.push(format!("--allow-host has no effect: `network.mode = {}` holds", rules.mode.word()));
+    }
+    rules.secrets = secrets::secrets(layers, &rules, environment, warnings)?;
+    Ok(rules)
+}
+
+/// What the administrator and the person choose, whatever a project's file says.
+fn owners_mode(layers: &[Layer]) -> NetworkMode {
+    let mut mode = Scalar::new("network.mode", NetworkMode::None);
+    for layer in layers.iter().filter(|layer| layer.source != Source::Project) {
+        mode.offer(layer, layer.policy.network.mode, &mut Vec::new());
+    }
+    mode.value()
+}
+
+fn lock(layers: &[Layer]) -> Option<Origin> {
+    let lock = layers.iter().rfind(|layer| layer.source == Source::Managed && layer.policy.network.locked == Some(true));
+    lock.map(|layer| layer.origin("network.locked", "network.locked = true"))
+}
+
+impl Asked<'_> {
+    fn allow(&self, warnings: &mut Vec<String>) -> Result<Vec<Listed>, PolicyError> {
+        let mut allow: Vec<Listed> = Vec::new();
+        for layer in self.layers {
+            for (i, text) in layer.policy.network.allow.iter().enumerate() {
+                let key = format!("network.allow.{i}");
+                let listed = listed(layer, &key, text)?;
+                let is_project = layer.source == Source::Project;
+                let may = layer.source == Source::Managed || if is_project { self.is_open } else { self.lock.is_none() };
+                if may {
+                    allow.push(listed);
+                } else if !is_covered(&allow, &listed.rule) {
+                    let at = layer.place(&key);
+                    let why = if is_project { "a project's file cannot open hosts; " } else { "the managed policy has locked the list" };
+                    let what_to_do = if is_project { USERS_FILE } else { "" };
+                    warnings.push(format!("{at}`{text}` is ignored: {why}{what_to_do}"));
+                }
+            }
+        }
+        for text in &self.flags.allow_host {
+            let listed = flag("--allow-host", text)?;
+            if self.lock.is_some() && !is_covered(&allow, &listed.rule) {
+                return Err(PolicyError::BeyondCeiling { flag: "--allow-host", ceiling: "network.locked = true" });
+            }
+            allow.push(listed);
+        }
+        Ok(allow)
+    }
+
+    /// Everybody may deny, and nobody takes it back.
+    fn deny(&self) -> Result<Vec<Listed>, PolicyError> {
+        let of_layer = |layer| {
+            let entries: &[String] = &layer_network(layer).deny;
+            entries.iter().enumerate().map(move |(i, text)| listed(layer, &format!("network.deny.{i}"), text))
+        };
+        let flags = self.flags.deny_host.iter().map(|text| flag("--deny-host", text));
+        self.layers.iter().flat_map(of_layer).chain(flags).collect()
+    }
+
+    /// Who has opened the project's remotes to git, if they are open.
+    fn git(&self, warnings: &mut Vec<String>) -> Option<Origin> {
+        let mut git: Option<Origin> = None;
+        let mut shut = self.lock.is_some();
+        for layer in self.layers {
+            let Some(wish) = layer.policy.network.git else { continue };
+            let origin = layer.origin("network.git", "git = true");
+            let may = match layer.source {
+                Source::Managed => {
+                    shut = !wish;
+                    true
+                }
+                Source::Project => !wish || git.is_some() || self.is_open,
+                _ => !wish || !shut,
+            };
+            if may {
+                git = wish.then_some(git).map(|earlier| earlier.unwrap_or(origin));
+            } else {
+                let place = layer.place("network.git");
+                let who =
+                    if layer.source == Source::Project { "a project's file cannot open hosts" } else { "the managed policy has shut them" };
+                warnings.push(format!("{place}`git = true` is ignored: {who}"));
+            }
+        }
+        git
+    }
+}
+
+fn layer_network(layer: &Layer) -> &crate::policy::NetworkPolicy {
+    &layer.policy.network
+}
+
+fn listed(layer: &Layer, key: &str, text: &str) -> Result<Listed, PolicyError> {
+    Ok(Listed { rule: layer.host_rule(key, text)?, origin: layer.origin(key, text) })
+}
+
+fn flag(flag: &str, text: &str) -> Result<Listed, PolicyError> {
+    let bad = |problem| PolicyError::BadHost { at: Place::default(), entry: format!("{flag} {text}"), problem };
+    Ok(Listed { rule: HostRule::parse(text).map_err(bad)?, origin: Origin::new(Source::Flag, text) })
+}
+
+fn is_covered(allow: &[Listed], rule: &HostRule) -> bool {
+    allow.iter().any(|listed| listed.rule.covers(rule))
+}
+
+/// The hosts of the project's remotes. Whoever brought the project may have written them, so an
+/// address among the neighbours is left to a person to allow.
+fn remotes(facts: &Facts, origin: &Origin, warnings: &mut Vec<String>) -> Vec<Listed> {
+    let mut all: Vec<Listed> = Vec::new();
+    for remote in &facts.remotes {
+        for rule in remote_rules(&remote.url) {
+            let what = match &rule.subject {
+                Subject::Range(range) => guarded(range.first()),
+                Subject::Name(_) | Subject::Below(_) => None,
+            };
+            if let Some(what) = what {
+                warnings.push(format!("the remote `{}` at {rule} ({what}) is not opened; --allow-host {rule} does that", remote.name));
+            } else if !is_covered(&all, &rule) {
+                let origin = Origin { text: format!("{rule} (remote {})", remote.name), ..origin.clone() };
+                all.push(Listed { rule, origin });
+            }
+        }
+    }
+    all
+}
+
+fn unix_sockets(layers: &[Layer], facts: &Facts, warnings: &mut Vec<String>) -> Result<Vec<AbsPath>, PolicyError> {
+    let mut sockets = Vec::new();
+    for layer in layers {
+        let anchor = layer.project(&facts.workspace);
+        for (i, text) in layer.policy.network.unix_sockets.iter().enumerate() {
+            let at = layer.place(&format!("network.unix-sockets.{i}"));
+            let socket = Entry { text, key: "unix-sockets", anchor: &anchor, at: at.clone() }.path(facts)?;
+            if layer.source == Source::Project {
+                warnings.push(format!("{at}`{text}` is ignored: a project's file cannot open the host's sockets; {USERS_FILE}"));
+            } else {
+                sockets.push(socket);
+            }
+        }
+    }
+    Ok(sockets)
+}

@@ -1,0 +1,92 @@
+//! Ports that are open, over all layers.
+
+use super::Asked;
+use crate::error::PolicyError;
+use crate::facts::Flags;
+use crate::grants::{Origin, Ports, Source};
+use crate::layer::Layer;
+use crate::network::{OpenPorts, PortEntry};
+use crate::policy::PortChoice;
+
+/// A setting that opens ports.
+pub(super) struct Setting {
+    name: &'static str,
+    key: &'static str,
+    written: fn(&Layer) -> Option<&PortChoice>,
+    flag: &'static str,
+    flags: fn(&Flags) -> &[u16],
+}
+
+pub(super) const LOCALHOST: Setting = Setting {
+    name: "localhost",
+    key: "network.localhost",
+    written: |layer| layer.policy.network.localhost.as_ref(),
+    flag: "--allow-localhost",
+    flags: |flags| &flags.allow_localhost,
+};
+
+pub(super) const BIND: Setting = Setting {
+    name: "bind",
+    key: "network.bind",
+    written: |layer| layer.policy.network.bind.as_ref(),
+    flag: "--bind",
+    flags: |flags| &flags.bind,
+};
+
+impl Asked<'_> {
+    /// What the managed policy sets is a ceiling, what the person's files say is chosen within
+    /// it, a project's file chooses within both, and flags add to that.
+    pub(super) fn ports(&self, setting: &Setting, warnings: &mut Vec<String>) -> Result<OpenPorts, PolicyError> {
+        let mut open = OpenPorts::default();
+        let mut ceiling = if self.lock.is_some() { Ports::None } else { Ports::All };
+        for layer in self.layers {
+            let Some(wish) = (setting.written)(layer).map(Ports::from) else { continue };
+            let (bound, whose) = match layer.source {
+                Source::Managed => {
+                    ceiling = wish.clone();
+                    (Ports::All, "")
+                }
+                Source::Project if self.is_open => (ceiling.clone(), "the managed policy does not open"),
+                Source::Project => (open.ports(), "a project's file cannot open"),
+                _ => (ceiling.clone(), "the managed policy does not open"),
+            };
+            let within = both(&wish, &bound);
+            if within != wish {
+                let (place, name) = (layer.place(setting.key), setting.name);
+                warnings.push(format!("{place}`{name} = {}` is ignored for what {whose}", word(&wish)));
+            }
+            if within != open.ports() {
+                let origin = layer.origin(setting.key, &format!("{} = {}", setting.name, word(&within)));
+                open.entries = vec![PortEntry { ports: within, origin }];
+            }
+        }
+        for &port in (setting.flags)(self.flags) {
+            if !ceiling.has(port) {
+                return Err(PolicyError::BeyondCeiling { flag: setting.flag, ceiling: setting.key });
+            }
+            let origin = Origin::new(Source::Flag, format!("{} {port}", setting.flag));
+            open.entries.push(PortEntry { ports: Ports::Some(vec![port]), origin });
+        }
+        Ok(open)
+    }
+}
+
+fn both(wish: &Ports, bound: &Ports) -> Ports {
+    match (wish, bound) {
+        (Ports::None, _) | (_, Ports::None) => Ports::None,
+        (all, Ports::All) => all.clone(),
+        (Ports::All, some) => some.clone(),
+        (Ports::Some(wish), Ports::Some(bound)) => {
+            let both: Vec<u16> = wish.iter().copied().filter(|port| bound.contains(port)).collect();
+            if both.is_empty() { Ports::None } else { Ports::Some(both) }
+        }
+    }
+}
+
+fn word(ports: &Ports) -> String {
+    match ports {
+        Ports::None => "false".into(),
+        Ports::All => "true".into(),
+        Ports::Some(ports) => format!("{ports:?}"),
+    }
+}

@@ -1,0 +1,51 @@
+//! Values that stay outside.
+
+use super::super::rest::USERS_FILE;
+use crate::error::PolicyError;
+use crate::grants::{EnvironmentRules, NetworkMode, NetworkRules, Source};
+use crate::layer::Layer;
+use crate::network::Secret;
+
+/// The secrets of the administrator and the person: a project's file would have them sent to
+/// hosts of its own choice. None of their variables passes, whoever lets it.
+pub(super) fn secrets(
+    layers: &[Layer],
+    rules: &NetworkRules,
+    environment: &mut EnvironmentRules,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<Secret>, PolicyError> {
+    let mut secrets: Vec<Secret> = Vec::new();
+    for layer in layers {
+        for (i, written) in layer.policy.secrets.iter().enumerate() {
+            let key = format!("secrets.{i}");
+            if layer.source == Source::Project {
+                let at = layer.place(&key);
+                warnings.push(format!("{at}`{}` is ignored: a project's file cannot send secrets; {USERS_FILE}", written.env));
+                continue;
+            }
+            let mut hosts = Vec::new();
+            for (i, text) in written.hosts.iter().enumerate() {
+                let key = format!("{key}.hosts.{i}");
+                let host = layer.host_rule(&key, text)?;
+                let is_open = rules.allow.iter().any(|listed| listed.rule.covers(&host) || host.covers(&listed.rule));
+                if rules.mode == NetworkMode::AllowList && !is_open {
+                    return Err(PolicyError::UnreachableSecret { at: layer.place(&key), host: text.clone() });
+                }
+                hosts.push(host);
+            }
+            keep_out(&written.env, environment, warnings);
+            let origin = layer.origin(&key, &written.env);
+            secrets.push(Secret { env: written.env.clone(), hosts, header: written.header.clone(), origin });
+        }
+    }
+    Ok(secrets)
+}
+
+fn keep_out(name: &str, environment: &mut EnvironmentRules, warnings: &mut Vec<String>) {
+    let is_named = environment.named.iter().any(|named| named == name);
+    if environment.set.remove(name).is_some() || is_named {
+        warnings.push(format!("the variable {name} stays outside: it is one of [[secrets]]"));
+    }
+    environment.named.retain(|named| named != name);
+    environment.deny.push(name.to_owned());
+}
