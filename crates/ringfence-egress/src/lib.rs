@@ -5,3 +5,8 @@
 //! reach something, and nothing of why it may be reached.
 
 #![forbid(unsafe_code)]
+
+mod name;
+pub mod pool;
+
+pub use name::Name;
