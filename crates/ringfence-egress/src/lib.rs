@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod dns;
 mod name;
 pub mod pool;
 
