@@ -6,8 +6,10 @@
 
 #![forbid(unsafe_code)]
 
+mod bytes;
 pub mod dns;
 mod name;
+pub mod peek;
 pub mod pool;
 
 pub use name::Name;

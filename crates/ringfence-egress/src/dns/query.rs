@@ -6,6 +6,7 @@
 //! cannot be misread.
 
 use crate::Name;
+use crate::bytes::Bytes;
 
 /// Kinds of record that are told apart.
 pub(super) mod kind {
@@ -106,7 +107,7 @@ fn body(head: Head, mut bytes: Bytes<'_>) -> Option<Query> {
         1 => edns(&mut bytes)?,
         _ => return None,
     };
-    (bytes.0.is_empty() && kind != kind::OPT).then_some(Query { head, question, asked, kind, class, edns })
+    (bytes.is_empty() && kind != kind::OPT).then_some(Query { head, question, asked, kind, class, edns })
 }
 
 /// A name that is spelt out. A pointer could only point back into the header.
@@ -155,27 +156,8 @@ fn edns(bytes: &mut Bytes<'_>) -> Option<Edns> {
     let _payload = bytes.u16()?;
     let (extended, version) = (bytes.u8()?, bytes.u8()?);
     let _flags = bytes.u16()?;
-    let options = usize::from(bytes.u16()?);
-    bytes.take(options)?;
+    let _options = bytes.long()?;
     (extended == 0).then_some(Edns::Version(version))
-}
-
-struct Bytes<'a>(&'a [u8]);
-
-impl<'a> Bytes<'a> {
-    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn u8(&mut self) -> Option<u8> {
-        self.take(1).map(|bytes| bytes[0])
-    }
-
-    fn u16(&mut self) -> Option<u16> {
-        self.take(2).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]))
-    }
 }
 
 #[cfg(test)]
