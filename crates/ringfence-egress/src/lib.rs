@@ -5,3 +5,11 @@
 //! reach something, and nothing of why it may be reached.
 
 #![forbid(unsafe_code)]
+
+mod bytes;
+pub mod dns;
+mod name;
+pub mod peek;
+pub mod pool;
+
+pub use name::Name;

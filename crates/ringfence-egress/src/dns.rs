@@ -1,0 +1,83 @@
+//! The sandbox's name server: what a name comes to inside, without a word to anybody outside.
+//!
+//! It serves sockets that were made inside the namespace (127.0.0.1:53 there). An allowed name
+//! gets its addresses from the [`Pool`]; any other does not exist, and somebody is told of it.
+//! Nothing is passed on to another server, so nothing that is asked here leaves the machine, in
+//! whatever way it is spelt. Whether an allowed name exists in the world is found out by whoever
+//! dials it.
+//!
+//! What programs make of answers, and why they are as they are:
+//!
+//! - glibc, musl, c-ares and Go ask for `A` and `AAAA` at once. Each is answered for itself, and
+//!   both say the same of the name: `NXDOMAIN` for one kind and an empty answer for the other is
+//!   something that musl takes for an answer about the name as a whole.
+//! - Kinds of record that are not known here are empty for an allowed name. So there are no
+//!   `HTTPS` records, which would bring keys for hiding the name of the host (ECH) and addresses
+//!   past the pool.
+//! - A refused name is `NXDOMAIN`, not `REFUSED`: at the latter glibc and musl wait for another
+//!   server, for seconds, and then say that it may work later.
+//! - What cannot be answered now (`SERVFAIL`) is told as something that may work later.
+//!
+//! Two things are to be known by whoever writes `resolv.conf` inside: without a `search` line
+//! there is nothing to ask twice about, and `options timeout:30` lets glibc and Go wait for
+//! somebody who is asked.
+
+use crate::Name;
+use crate::pool::Pool;
+
+mod clerk;
+mod query;
+mod reply;
+mod reverse;
+mod server;
+mod stream;
+#[cfg(test)]
+mod testing;
+mod told;
+mod waits;
+
+pub use server::{Server, Sockets};
+
+/// Decides about names, and is told.
+pub trait NameGate: Send + Sync {
+    /// Whether `name` may be looked up, as far as that is known at once.
+    ///
+    /// Every question inside waits meanwhile, so nobody may be asked here.
+    fn decide(&self, name: &Name) -> Verdict;
+
+    /// What [`Verdict::Wait`] comes to, on a thread of its own.
+    ///
+    /// It should come back when the sandbox ends; the server does not wait for it.
+    fn wait(&self, name: &Name) -> Verdict;
+
+    /// Told of a name that was looked up and refused, once for a lookup that asks in many ways.
+    ///
+    /// `name` is as it was asked for, and with bytes that name no host spelt out. Must not wait.
+    fn refused(&self, name: &str, why: Refusal);
+}
+
+/// What is to be said of a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It gets addresses.
+    Open,
+    /// It does not exist, and nobody needs to be told.
+    Absent,
+    /// It is refused.
+    Shut,
+    /// It takes time to say. From [`NameGate::wait`] it is a refusal.
+    Wait,
+}
+
+/// Why a name was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The gate says so.
+    Shut,
+    /// It can name no host.
+    NoName,
+    /// Too many wait for an answer already. It may work later.
+    Crowded,
+    /// The pool has no address left for it. It may work later.
+    NoAddress,
+}

@@ -1,0 +1,256 @@
+//! A question as it comes over the wire (RFC 1035, EDNS of RFC 6891).
+//!
+//! Strict, since everybody who asks is a program of the sandbox and every resolver there is
+//! writes the same plain form: one question, its name spelt out, nothing in the answer and
+//! authority sections, and at most one additional record, which is EDNS. What is not read here
+//! cannot be misread.
+
+use crate::Name;
+use crate::bytes::Bytes;
+
+/// Kinds of record that are told apart.
+pub(super) mod kind {
+    pub(in crate::dns) const A: u16 = 1;
+    pub(in crate::dns) const SOA: u16 = 6;
+    pub(in crate::dns) const PTR: u16 = 12;
+    pub(in crate::dns) const AAAA: u16 = 28;
+    pub(in crate::dns) const OPT: u16 = 41;
+    pub(in crate::dns) const IXFR: u16 = 251;
+    pub(in crate::dns) const AXFR: u16 = 252;
+}
+
+/// The class of everything but curiosities.
+pub(super) const INTERNET: u16 = 1;
+
+pub(super) const HEADER: usize = 12;
+
+/// A question that can be answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Query {
+    pub(super) head: Head,
+    /// As it came: it goes back letter by letter, since some compare the case of it.
+    pub(super) question: Vec<u8>,
+    pub(super) asked: Asked,
+    pub(super) kind: u16,
+    pub(super) class: u16,
+    pub(super) edns: Edns,
+}
+
+/// What a question is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// The root of all names.
+    Root,
+    Name(Name),
+    /// Labels that name no host, spelt out so that they can be shown.
+    Odd(String),
+}
+
+/// Whether the question was asked with EDNS, which is then in the answer, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Edns {
+    Absent,
+    Version(u8),
+}
+
+/// What goes back with every answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) id: u16,
+    pub(super) flags: u16,
+}
+
+/// Why a message is no question that can be answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// Too short to have an id, or an answer itself: whoever answered it could be made to talk to
+    /// itself for ever.
+    NoQuery,
+    Malformed(Head),
+    /// Something other than a question: an update, a notification.
+    OtherOpcode(Head),
+}
+
+pub(super) mod flag {
+    pub(in crate::dns) const ANSWER: u16 = 0x8000;
+    pub(in crate::dns) const OPCODE: u16 = 0x7800;
+    pub(in crate::dns) const TRUNCATED: u16 = 0x0200;
+    pub(in crate::dns) const RECURSION_DESIRED: u16 = 0x0100;
+    pub(in crate::dns) const RECURSION_AVAILABLE: u16 = 0x0080;
+    pub(in crate::dns) const CHECKING_DISABLED: u16 = 0x0010;
+}
+
+/// Reads one whole message.
+pub(super) fn read(message: &[u8]) -> Result<Query, Fault> {
+    let mut bytes = Bytes(message);
+    let head = bytes.u16().zip(bytes.u16()).map(|(id, flags)| Head { id, flags }).ok_or(Fault::NoQuery)?;
+    if message.len() < HEADER || head.flags & flag::ANSWER != 0 {
+        return Err(Fault::NoQuery);
+    }
+    if head.flags & flag::OPCODE != 0 {
+        return Err(Fault::OtherOpcode(head));
+    }
+    body(head, bytes).ok_or(Fault::Malformed(head))
+}
+
+fn body(head: Head, mut bytes: Bytes<'_>) -> Option<Query> {
+    let [questions, answers, authorities, additional] = [bytes.u16()?, bytes.u16()?, bytes.u16()?, bytes.u16()?];
+    if (questions, answers, authorities) != (1, 0, 0) || head.flags & flag::TRUNCATED != 0 {
+        return None;
+    }
+    let from = bytes.0;
+    let asked = name(&mut bytes)?;
+    let (kind, class) = (bytes.u16()?, bytes.u16()?);
+    let question = from[..from.len() - bytes.0.len()].to_vec();
+    let edns = match additional {
+        0 => Edns::Absent,
+        1 => edns(&mut bytes)?,
+        _ => return None,
+    };
+    (bytes.is_empty() && kind != kind::OPT).then_some(Query { head, question, asked, kind, class, edns })
+}
+
+/// A name that is spelt out. A pointer could only point back into the header.
+fn name(bytes: &mut Bytes<'_>) -> Option<Asked> {
+    let mut labels: Vec<&[u8]> = Vec::new();
+    let mut length = 1;
+    loop {
+        let count = usize::from(bytes.u8()?);
+        if count == 0 {
+            break;
+        }
+        length += count + 1;
+        if count > 63 || length > 255 {
+            return None;
+        }
+        labels.push(bytes.take(count)?);
+    }
+    if labels.is_empty() {
+        return Some(Asked::Root);
+    }
+    // A dot within a label would look like the end of it.
+    let plain = labels.iter().all(|label| !label.contains(&b'.'));
+    Some(match Name::from_bytes(&labels.join(&b'.')) {
+        Some(name) if plain => Asked::Name(name),
+        _ => Asked::Odd(spelt_out(&labels)),
+    })
+}
+
+/// Labels as text in which every byte can be seen, in the way of RFC 4343.
+fn spelt_out(labels: &[&[u8]]) -> String {
+    let byte = |byte: &u8| match byte {
+        byte if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') => char::from(*byte).to_string(),
+        byte => format!("\\{byte:03}"),
+    };
+    let label = |label: &&[u8]| label.iter().map(byte).collect::<String>();
+    labels.iter().map(label).collect::<Vec<_>>().join(".")
+}
+
+/// The one additional record. Its options (cookies, padding, where the client lives) are for
+/// resolvers that talk to others.
+fn edns(bytes: &mut Bytes<'_>) -> Option<Edns> {
+    let (root, kind) = (bytes.u8()?, bytes.u16()?);
+    if (root, kind) != (0, kind::OPT) {
+        return None;
+    }
+    let _payload = bytes.u16()?;
+    let (extended, version) = (bytes.u8()?, bytes.u8()?);
+    let _flags = bytes.u16()?;
+    let _options = bytes.long()?;
+    (extended == 0).then_some(Edns::Version(version))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::dns::testing::{question, with_edns};
+
+    #[track_caller]
+    fn check(message: &[u8], expect: &str) {
+        let told = match read(message) {
+            Ok(Query { asked, kind, edns, .. }) => format!("{asked:?} {kind} {edns:?}"),
+            Err(Fault::NoQuery) => "no query".to_owned(),
+            Err(Fault::Malformed(_)) => "malformed".to_owned(),
+            Err(Fault::OtherOpcode(_)) => "other opcode".to_owned(),
+        };
+        assert_eq!(told, expect);
+    }
+
+    fn changed(mut message: Vec<u8>, at: usize, byte: u8) -> Vec<u8> {
+        message[at] = byte;
+        message
+    }
+
+    #[test]
+    fn a_question_is_read() {
+        check(&question(7, "WWW.Example.org", 1), r#"Name(Name("www.example.org")) 1 Absent"#);
+        check(&with_edns(question(7, "a.example", 28)), r#"Name(Name("a.example")) 28 Version(0)"#);
+        check(&question(7, "", 2), "Root 2 Absent");
+        let read = read(&question(7, "WWW.example.org", 1)).unwrap();
+        assert_eq!((read.head.id, read.class), (7, INTERNET));
+        assert_eq!(read.question, question(7, "WWW.example.org", 1)[HEADER..]);
+    }
+
+    #[test]
+    fn labels_that_name_no_host_are_spelt_out() {
+        let mut dotted = question(7, "aXb.example", 1);
+        dotted[HEADER + 2] = b'.';
+        check(&dotted, r#"Odd("a\\046b.example") 1 Absent"#);
+        check(&changed(question(7, "aXb", 1), HEADER + 2, 0), r#"Odd("a\\000b") 1 Absent"#);
+        check(&changed(question(7, "aXb", 1), HEADER + 2, 0xff), r#"Odd("a\\255b") 1 Absent"#);
+        check(&question(7, "127.1", 1), r#"Odd("127.1") 1 Absent"#);
+    }
+
+    #[test]
+    fn anything_but_the_plain_form_is_refused() {
+        let plain = question(7, "a.example", 1);
+        check(&plain[..HEADER - 1], "no query");
+        check(&changed(plain.clone(), 2, 0x80), "no query");
+        check(&changed(plain.clone(), 2, 0x28), "other opcode");
+        check(&changed(plain.clone(), 2, 0x02), "malformed");
+        // How many there are of each section.
+        for (at, count) in [(5, 0), (5, 2), (7, 1), (9, 1), (11, 1), (11, 2)] {
+            check(&changed(plain.clone(), at, count), "malformed");
+        }
+        check(&[&plain[..], b"x"].concat(), "malformed");
+        check(&plain[..plain.len() - 1], "malformed");
+        // A pointer, and the two other prefixes that no label has.
+        for prefix in [0xc0, 0x80, 0x40] {
+            check(&changed(plain.clone(), HEADER, prefix), "malformed");
+        }
+        check(&question(7, "a.example", kind::OPT), "malformed");
+        // Not the root's, not EDNS, options longer than the message.
+        let edns = with_edns(plain.clone());
+        for (at, byte) in [(0, 1), (2, 42), (5, 1), (10, 1)] {
+            check(&changed(edns.clone(), plain.len() + at, byte), "malformed");
+        }
+        check(&changed(edns, plain.len() + 6, 1), r#"Name(Name("a.example")) 1 Version(1)"#);
+    }
+
+    #[test]
+    fn names_have_an_end() {
+        let long = |last: usize| format!("{0}.{0}.{0}.{1}", "a".repeat(63), "a".repeat(last));
+        assert!(matches!(read(&question(7, &long(61), 1)).unwrap().asked, Asked::Name(name) if name.as_str().len() == 253));
+        check(&question(7, &long(62), 1), "malformed");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(message in prop::collection::vec(any::<u8>(), 0..600)) {
+            let _ = read(&message);
+        }
+
+        #[test]
+        fn any_change_of_a_question_is_read_or_refused(at in 0..60_usize, byte: u8, cut in 0..60_usize) {
+            let mut message = with_edns(question(7, "www.a.example", 1));
+            let at = at % message.len();
+            message[at] = byte;
+            message.truncate(message.len().saturating_sub(cut / 4));
+            if let Ok(query) = read(&message) {
+                prop_assert!(message[HEADER..].starts_with(&query.question));
+            }
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! An answer as it goes over the wire.
+//!
+//! No answer is longer than [`LONGEST`]: a question of at most 259 bytes and one record. So
+//! nothing ever has to be cut short, and nobody has to come again over TCP.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use super::query::{Edns, HEADER, Head, INTERNET, Query, flag, kind};
+use crate::Name;
+
+/// What may be sent to everybody, whatever they say of their room.
+pub(super) const LONGEST: usize = 512;
+
+/// How long an address may be kept, in seconds. Short, so that a program that runs for days comes
+/// by again; far less than a name stays in the pool.
+const KEPT: u32 = 60;
+
+/// How long it may be remembered that there is nothing. What was refused may be allowed in the
+/// next moment, by somebody who is asked or by a changed policy.
+const NOTHING_KEPT: u32 = 1;
+
+/// What is answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Reply {
+    V4(Ipv4Addr),
+    V6(Ipv6Addr),
+    /// The name of an address.
+    Pointer(Name),
+    /// There is such a name, and nothing of the kind that was asked for.
+    NoData,
+    NoSuchName,
+    /// It is not for us to answer that.
+    Refused,
+    /// Not now.
+    TryAgain,
+    /// EDNS of another version than ours.
+    OtherVersion,
+}
+
+/// Codes of the header's last four bits.
+mod code {
+    pub(super) const NO_ERROR: u16 = 0;
+    pub(super) const MALFORMED: u16 = 1;
+    pub(super) const SERVER_FAILED: u16 = 2;
+    pub(super) const NO_SUCH_NAME: u16 = 3;
+    pub(super) const NOT_IMPLEMENTED: u16 = 4;
+    pub(super) const REFUSED: u16 = 5;
+}
+
+/// `reply` to `query`.
+pub(super) fn write(query: &Query, reply: &Reply) -> Vec<u8> {
+    let (code, answers, authorities) = match reply {
+        Reply::V4(_) | Reply::V6(_) | Reply::Pointer(_) => (code::NO_ERROR, 1, 0),
+        Reply::NoData => (code::NO_ERROR, 0, 1),
+        Reply::NoSuchName => (code::NO_SUCH_NAME, 0, 1),
+        Reply::Refused => (code::REFUSED, 0, 0),
+        Reply::TryAgain => (code::SERVER_FAILED, 0, 0),
+        Reply::OtherVersion => (code::NO_ERROR, 0, 0),
+    };
+    let additional = match query.edns {
+        Edns::Absent => 0,
+        Edns::Version(_) => 1,
+    };
+    let mut out = header(query.head, code, [1, answers, authorities, additional]);
+    out.extend(&query.question);
+    match reply {
+        Reply::V4(address) => answer(&mut out, kind::A, &address.octets()),
+        Reply::V6(address) => answer(&mut out, kind::AAAA, &address.octets()),
+        Reply::Pointer(name) => answer(&mut out, kind::PTR, &labels(name)),
+        Reply::NoData | Reply::NoSuchName => nothing(&mut out),
+        Reply::Refused | Reply::TryAgain | Reply::OtherVersion => {}
+    }
+    if additional == 1 {
+        edns(&mut out, reply);
+    }
+    out
+}
+
+/// The answer to what is no well-formed question.
+pub(super) fn malformed(head: Head) -> Vec<u8> {
+    header(head, code::MALFORMED, [0; 4])
+}
+
+/// The answer to what is no question at all.
+pub(super) fn not_implemented(head: Head) -> Vec<u8> {
+    header(head, code::NOT_IMPLEMENTED, [0; 4])
+}
+
+fn header(head: Head, code: u16, counts: [u16; 4]) -> Vec<u8> {
+    let kept = head.flags & (flag::OPCODE | flag::RECURSION_DESIRED | flag::CHECKING_DISABLED);
+    let mut out = Vec::with_capacity(LONGEST);
+    // Who does not recurse and has nothing to say is taken for a server that knows others (Go).
+    let flags = flag::ANSWER | flag::RECURSION_AVAILABLE | kept | code;
+    for number in [head.id, flags].into_iter().chain(counts) {
+        out.extend(number.to_be_bytes());
+    }
+    out
+}
+
+fn record(out: &mut Vec<u8>, owner: &[u8], kind: u16, seconds: u32, data: &[u8]) {
+    out.extend(owner);
+    out.extend(kind.to_be_bytes());
+    out.extend(INTERNET.to_be_bytes());
+    out.extend(seconds.to_be_bytes());
+    out.extend((data.len() as u16).to_be_bytes());
+    out.extend(data);
+}
+
+fn answer(out: &mut Vec<u8>, kind: u16, data: &[u8]) {
+    // The owner is the name in the question, to which a pointer leads.
+    let owner = (0xc000 | HEADER as u16).to_be_bytes();
+    record(out, &owner, kind, KEPT, data);
+}
+
+/// Says how long it may be remembered that there is nothing (RFC 2308): an SOA, of the root, since
+/// no zone is known here.
+fn nothing(out: &mut Vec<u8>) {
+    let mut data = vec![0, 0];
+    for number in [1, 3600, 600, 86_400, NOTHING_KEPT] {
+        data.extend(number.to_be_bytes());
+    }
+    record(out, &[0], kind::SOA, NOTHING_KEPT, &data);
+}
+
+fn edns(out: &mut Vec<u8>, reply: &Reply) {
+    let extended: u8 = match reply {
+        Reply::OtherVersion => 1,
+        _ => 0,
+    };
+    out.push(0);
+    out.extend(kind::OPT.to_be_bytes());
+    out.extend(1232_u16.to_be_bytes());
+    out.extend([extended, 0, 0, 0, 0, 0]);
+}
+
+fn labels(name: &Name) -> Vec<u8> {
+    let mut out = Vec::with_capacity(name.as_str().len() + 2);
+    for label in name.as_str().split('.') {
+        out.push(label.len() as u8);
+        out.extend(label.bytes());
+    }
+    out.push(0);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dns::query::read;
+    use crate::dns::testing::{question, with_edns};
+
+    /// What comes behind the question, in hexadecimal, after the flags and counts.
+    #[track_caller]
+    fn check(question: &[u8], reply: Reply, expect: &str) {
+        let query = read(question).unwrap();
+        let out = write(&query, &reply);
+        assert_eq!(out[..2], question[..2]);
+        assert!(out[HEADER..].starts_with(&query.question));
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let told = format!("{} {} {}", hex(&out[2..4]), hex(&out[4..HEADER]), hex(&out[HEADER + query.question.len()..]));
+        assert_eq!(told, expect, "{reply:?}");
+    }
+
+    #[test]
+    fn every_answer_is_as_the_wire_has_it() {
+        let plain = question(7, "A.example", 1);
+        check(&plain, Reply::V4([198, 18, 0, 16].into()), "8180 0001000100000000 c00c000100010000003c0004c6120010");
+        let v6 = "fd72:696e:6766:6e63::10".parse().unwrap();
+        check(&plain, Reply::V6(v6), "8180 0001000100000000 c00c001c00010000003c0010fd72696e67666e630000000000000010");
+        check(
+            &plain,
+            Reply::Pointer(Name::new("localhost").unwrap()),
+            "8180 0001000100000000 c00c000c00010000003c000b096c6f63616c686f737400",
+        );
+        let soa = "000006000100000001001600000000000100000e10000002580001518000000001";
+        check(&plain, Reply::NoData, &format!("8180 0001000000010000 {soa}"));
+        check(&plain, Reply::NoSuchName, &format!("8183 0001000000010000 {soa}"));
+        check(&plain, Reply::Refused, "8185 0001000000000000 ");
+        check(&plain, Reply::TryAgain, "8182 0001000000000000 ");
+        check(&with_edns(plain.clone()), Reply::NoSuchName, &format!("8183 0001000000010001 {soa}00002904d0000000000000"));
+        check(&with_edns(plain), Reply::OtherVersion, "8180 0001000000000001 00002904d0010000000000");
+        let head = Head { id: 0x0102, flags: 0x2910 };
+        assert_eq!(malformed(head), [1, 2, 0xa9, 0x91, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(not_implemented(head), [1, 2, 0xa9, 0x94, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn no_answer_has_to_be_cut() {
+        let long = |last: usize| format!("{0}.{0}.{0}.{1}", "a".repeat(63), "a".repeat(last));
+        let name = Name::new(&long(61)).unwrap();
+        let query = |name: &str| read(&with_edns(question(7, name, 1))).unwrap();
+        for reply in [Reply::V4([0; 4].into()), Reply::V6([0; 16].into()), Reply::NoData, Reply::NoSuchName] {
+            assert!(write(&query(&long(61)), &reply).len() <= LONGEST);
+        }
+        // Names of addresses are asked for by the spelling of the address.
+        let longest = format!("{}ip6.arpa", "f.".repeat(32));
+        assert!(write(&query(&longest), &Reply::Pointer(name)).len() <= LONGEST);
+    }
+}

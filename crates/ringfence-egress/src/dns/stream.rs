@@ -1,0 +1,144 @@
+//! One connection by which questions come: each with its length in front.
+//!
+//! Nothing that a client does makes it hold more than a few kilobytes or keeps the server busy:
+//! a question that is too long ends the connection, and whoever does not take its answers is not
+//! read from until it does.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// The longest question, far beyond any that resolvers write.
+pub(super) const LONGEST: usize = 2048;
+/// As long as so many bytes of answers wait to be taken, no further question is looked at.
+const UNTAKEN: usize = 8192;
+/// How many questions of one client can wait for a decision.
+const OWED: usize = 16;
+/// How long a client may be silent, or take for one question.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(super) struct Client {
+    /// No two clients of a server have the same.
+    pub(super) number: u64,
+    pub(super) stream: TcpStream,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    /// When it last put a whole question, or was answered. A byte now and then is no progress.
+    since: Instant,
+    /// How many questions wait for somebody's decision.
+    owed: usize,
+    ended: bool,
+}
+
+/// What to do with a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    Stays,
+    Goes,
+}
+
+impl Client {
+    pub(super) fn new(number: u64, stream: TcpStream, now: Instant) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        // Answers are small and whoever asks waits for them.
+        stream.set_nodelay(true)?;
+        Ok(Self { number, stream, input: Vec::new(), output: Vec::new(), since: now, owed: 0, ended: false })
+    }
+
+    pub(super) fn wants_input(&self) -> bool {
+        !self.ended && self.output.len() < UNTAKEN && self.input.len() < 2 + LONGEST
+    }
+
+    pub(super) fn wants_output(&self) -> bool {
+        !self.output.is_empty()
+    }
+
+    /// When it is to go unless something happens. One that waits for a decision may wait.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        (self.owed == 0 || self.wants_output()).then(|| self.since + PATIENCE)
+    }
+
+    /// How soon it would go for a new one: whoever waits for a decision last.
+    pub(super) fn rank(&self) -> (bool, Instant) {
+        (self.owed > 0, self.since)
+    }
+
+    /// Reads what is there, once.
+    pub(super) fn read(&mut self) -> Fate {
+        if !self.wants_input() {
+            return Fate::Stays;
+        }
+        let mut buffer = [0; 2 + LONGEST];
+        let room = buffer.len() - self.input.len();
+        match self.stream.read(&mut buffer[..room]) {
+            Ok(0) => self.ended = true,
+            Ok(count) => self.input.extend(&buffer[..count]),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(_) => return Fate::Goes,
+        }
+        Fate::Stays
+    }
+
+    /// The next whole question, if its answer has room.
+    pub(super) fn next(&mut self, now: Instant) -> Result<Option<Vec<u8>>, Fate> {
+        if self.announced().is_some_and(|length| length > LONGEST) {
+            return Err(Fate::Goes);
+        }
+        let Some(length) = self.announced().filter(|_| self.has_question()) else { return Ok(None) };
+        let message = self.input[2..2 + length].to_vec();
+        self.input.drain(..2 + length);
+        self.since = now;
+        Ok(Some(message))
+    }
+
+    /// Whether [`Client::next`] has one to give.
+    pub(super) fn has_question(&self) -> bool {
+        let whole = self.announced().is_some_and(|length| self.input.len() >= 2 + length);
+        whole && self.output.len() < UNTAKEN && self.owed < OWED
+    }
+
+    /// How long the next question is.
+    fn announced(&self) -> Option<usize> {
+        self.input.first_chunk().map(|length| usize::from(u16::from_be_bytes(*length)))
+    }
+
+    pub(super) fn owe(&mut self) {
+        self.owed += 1;
+    }
+
+    /// An answer to what was owed.
+    pub(super) fn pay(&mut self, answer: &[u8], now: Instant) {
+        self.owed -= 1;
+        self.since = now;
+        self.answer(Some(answer));
+    }
+
+    /// Nothing for a question that waits, or that gets no answer.
+    pub(super) fn answer(&mut self, answer: Option<&[u8]>) {
+        let Some(answer) = answer else { return };
+        self.output.extend((answer.len() as u16).to_be_bytes());
+        self.output.extend(answer);
+    }
+
+    /// Writes what it takes.
+    pub(super) fn write(&mut self, now: Instant) -> Fate {
+        while !self.output.is_empty() {
+            match self.stream.write(&self.output) {
+                Ok(0) => return Fate::Goes,
+                Ok(count) => {
+                    self.output.drain(..count);
+                    self.since = now;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Fate::Goes,
+            }
+        }
+        Fate::Stays
+    }
+
+    /// Whether it has said that it is done, and has its answers.
+    pub(super) fn is_done(&self) -> bool {
+        self.ended && self.owed == 0 && self.output.is_empty()
+    }
+}

@@ -1,0 +1,240 @@
+//! The head of one HTTP/1 request (RFC 9112): whom it is for, and where it ends.
+//!
+//! The server at the other end reads the same bytes with another parser, and there may be a proxy
+//! with a third one in front of it. So whatever is known to be read in two ways is refused, also
+//! where the standard lets a server be kind: lines that end without a carriage return, headers
+//! that go on in the next line, blanks before a colon, a second `Host` or `Content-Length`.
+
+use super::{LONGEST, Objection, Peek};
+use crate::Name;
+
+/// What the head of a request says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head {
+    /// How many bytes it has, with the empty line at its end.
+    pub length: usize,
+    /// Whom it is for.
+    pub host: Host,
+    /// What follows it.
+    pub framing: Framing,
+    /// What it wants to become of the connection.
+    pub wish: Wish,
+}
+
+/// A host as a request names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    /// The name.
+    pub name: Name,
+    /// The port, if one is named.
+    pub port: Option<u16>,
+}
+
+/// How the end of a request's body is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Framing {
+    /// It has so many bytes, perhaps none.
+    Length(u64),
+    /// It comes in pieces that say how long they are.
+    Chunked,
+}
+
+/// What is to become of the connection after the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wish {
+    /// Further requests.
+    Stay,
+    /// Another protocol, if the server agrees; not HTTP/2, which is followed nowhere.
+    Upgrade,
+}
+
+/// Reads the head of one request.
+#[derive(Debug, Default)]
+pub struct Reader {
+    /// How much of the queue has been looked at.
+    scanned: usize,
+    /// Where the line begins that is being looked at.
+    line: usize,
+    request: Option<Request>,
+    fields: Fields,
+}
+
+/// What the first line says.
+#[derive(Debug)]
+struct Request {
+    version: Version,
+    /// The host in the target, where it stands there.
+    target: Option<Host>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Version {
+    Http10,
+    Http11,
+}
+
+/// What the headers say that count here.
+#[derive(Debug, Default)]
+struct Fields {
+    host: Option<Host>,
+    length: Option<u64>,
+    chunked: bool,
+    upgrade: bool,
+    http2: bool,
+    connection_upgrade: bool,
+}
+
+impl Reader {
+    /// The head, once all of it is in the `queue`.
+    pub fn read(&mut self, queue: &[u8]) -> Peek<Head> {
+        while let Some(byte) = queue.get(self.scanned) {
+            if self.scanned == LONGEST {
+                return Peek::Refused(Objection::TooLong);
+            }
+            match self.step(queue, *byte) {
+                Ok(None) => self.scanned += 1,
+                Ok(Some(head)) => return Peek::Found(head),
+                Err(objection) => return Peek::Refused(objection),
+            }
+        }
+        Peek::NeedMore
+    }
+
+    /// Looks at one byte; the head if it is the last of it.
+    fn step(&mut self, queue: &[u8], byte: u8) -> Result<Option<Head>, Objection> {
+        let after_return = self.scanned > self.line && queue[self.scanned - 1] == b'\r';
+        match byte {
+            b'\n' if after_return => {
+                let line = &queue[self.line..self.scanned - 1];
+                self.line = self.scanned + 1;
+                self.take(line)
+            }
+            b'\r' | b'\t' | b' '..=b'~' if !after_return => Ok(None),
+            // Not in a standard, but paths and headers have them, and nobody reads them in two ways.
+            0x80.. if !after_return && self.scanned > 0 => Ok(None),
+            _ if self.request.is_some() => Err(Objection::BadHead),
+            _ => Err(Objection::NotHttp),
+        }
+    }
+
+    /// Looks at a whole line.
+    fn take(&mut self, line: &[u8]) -> Result<Option<Head>, Objection> {
+        match &self.request {
+            None => self.request = Some(request(line)?),
+            Some(request) if line.is_empty() => return self.fields.settle(request, self.line).map(Some),
+            Some(_) => self.fields.take(line)?,
+        }
+        Ok(None)
+    }
+}
+
+fn request(line: &[u8]) -> Result<Request, Objection> {
+    let parts: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+    let [method, target, version] = parts.try_into().map_err(|_| Objection::NotHttp)?;
+    let version = match version {
+        b"HTTP/1.1" => Version::Http11,
+        b"HTTP/1.0" => Version::Http10,
+        [b'H', b'T', b'T', b'P', b'/', b'2', ..] => return Err(Objection::Http2),
+        _ => return Err(Objection::NotHttp),
+    };
+    if method.is_empty()
+        || !method.iter().all(|byte| is_token(*byte))
+        || !target.iter().all(|byte| byte.is_ascii_graphic() || !byte.is_ascii())
+    {
+        return Err(Objection::NotHttp);
+    }
+    let target = match target {
+        _ if method == b"CONNECT" => return Err(Objection::Tunnel),
+        [b'/', ..] => None,
+        b"*" if method == b"OPTIONS" => None,
+        _ => Some(absolute(target)?),
+    };
+    Ok(Request { version, target })
+}
+
+/// The host in `http://host:port/path`.
+fn absolute(target: &[u8]) -> Result<Host, Objection> {
+    let scheme = b"http://";
+    let (start, rest) = target.split_at_checked(scheme.len()).ok_or(Objection::BadHead)?;
+    if !start.eq_ignore_ascii_case(scheme) {
+        return Err(Objection::BadHead);
+    }
+    let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#')).unwrap_or(rest.len());
+    host(&rest[..end])
+}
+
+/// `name` or `name:port`.
+fn host(text: &[u8]) -> Result<Host, Objection> {
+    let (name, port) = match text.iter().position(|byte| *byte == b':') {
+        Some(at) => (&text[..at], Some(number(&text[at + 1..], 5).and_then(|port| u16::try_from(port).ok()).ok_or(Objection::BadName)?)),
+        None => (text, None),
+    };
+    Ok(Host { name: Name::from_bytes(name).ok_or(Objection::BadName)?, port })
+}
+
+/// A number of at most so many digits, and nothing but digits.
+fn number(text: &[u8], digits: usize) -> Option<u64> {
+    let plain = (1..=digits).contains(&text.len()) && text.iter().all(u8::is_ascii_digit);
+    plain.then(|| text.iter().fold(0, |number, digit| number * 10 + u64::from(digit - b'0')))
+}
+
+impl Fields {
+    fn take(&mut self, line: &[u8]) -> Result<(), Objection> {
+        // A line that begins with a blank goes on with the one before, and has no name.
+        let colon = line.iter().position(|byte| *byte == b':').ok_or(Objection::BadHead)?;
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        if name.is_empty() || !name.iter().all(|byte| is_token(*byte)) {
+            return Err(Objection::BadHead);
+        }
+        match name.to_ascii_lowercase().as_slice() {
+            b"host" if self.host.is_some() => return Err(Objection::ManyNames),
+            b"host" => self.host = Some(host(value)?),
+            b"content-length" if self.length.is_some() => return Err(Objection::BadFraming),
+            b"content-length" => self.length = Some(number(value, 18).ok_or(Objection::BadFraming)?),
+            b"transfer-encoding" if self.chunked || !value.eq_ignore_ascii_case(b"chunked") => return Err(Objection::BadFraming),
+            b"transfer-encoding" => self.chunked = true,
+            b"upgrade" => {
+                self.upgrade = true;
+                self.http2 |= words(value).any(|word| word.to_ascii_lowercase().starts_with(b"h2"));
+            }
+            b"connection" => self.connection_upgrade |= words(value).any(|word| word.eq_ignore_ascii_case(b"upgrade")),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What all of it comes to.
+    fn settle(&self, request: &Request, length: usize) -> Result<Head, Objection> {
+        let host = self.host.clone().ok_or(Objection::NoName)?;
+        if let Some(target) = &request.target {
+            super::agree(&target.name, &host.name)?;
+            if target.port.unwrap_or(80) != host.port.unwrap_or(80) {
+                return Err(Objection::OtherPort(target.port.unwrap_or(80)));
+            }
+        }
+        let framing = match (self.chunked, self.length) {
+            (true, None) if request.version == Version::Http11 => Framing::Chunked,
+            (false, length) => Framing::Length(length.unwrap_or(0)),
+            _ => return Err(Objection::BadFraming),
+        };
+        let wishes = self.upgrade && self.connection_upgrade && !self.http2 && request.version == Version::Http11;
+        let wish = match wishes {
+            true => Wish::Upgrade,
+            false => Wish::Stay,
+        };
+        Ok(Head { length, host, framing, wish })
+    }
+}
+
+/// The words of a list with commas.
+fn words(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
+}
+
+/// What names of headers and methods are made of.
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests;

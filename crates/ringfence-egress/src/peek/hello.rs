@@ -1,0 +1,166 @@
+//! The name in a TLS ClientHello (RFC 8446, and RFC 6066 for the name).
+//!
+//! Whoever offers ECH (RFC 9849) is refused, also where the name that can be read is the right
+//! one: the hello has a second one inside, with a name that only the server can read, and a server
+//! that fronts many hosts goes by that. Browsers offer it always, with random bytes in it where
+//! they have no key (GREASE), and these are made to look the same as a real one: no reader can tell
+//! them apart, so a browser whose offers cannot be turned off needs `sni = "off"` for the host.
+//! Nobody gets a key from our name server, which has no `HTTPS` records.
+//!
+//! What is said later cannot be seen: the requests inside TLS, a second hello after a
+//! HelloRetryRequest, one more within a session of TLS 1.2. A server that goes by those and not by
+//! the first hello can be asked for another host.
+
+use super::{LONGEST, Objection, Peek};
+use crate::Name;
+use crate::bytes::Bytes;
+
+/// Kinds of record and message.
+const HANDSHAKE: u8 = 22;
+const CLIENT_HELLO: u8 = 1;
+/// The most that a record holds.
+const RECORD: usize = 1 << 14;
+/// Kinds of extension.
+const SERVER_NAME: u16 = 0;
+/// Encrypted ClientHello with its drafts, and the encrypted name that was before it.
+const HIDES_A_NAME: [std::ops::RangeInclusive<u16>; 2] = [0xfe08..=0xfe0d, 0xffce..=0xffce];
+
+/// Reads one ClientHello, in however many records it comes.
+#[derive(Debug, Default)]
+pub struct Reader {
+    /// How much of the queue has been looked at.
+    scanned: usize,
+    /// How much of the record is left.
+    left: usize,
+    /// The message, without the records around it.
+    message: Vec<u8>,
+}
+
+impl Reader {
+    /// The name, once the whole message is in the `queue`.
+    pub fn read(&mut self, queue: &[u8]) -> Peek<Name> {
+        if let Some(objection) = foreign(queue) {
+            return Peek::Refused(objection);
+        }
+        match self.gather(&queue[..queue.len().min(LONGEST)]) {
+            Ok(Gathered::Whole) => match parse(&self.message[4..]) {
+                Ok(name) => Peek::Found(name),
+                Err(objection) => Peek::Refused(objection),
+            },
+            Ok(Gathered::Part) if queue.len() >= LONGEST => Peek::Refused(Objection::TooLong),
+            Ok(Gathered::Part) => Peek::NeedMore,
+            Err(objection) => Peek::Refused(objection),
+        }
+    }
+
+    fn gather(&mut self, queue: &[u8]) -> Result<Gathered, Objection> {
+        loop {
+            if self.is_whole()? {
+                return Ok(Gathered::Whole);
+            }
+            let new = queue.get(self.scanned..).unwrap_or_default();
+            if self.left > 0 {
+                let piece = &new[..new.len().min(self.left)];
+                if piece.is_empty() {
+                    return Ok(Gathered::Part);
+                }
+                self.message.extend(piece);
+                self.scanned += piece.len();
+                self.left -= piece.len();
+            } else {
+                let Some(header) = new.first_chunk() else { return Ok(Gathered::Part) };
+                self.left = record(header)?;
+                self.scanned += header.len();
+            }
+        }
+    }
+
+    /// A hello has its last record for itself: what follows it is said with other keys.
+    fn is_whole(&self) -> Result<bool, Objection> {
+        if self.message.first().is_some_and(|kind| *kind != CLIENT_HELLO) {
+            return Err(Objection::BadHello);
+        }
+        let Some([_, high, middle, low]) = self.message.first_chunk() else { return Ok(false) };
+        let length = 4 + u32::from_be_bytes([0, *high, *middle, *low]) as usize;
+        if length > LONGEST {
+            return Err(Objection::TooLong);
+        }
+        if self.message.len() > length || self.message.len() == length && self.left > 0 {
+            return Err(Objection::BadHello);
+        }
+        Ok(self.message.len() == length)
+    }
+}
+
+enum Gathered {
+    Part,
+    Whole,
+}
+
+/// What can be seen of the first bytes to be something else.
+fn foreign(queue: &[u8]) -> Option<Objection> {
+    match queue {
+        [] | [HANDSHAKE, ..] => None,
+        // The length of a hello of SSL 2 has its highest bit set; then comes the kind of message.
+        [0x80..=0xff, _, CLIENT_HELLO, ..] => Some(Objection::Ssl2),
+        [0x80..=0xff] | [0x80..=0xff, _] => None,
+        _ => Some(Objection::NotTls),
+    }
+}
+
+/// How much a record holds.
+fn record(header: &[u8; 5]) -> Result<usize, Objection> {
+    let [kind, major, _, high, low] = *header;
+    let length = usize::from(u16::from_be_bytes([high, low]));
+    match kind == HANDSHAKE && major == 3 && (1..=RECORD).contains(&length) {
+        true => Ok(length),
+        false => Err(Objection::BadHello),
+    }
+}
+
+fn parse(hello: &[u8]) -> Result<Name, Objection> {
+    let extensions = extensions(Bytes(hello)).ok_or(Objection::BadHello)?;
+    if extensions.iter().any(|(kind, _)| HIDES_A_NAME.iter().any(|hides| hides.contains(kind))) {
+        return Err(Objection::HiddenName);
+    }
+    let (_, list) = extensions.iter().find(|(kind, _)| *kind == SERVER_NAME).ok_or(Objection::NoName)?;
+    server_name(*list)
+}
+
+/// All of them; nothing unless every byte of the hello is where it belongs.
+fn extensions(mut hello: Bytes<'_>) -> Option<Vec<(u16, Bytes<'_>)>> {
+    let _version_and_random = hello.take(2 + 32)?;
+    let session = hello.short()?;
+    let ciphers = hello.long()?;
+    let compressions = hello.short()?;
+    if session.0.len() > 32 || ciphers.is_empty() || ciphers.0.len() % 2 == 1 || compressions.is_empty() {
+        return None;
+    }
+    let mut all = Vec::new();
+    if hello.is_empty() {
+        return Some(all);
+    }
+    let mut block = hello.long()?;
+    while !block.is_empty() {
+        all.push((block.u16()?, block.long()?));
+    }
+    // The same one twice could be read by its first or by its last.
+    let mut kinds: Vec<u16> = all.iter().map(|(kind, _)| *kind).collect();
+    kinds.sort_unstable();
+    (hello.is_empty() && kinds.is_sorted_by(|one, next| one < next)).then_some(all)
+}
+
+fn server_name(mut extension: Bytes<'_>) -> Result<Name, Objection> {
+    let mut list = extension.long().filter(|_| extension.is_empty()).ok_or(Objection::BadHello)?;
+    let (kind, name) = list.u8().zip(list.long()).ok_or(Objection::BadHello)?;
+    if !list.is_empty() {
+        return Err(Objection::ManyNames);
+    }
+    if kind != 0 {
+        return Err(Objection::BadHello);
+    }
+    Name::from_bytes(name.0).ok_or(Objection::BadName)
+}
+
+#[cfg(test)]
+mod tests;

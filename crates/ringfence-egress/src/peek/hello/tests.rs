@@ -1,0 +1,195 @@
+use proptest::prelude::*;
+
+use super::super::testing::grown;
+use super::*;
+
+fn long(bytes: &[u8]) -> Vec<u8> {
+    [&(bytes.len() as u16).to_be_bytes(), bytes].concat()
+}
+
+fn extension(kind: u16, data: &[u8]) -> Vec<u8> {
+    [&kind.to_be_bytes(), &long(data)[..]].concat()
+}
+
+fn name_entry(name: &[u8]) -> Vec<u8> {
+    [&[0], &long(name)[..]].concat()
+}
+
+fn sni(entries: &[Vec<u8>]) -> Vec<u8> {
+    extension(SERVER_NAME, &long(&entries.concat()))
+}
+
+fn message(extensions: &[Vec<u8>]) -> Vec<u8> {
+    let mut body = [&[3, 3][..], &[7; 32], &[32], &[9; 32], &[0, 4, 0x13, 1, 0x13, 2], &[1, 0]].concat();
+    body.extend(long(&extensions.concat()));
+    let mut out = vec![CLIENT_HELLO];
+    out.extend(&(body.len() as u32).to_be_bytes()[1..]);
+    out.extend(body);
+    out
+}
+
+/// The message in records of at most so many bytes.
+fn records(message: &[u8], most: usize) -> Vec<u8> {
+    message.chunks(most).flat_map(|piece| [&[HANDSHAKE, 3, 1], &long(piece)[..]].concat()).collect()
+}
+
+fn hello(extensions: &[Vec<u8>]) -> Vec<u8> {
+    records(&message(extensions), RECORD)
+}
+
+fn named(name: &str) -> Vec<u8> {
+    hello(&[extension(10, &[0, 2, 0, 29]), sni(&[name_entry(name.as_bytes())]), extension(16, b"\0\x03\x02h2")])
+}
+
+fn whole(bytes: &[u8]) -> Peek<Name> {
+    Reader::default().read(bytes)
+}
+
+#[track_caller]
+fn check(bytes: &[u8], expect: Peek<&str>) {
+    let told = whole(bytes);
+    let expect = match expect {
+        Peek::Found(name) => Peek::Found(Name::new(name).unwrap()),
+        Peek::Refused(objection) => Peek::Refused(objection),
+        Peek::NeedMore => Peek::NeedMore,
+    };
+    assert_eq!(told, expect);
+}
+
+#[test]
+fn the_name_is_found_once_all_is_there() {
+    let bytes = named("www.Example.org");
+    check(&bytes, Peek::Found("www.example.org"));
+    for count in 0..bytes.len() {
+        check(&bytes[..count], Peek::NeedMore);
+    }
+    // What follows is said with other keys: early data, for one.
+    check(&[&bytes[..], &[23, 3, 3, 0, 1, 0]].concat(), Peek::Found("www.example.org"));
+}
+
+#[test]
+fn a_hello_can_come_in_many_records() {
+    let message = message(&[extension(21, &[0; 40_000]), sni(&[name_entry(b"a.example")])]);
+    check(&records(&message, RECORD), Peek::Found("a.example"));
+    check(&records(&message, 100), Peek::Found("a.example"));
+    let small = self::message(&[sni(&[name_entry(b"a.example")])]);
+    check(&records(&small, 1), Peek::Found("a.example"));
+}
+
+#[test]
+fn what_hides_a_name_is_refused_even_beside_the_right_one() {
+    for kind in [0xfe0d, 0xfe08, 0xffce] {
+        let bytes = hello(&[sni(&[name_entry(b"a.example")]), extension(kind, &[0; 200])]);
+        check(&bytes, Peek::Refused(Objection::HiddenName));
+    }
+    check(&hello(&[extension(0xfe0d, &[])]), Peek::Refused(Objection::HiddenName));
+    // Random kinds that browsers throw in mean nothing.
+    check(&hello(&[extension(0xfafa, &[0]), sni(&[name_entry(b"a.example")])]), Peek::Found("a.example"));
+}
+
+#[test]
+fn there_is_exactly_one_name() {
+    check(&hello(&[]), Peek::Refused(Objection::NoName));
+    check(&hello(&[extension(10, &[])]), Peek::Refused(Objection::NoName));
+    let entry = name_entry(b"a.example");
+    check(&hello(&[sni(&[entry.clone(), name_entry(b"b.example")])]), Peek::Refused(Objection::ManyNames));
+    check(&hello(&[sni(std::slice::from_ref(&entry)), sni(&[entry])]), Peek::Refused(Objection::BadHello));
+    for bad in ["", "127.0.0.1", "a\0.example", "a..example", "a.example\r\nb", "[::1]", "*.example", "b\u{fc}cher.example"] {
+        check(&named(bad), Peek::Refused(Objection::BadName));
+    }
+    check(&named("a.example."), Peek::Found("a.example"));
+}
+
+#[test]
+fn a_hello_from_before_extensions_has_no_name() {
+    let body = [&[3, 0][..], &[7; 32], &[0], &[0, 2, 0, 10], &[1, 0]].concat();
+    let message = [&[CLIENT_HELLO, 0, 0, body.len() as u8], &body[..]].concat();
+    check(&records(&message, RECORD), Peek::Refused(Objection::NoName));
+}
+
+#[test]
+fn what_is_not_tls_is_refused_at_once() {
+    check(b"G", Peek::Refused(Objection::NotTls));
+    check(&[23, 3, 3], Peek::Refused(Objection::NotTls));
+    check(&[0x80, 0x2e, 1, 0, 2], Peek::Refused(Objection::Ssl2));
+    check(&[0x80, 0x2e], Peek::NeedMore);
+    check(&[0x80, 0x2e, 2], Peek::Refused(Objection::NotTls));
+}
+
+#[test]
+fn records_and_messages_that_nobody_writes_are_refused() {
+    let bytes = named("a.example");
+    let changed = |at: usize, byte: u8| {
+        let mut bytes = bytes.clone();
+        bytes[at] = byte;
+        bytes
+    };
+    // Version, length, kind of message, length of the session's name.
+    for (at, byte) in [(1, 2), (5, 2), (43, 33)] {
+        check(&changed(at, byte), Peek::Refused(Objection::BadHello));
+    }
+    check(&[HANDSHAKE, 3, 1, 0, 0], Peek::Refused(Objection::BadHello));
+    check(&[HANDSHAKE, 3, 1, 0x40, 1], Peek::Refused(Objection::BadHello));
+    // Something between two records of it, and something behind it in its last one.
+    let parts = records(&message(&[sni(&[name_entry(b"a.example")])]), 60);
+    check(&[&parts[..65], &[21, 3, 1, 0, 2, 1, 0], &parts[65..]].concat(), Peek::Refused(Objection::BadHello));
+    let trailing = [&message(&[sni(&[name_entry(b"a.example")])])[..], &[0]].concat();
+    check(&records(&trailing, RECORD), Peek::Refused(Objection::BadHello));
+    // An extension that goes on behind the others, a list that goes on behind its extension.
+    check(&hello(&[extension(10, &[])[..3].to_vec()]), Peek::Refused(Objection::BadHello));
+    check(&hello(&[extension(SERVER_NAME, &[0, 9, 0])]), Peek::Refused(Objection::BadHello));
+    check(&hello(&[extension(SERVER_NAME, &[])]), Peek::Refused(Objection::BadHello));
+}
+
+#[test]
+fn it_has_an_end() {
+    let long = |bytes: usize| {
+        (0..bytes.div_ceil(60_000)).map(|kind| extension(100 + kind as u16, &vec![0; bytes.min(60_000)])).collect::<Vec<_>>()
+    };
+    // Announced as too long, and too long for its many small records.
+    let mut announced = hello(&[]);
+    announced[6] = 1;
+    check(&announced[..9], Peek::Refused(Objection::TooLong));
+    let small = records(&message(&long(30_000)), 1);
+    check(&small[..LONGEST - 1], Peek::NeedMore);
+    check(&small[..LONGEST], Peek::Refused(Objection::TooLong));
+    check(&small, Peek::Refused(Objection::TooLong));
+}
+
+proptest! {
+    #[test]
+    fn pieces_make_no_difference(
+        name in "[a-z]{1,9}\\.example",
+        most in 1..300_usize,
+        change in prop::option::of((any::<prop::sample::Index>(), any::<u8>())),
+        ech: bool,
+        cuts in prop::collection::vec(any::<usize>(), 0..12),
+    ) {
+        let mut extensions = vec![extension(21, &[0; 100]), sni(&[name_entry(name.as_bytes())])];
+        if ech {
+            extensions.push(extension(0xfe0d, &[1; 50]));
+        }
+        let mut bytes = records(&message(&extensions), most);
+        if let Some((at, byte)) = &change {
+            let at = at.index(bytes.len());
+            bytes[at] = *byte;
+        } else if ech {
+            prop_assert_eq!(whole(&bytes), Peek::Refused(Objection::HiddenName));
+        } else {
+            prop_assert_eq!(whole(&bytes), Peek::Found(Name::new(&name).unwrap()));
+        }
+        let mut reader = Reader::default();
+        prop_assert_eq!(grown(&bytes, &cuts, |queue| reader.read(queue)), whole(&bytes));
+        prop_assert!(reader.message.len() <= LONGEST);
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..400), cuts in prop::collection::vec(any::<usize>(), 0..8)) {
+        let mut bytes = bytes;
+        if let Some(first) = bytes.first_mut() {
+            *first = HANDSHAKE;
+        }
+        let mut reader = Reader::default();
+        prop_assert_eq!(grown(&bytes, &cuts, |queue| reader.read(queue)), whole(&bytes));
+    }
+}

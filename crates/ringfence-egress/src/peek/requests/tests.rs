@@ -1,0 +1,209 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn dialed() -> Name {
+    Name::new("a.example").unwrap()
+}
+
+/// Shows `bytes` as a queue that grows at each of `cuts`: how much went out, and how it ended.
+fn drive(bytes: &[u8], cuts: &[usize]) -> Checked {
+    let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (bytes.len() + 1)).chain([bytes.len()]).collect();
+    cuts.sort_unstable();
+    let mut requests = Requests::new(dialed(), 80);
+    let mut out = Checked { clear: 0, next: Next::More };
+    for cut in cuts {
+        let checked = requests.check(&bytes[out.clear..cut]);
+        out = Checked { clear: out.clear + checked.clear, next: checked.next };
+    }
+    out
+}
+
+#[track_caller]
+fn check(text: &str, clear: usize, next: Next) {
+    assert_eq!(drive(text.as_bytes(), &[]), Checked { clear, next }, "{text:?}");
+}
+
+#[track_caller]
+fn all(text: &str) {
+    check(text, text.len(), Next::More);
+}
+
+/// `good` goes out and `bad` does not.
+#[track_caller]
+fn cut(good: &str, bad: &str, objection: Objection) {
+    check(&format!("{good}{bad}"), good.len(), Next::Refused(objection));
+}
+
+const GET: &str = "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n";
+const OTHER: &str = "GET / HTTP/1.1\r\nHost: b.example\r\n\r\n";
+const CHUNKED: &str = "POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n";
+const UPGRADE: &str = "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+
+fn post(length: usize) -> String {
+    format!("POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: {length}\r\n\r\n")
+}
+
+fn other() -> Objection {
+    Objection::OtherName(Name::new("b.example").unwrap())
+}
+
+#[test]
+fn every_request_is_looked_at() {
+    all(&format!("{GET}{GET}{}xxx{GET}", post(3)));
+    cut("", OTHER, other());
+    cut(&format!("{GET}{GET}"), OTHER, other());
+    // Nothing goes out of a head that is not whole.
+    check(&format!("{GET}GET / HT"), GET.len(), Next::More);
+    all("GET / HTTP/1.1\r\nHost: A.EXAMPLE.:80\r\n\r\n");
+    cut("", "GET / HTTP/1.1\r\nHost: a.example:81\r\n\r\n", Objection::OtherPort(81));
+}
+
+#[test]
+fn a_body_ends_where_it_says() {
+    // What looks like a request is a body, and what looks like a body is a request.
+    all(&format!("{}{OTHER}", post(OTHER.len())));
+    cut(&format!("{}{}", post(OTHER.len() - 1), &OTHER[..OTHER.len() - 1]), "\nGET", Objection::NotHttp);
+    cut(&format!("{}xxx", post(3)), OTHER, other());
+    all(&format!("{CHUNKED}3\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n{GET}"));
+    let body = format!("{CHUNKED}{:x}\r\n{OTHER}\r\n0\r\n\r\n", OTHER.len());
+    all(&body);
+    cut(&body, OTHER, other());
+}
+
+#[test]
+fn chunks_that_can_be_read_in_two_ways_are_refused() {
+    for bad in ["3;x=y\r\nabc", "3 \r\nabc", " 3\r\nabc", "0x3\r\nabc", "\r\n", "-1\r\n", "3\nabc", "x\r\n", "0000000000000003\r\nabc"] {
+        cut(CHUNKED, bad, Objection::BadFraming);
+    }
+    cut(&format!("{CHUNKED}3\r\nabc"), "d\r\n", Objection::BadFraming);
+    cut(&format!("{CHUNKED}3\r\nabc"), "\n0\r\n\r\n", Objection::BadFraming);
+    cut(&format!("{CHUNKED}0\r\n"), "Host: b.example\r\n\r\n", Objection::BadFraming);
+    cut(&format!("{CHUNKED}0\r\n"), "\rX", Objection::BadFraming);
+}
+
+#[test]
+fn a_body_can_be_carried_unseen() {
+    let mut requests = Requests::new(dialed(), 80);
+    let head = post(1000);
+    assert_eq!(requests.check(head.as_bytes()), Checked { clear: head.len(), next: Next::More });
+    assert_eq!(requests.body_left(), 1000);
+    requests.carried(999);
+    let rest = format!("x{OTHER}");
+    assert_eq!(requests.check(rest.as_bytes()), Checked { clear: 1, next: Next::Refused(other()) });
+    assert_eq!(requests.body_left(), 0);
+}
+
+/// What becomes of the connection when the server says `said` to a first request that wants it to
+/// become something else.
+#[track_caller]
+fn upgraded(said: &str, expect: &Next) {
+    for piece in [1, 7, 1000] {
+        let mut requests = Requests::new(dialed(), 80);
+        assert!(requests.wants_answer());
+        let text = format!("{UPGRADE}{OTHER}");
+        assert_eq!(requests.check(text.as_bytes()), Checked { clear: UPGRADE.len(), next: Next::Answer });
+        for bytes in said.as_bytes().chunks(piece) {
+            requests.answer(bytes);
+        }
+        assert_eq!(requests.check(OTHER.as_bytes()).next, *expect, "{said}");
+        assert_eq!(requests.wants_answer(), *expect == Next::Answer, "{said}");
+    }
+}
+
+#[test]
+fn a_connection_becomes_something_else_only_if_the_server_agrees() {
+    upgraded("HTTP/1.1 101 Switching Protocols\r\n", &Next::Opaque);
+    upgraded("HTTP/1.1 103 Early\r\nLink: HTTP/1.1 101\r\n\r\nHTTP/1.1 101 \r\n", &Next::Opaque);
+    upgraded("HTTP/1.1 10", &Next::Answer);
+    upgraded("HTTP/1.1 100 Continue\r\n\r\n", &Next::Answer);
+    for said in ["HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 101 \r\n", "HTTP/1.1 400 x", "HTTP/1.1 100 \r\n\r\nHTTP/1.1 404 x", "SSH-2.0-x 101\r\n"] {
+        upgraded(said, &Next::Refused(other()));
+    }
+    let endless = format!("HTTP/1.1 100 {}", "x".repeat(ANSWER));
+    upgraded(&endless, &Next::Refused(other()));
+}
+
+#[test]
+fn only_the_first_request_can_change_the_connection() {
+    let mut requests = Requests::new(dialed(), 80);
+    let text = format!("{GET}{UPGRADE}");
+    assert_eq!(requests.check(text.as_bytes()), Checked { clear: text.len(), next: Next::More });
+    assert!(!requests.wants_answer());
+    requests.answer(b"HTTP/1.1 101 Switching Protocols\r\n\r\n");
+    assert_eq!(requests.check(b"\x81\x05hello").next, Next::Refused(Objection::NotHttp));
+
+    // Nor one that was answered before it was made.
+    let mut requests = Requests::new(dialed(), 80);
+    requests.answer(b"HTTP/1.1 101 Switching Protocols\r\n\r\n");
+    assert_eq!(requests.check(UPGRADE.as_bytes()).next, Next::More);
+    assert_eq!(requests.check(OTHER.as_bytes()).next, Next::Refused(other()));
+}
+
+#[test]
+fn http2_is_not_what_a_connection_becomes() {
+    let h2c = UPGRADE.replace("websocket", "h2c");
+    let mut requests = Requests::new(dialed(), 80);
+    assert_eq!(requests.check(h2c.as_bytes()).next, Next::More);
+    requests.answer(b"HTTP/1.1 101 Switching Protocols\r\n\r\n");
+    assert_eq!(requests.check(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").next, Next::Refused(Objection::Http2));
+}
+
+#[test]
+fn an_upgrade_is_answered_after_its_body() {
+    let text = UPGRADE.replace("\r\n\r\n", "\r\nContent-Length: 5\r\n\r\n");
+    let mut requests = Requests::new(dialed(), 80);
+    assert_eq!(requests.check(format!("{text}ab").as_bytes()).next, Next::More);
+    requests.answer(b"HTTP/1.1 101 \r\n\r\n");
+    assert_eq!(requests.check(b"cdeanything"), Checked { clear: 11, next: Next::Opaque });
+    assert_eq!(requests.check(b"\0"), Checked { clear: 1, next: Next::Opaque });
+}
+
+/// One request as text, for `host`.
+fn request(host: &'static str) -> impl Strategy<Value = String> {
+    let plain = Just(format!("GET /x HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+    let absolute = Just(format!("GET http://{host}/x HTTP/1.1\r\nA: b\r\nHost: {host}\r\n\r\n"));
+    let counted = "[a-zA-Z0-9 \r\n:/.]{0,60}"
+        .prop_map(move |body| format!("PUT /x HTTP/1.1\r\nHost: {host}\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+    let chunked = prop::collection::vec("[a-zA-Z0-9 \r\n:/.]{1,40}", 0..4).prop_map(move |chunks| {
+        let chunks: String = chunks.iter().map(|chunk| format!("{:X}\r\n{chunk}\r\n", chunk.len())).collect();
+        format!("PUT /x HTTP/1.1\r\ntransfer-encoding: chunked\r\nHost: {host}\r\n\r\n{chunks}0\r\n\r\n")
+    });
+    prop_oneof![plain, absolute, counted, chunked]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    /// All that is for the host goes out, whatever is in the bodies, and nothing from the first
+    /// byte on of what is for another.
+    #[test]
+    fn exactly_what_is_for_the_host_goes_out(
+        good in prop::collection::vec(request("a.example"), 0..5),
+        bad in prop::option::of(request("b.example")),
+        after in prop::collection::vec(request("a.example"), 0..2),
+        cuts in prop::collection::vec(any::<usize>(), 0..10),
+    ) {
+        let good = good.concat();
+        let text = [good.clone(), bad.clone().unwrap_or_default(), after.concat()].concat();
+        let expect = match bad {
+            Some(_) => Checked { clear: good.len(), next: Next::Refused(other()) },
+            None => Checked { clear: text.len(), next: Next::More },
+        };
+        prop_assert_eq!(drive(text.as_bytes(), &cuts), expect);
+    }
+
+    #[test]
+    fn pieces_make_no_difference(
+        requests in prop::collection::vec(request("a.example"), 1..4),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
+        cuts in prop::collection::vec(any::<usize>(), 0..10),
+    ) {
+        let mut bytes = requests.concat().into_bytes();
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        prop_assert_eq!(drive(&bytes, &cuts), drive(&bytes, &[]));
+    }
+}

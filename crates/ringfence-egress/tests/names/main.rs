@@ -1,0 +1,190 @@
+//! The name server over real sockets, as resolvers talk to it.
+
+mod asking;
+mod crowds;
+mod waiting;
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ringfence_egress::Name;
+use ringfence_egress::dns::{NameGate, Refusal, Server, Sockets, Verdict};
+use ringfence_egress::pool::Pool;
+
+/// Long enough for a machine that is busy; no test takes it unless it fails.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Opens `*.open` at once and `*.slow` when the test says so.
+struct Gate {
+    refused: Mutex<Vec<String>>,
+    begun: Mutex<Sender<String>>,
+    /// One word for each that waits; all are refused when nobody is left to say one.
+    say: Mutex<Receiver<Verdict>>,
+}
+
+impl NameGate for Gate {
+    fn decide(&self, name: &Name) -> Verdict {
+        match name.as_str().rsplit('.').next() {
+            Some("open") => Verdict::Open,
+            Some("slow") => Verdict::Wait,
+            _ => Verdict::Shut,
+        }
+    }
+
+    fn wait(&self, name: &Name) -> Verdict {
+        self.begun.lock().unwrap().send(name.to_string()).unwrap();
+        self.say.lock().unwrap().recv().unwrap_or(Verdict::Shut)
+    }
+
+    fn refused(&self, name: &str, why: Refusal) {
+        self.refused.lock().unwrap().push(format!("{name} {why:?}"));
+    }
+}
+
+struct Place {
+    server: Server,
+    address: SocketAddr,
+    gate: Arc<Gate>,
+    begun: Receiver<String>,
+    say: Sender<Verdict>,
+}
+
+impl Place {
+    fn new() -> Self {
+        let streams = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = streams.local_addr().unwrap();
+        // The kernel gave a port of TCP; the same one of UDP may be somebody's.
+        let datagrams = match UdpSocket::bind(address) {
+            Ok(datagrams) => datagrams,
+            Err(_) => return Self::new(),
+        };
+        let ((begin, begun), (say, said)) = (channel(), channel());
+        let gate = Arc::new(Gate { refused: Mutex::default(), begun: Mutex::new(begin), say: Mutex::new(said) });
+        let search = vec![Name::new("corp.test").unwrap()];
+        let server = Server::start(Sockets { datagrams, streams }, gate.clone(), Arc::new(Pool::new()), search).unwrap();
+        Place { server, address, gate, begun, say }
+    }
+
+    fn datagrams(&self) -> Datagrams {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        socket.connect(self.address).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        Datagrams(socket)
+    }
+
+    fn stream(&self) -> Stream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        Stream(stream)
+    }
+
+    fn refused(&self) -> Vec<String> {
+        self.gate.refused.lock().unwrap().clone()
+    }
+}
+
+struct Datagrams(UdpSocket);
+
+impl Datagrams {
+    fn put(&self, message: &[u8]) {
+        self.0.send(message).unwrap();
+    }
+
+    fn hear(&self) -> String {
+        let mut buffer = [0; 4096];
+        let count = self.0.recv(&mut buffer).unwrap();
+        told(&buffer[..count])
+    }
+
+    fn ask(&self, message: &[u8]) -> String {
+        self.put(message);
+        self.hear()
+    }
+}
+
+struct Stream(TcpStream);
+
+impl Stream {
+    fn put(&mut self, message: &[u8]) {
+        self.0.write_all(&framed(message)).unwrap();
+    }
+
+    fn hear(&mut self) -> String {
+        let mut length = [0; 2];
+        self.0.read_exact(&mut length).unwrap();
+        let mut message = vec![0; usize::from(u16::from_be_bytes(length))];
+        self.0.read_exact(&mut message).unwrap();
+        told(&message)
+    }
+
+    /// Waits until the server has closed it.
+    fn ends(&mut self) {
+        let mut rest = Vec::new();
+        match self.0.read_to_end(&mut rest) {
+            Ok(_) => assert!(rest.is_empty(), "{rest:?}"),
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+        }
+    }
+}
+
+fn framed(message: &[u8]) -> Vec<u8> {
+    [&(message.len() as u16).to_be_bytes(), message].concat()
+}
+
+const A: u16 = 1;
+const AAAA: u16 = 28;
+const HTTPS: u16 = 65;
+
+fn question(id: u16, name: &str, kind: u16) -> Vec<u8> {
+    let mut out = Vec::new();
+    for number in [id, 0x0100, 1, 0, 0, 0] {
+        out.extend(number.to_be_bytes());
+    }
+    for label in name.split('.') {
+        out.push(label.len() as u8);
+        out.extend(label.bytes());
+    }
+    out.push(0);
+    out.extend(kind.to_be_bytes());
+    out.extend([0, 1]);
+    out
+}
+
+/// An answer in a word: its id, its code, and the address if there is one. Answers are read here by
+/// counting from the end of a name, as a resolver does, and not with the code that wrote them.
+fn told(message: &[u8]) -> String {
+    let number = |at: usize| u16::from_be_bytes([message[at], message[at + 1]]);
+    assert_eq!(message[2] & 0x80, 0x80, "no answer");
+    let code = match message[3] & 15 {
+        0 => "ok",
+        1 => "formerr",
+        2 => "servfail",
+        3 => "nxdomain",
+        4 => "notimp",
+        5 => "refused",
+        _ => "other",
+    };
+    let mut at = 12;
+    if number(4) == 1 {
+        while message[at] != 0 {
+            at += usize::from(message[at]) + 1;
+        }
+        at += 5;
+    }
+    let address = match number(6) {
+        0 => String::new(),
+        _ => {
+            let data = &message[at + 12..at + 12 + usize::from(number(at + 10))];
+            match data.len() {
+                4 => format!(" {}", Ipv4Addr::from(<[u8; 4]>::try_from(data).unwrap())),
+                16 => format!(" {}", std::net::Ipv6Addr::from(<[u8; 16]>::try_from(data).unwrap())),
+                _ => " ?".to_owned(),
+            }
+        }
+    };
+    format!("{} {code}{address}", number(0))
+}
