@@ -5,3 +5,5 @@
 //! reach something, and nothing of why it may be reached.
 
 #![forbid(unsafe_code)]
+
+pub mod dial;
