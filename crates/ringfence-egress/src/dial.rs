@@ -8,6 +8,7 @@ mod resolve;
 pub use options::{Family, Options, Waiting};
 pub use outer::{Astray, Outer, OuterUrl, Unusable};
 pub use race::Reached;
+pub(crate) use race::{outcome, wait_readable};
 pub use resolve::{HostResolver, Resolve, Unresolved};
 
 use std::fmt;

@@ -4,7 +4,7 @@ use std::thread;
 
 use rustix::net::sockopt::socket_domain;
 
-use super::race::{outcome, wait_writable};
+use super::race::wait_writable;
 use super::*;
 
 const LIMIT: Duration = Duration::from_secs(20);
