@@ -7,4 +7,5 @@
 #![forbid(unsafe_code)]
 
 pub mod dial;
+pub mod proxy;
 pub mod relay;

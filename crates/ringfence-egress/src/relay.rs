@@ -140,7 +140,8 @@ impl Drop for Relay {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::Release);
         self.shared.ring();
-        if let Some(thread) = self.thread.take() {
+        // The last to let go of it may be the thread itself, by way of somebody it told of an end.
+        if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id()) {
             let _ = thread.join();
         }
     }

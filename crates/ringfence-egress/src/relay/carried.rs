@@ -75,6 +75,8 @@ impl Carried {
             // What comes in pieces goes on in pieces: to wait for more is the business of those who speak.
             let _ = sockopt::set_tcp_nodelay(socket, true);
         }
+        // A loopback knows no congestion, and what a host uses against it (`bbr`) is slow there.
+        let _ = sockopt::set_tcp_congestion(&pair.inside, "reno");
         let outward = Lane::checked(pair.check, pair.said);
         let mut carried = Carried {
             inside: Side::new(pair.inside),
@@ -200,7 +202,9 @@ impl Carried {
 
     /// Closes both sides and tells of it. What did not end in order ends with a reset, so that
     /// nobody takes half of something for the whole.
-    pub(super) fn end(mut self, why: Ending) {
+    pub(super) fn end(mut self, why: Ending, tools: &mut Tools) {
+        self.outward.clear(tools);
+        self.inward.clear(tools);
         let reset: &[&Side] = match why {
             Ending::Closed => &[],
             // The one inside has been told in words, and what was let through before is whole.

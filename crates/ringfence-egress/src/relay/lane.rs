@@ -8,7 +8,7 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use rustix::pipe::{SpliceFlags, splice};
 
 use super::check::{Check, Objection, Verdict};
-use super::pipes::{Pipe, Pipes, SIZE};
+use super::pipes::{LARGE, Pipe, Pipes};
 
 /// What is held of a connection at most while it cannot be judged.
 const HELD: usize = 64 * 1024;
@@ -178,6 +178,13 @@ impl Lane {
         }
     }
 
+    /// Gives back what was lent; what was on its way is lost.
+    pub(super) fn clear(&mut self, tools: &mut Tools) {
+        if let Some((pipe, _)) = self.pipe.take() {
+            tools.pipes.lose(pipe);
+        }
+    }
+
     /// Reads once. How much, or `None` if there is nothing.
     fn fill(&mut self, from: &mut Side, tools: &mut Tools) -> Result<Option<usize>, Fault> {
         let most = match &self.rule {
@@ -185,7 +192,7 @@ impl Lane {
             Rule::Credit(left, _) => *left,
             Rule::Look(_) | Rule::Drop => 0,
         };
-        let limit = usize::try_from(most).unwrap_or(usize::MAX).min(SIZE);
+        let limit = usize::try_from(most).unwrap_or(usize::MAX).min(LARGE);
         if limit > 0
             && let Some(pipe) = tools.pipes.take()
         {
@@ -327,12 +334,12 @@ impl Lane {
         }
         // Exactly what is in the pipe: asked for more, the kernel would wait for more before it sends.
         let sent = splice(&pipe.reader, None, &to.socket, None, count, SpliceFlags::MOVE | SpliceFlags::NONBLOCK);
-        let sent = self.delivered(sent, to)?;
-        match count - sent.unwrap_or(0) {
+        let sent = self.delivered(sent, to);
+        match count - sent.as_ref().map_or(0, |sent| sent.unwrap_or(0)) {
             0 => tools.pipes.put(pipe),
             left => self.pipe = Some((pipe, left)),
         }
-        Ok(sent)
+        sent
     }
 
     /// What a call that writes has answered.

@@ -71,7 +71,7 @@ impl Turns {
         }
         self.take_in();
         for (_, carried) in self.carried.drain() {
-            carried.end(Ending::Stopped);
+            carried.end(Ending::Stopped, &mut self.tools);
         }
         self.shared.set_count(0);
     }
@@ -168,7 +168,7 @@ impl Turns {
             let _ = epoll::delete(&self.epoll, &side.socket);
         }
         self.shared.set_count(self.carried.len());
-        carried.end(why);
+        carried.end(why, &mut self.tools);
     }
 }
 
