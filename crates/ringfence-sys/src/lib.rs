@@ -9,6 +9,7 @@
 pub mod landlock;
 pub mod memory;
 pub mod mount;
+pub mod names;
 pub mod namespace;
 pub mod net;
 pub mod privilege;

@@ -29,3 +29,17 @@ pub fn bind_raw(socket: BorrowedFd<'_>, address: &[u8]) -> io::Result<()> {
     // and checks family and length itself.
     super::check(unsafe { libc::bind(socket.as_raw_fd(), address.as_ptr().cast(), address.len() as u32) }).map(drop)
 }
+
+/// `getsockopt(2)`; answers how many bytes of `value` were filled.
+pub fn option(socket: BorrowedFd<'_>, level: i32, name: i32, value: &mut [u8]) -> io::Result<usize> {
+    let mut length = value.len() as libc::socklen_t;
+    // SAFETY: pointer and length describe the same live buffer, of which the kernel fills at most that much.
+    super::check(unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, value.as_mut_ptr().cast(), &mut length) })?;
+    Ok(length as usize)
+}
+
+/// `setsockopt(2)` with a value as it stands in memory.
+pub fn set_option(socket: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
+    // SAFETY: pointer and length describe the same live buffer; the kernel copies it and checks it itself.
+    super::check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.as_ptr().cast(), value.len() as u32) }).map(drop)
+}

@@ -1,0 +1,179 @@
+//! Reaching something outside: names resolved, addresses judged, the first that answers taken.
+
+mod options;
+mod outer;
+mod race;
+mod resolve;
+
+pub use options::{Family, Options, Waiting};
+pub use outer::{Astray, Outer, OuterUrl, Unusable};
+pub use race::Reached;
+pub(crate) use race::{outcome, wait_readable};
+pub use resolve::{HostResolver, Resolve, Unresolved};
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+/// Whom to reach.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Host {
+    /// A name, in its canonical form.
+    Name(String),
+    /// An address.
+    Address(IpAddr),
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Host::Name(name) => out.write_str(name),
+            Host::Address(IpAddr::V4(address)) => write!(out, "{address}"),
+            Host::Address(IpAddr::V6(address)) => write!(out, "[{address}]"),
+        }
+    }
+}
+
+/// Connects to hosts outside.
+#[derive(Clone)]
+pub struct Dialer {
+    /// Who knows addresses.
+    pub resolver: Arc<dyn Resolve>,
+    /// How long reaching somebody may take, names included.
+    pub limit: Duration,
+    /// The proxy of the host's network, if it has one.
+    pub outer: Outer,
+}
+
+/// Why nobody was reached. `W` is what the judge of addresses says.
+#[derive(Debug)]
+pub enum Failure<W> {
+    /// The name has no address.
+    Unresolved(Unresolved),
+    /// Every address there is may not be reached; this is what was said of the first of them.
+    Judged {
+        /// The address.
+        address: IpAddr,
+        /// Why not.
+        why: W,
+    },
+    /// There are addresses, and a socket like the caller's knows none of their kind.
+    OtherFamily,
+    /// Nobody answered, or somebody said no.
+    Connect {
+        /// Where.
+        peer: SocketAddr,
+        /// With the number that the caller should get.
+        error: io::Error,
+    },
+    /// The proxy of the host's network did not let it through.
+    Outer(Astray),
+}
+
+impl Dialer {
+    /// A dialer that asks the host's resolver and goes out directly.
+    pub fn direct(limit: Duration) -> Dialer {
+        Dialer { resolver: Arc::new(HostResolver::default()), limit, outer: Outer::default() }
+    }
+
+    /// Connects to `host`, and answers when it is connected.
+    ///
+    /// `judge` is asked about every address before it is tried: what a name leads to is known
+    /// here and nowhere earlier. A name that is reached by way of the host's proxy is resolved by
+    /// that proxy: its addresses are never known here, and which of them it reaches is its say.
+    pub fn connect<W>(
+        &self,
+        host: &Host,
+        port: u16,
+        options: &Options,
+        judge: &dyn Fn(IpAddr) -> Result<(), W>,
+    ) -> Result<Reached, Failure<W>> {
+        let end = Instant::now() + self.limit;
+        if let Some(proxy) = self.outer.way_to(host, port) {
+            if let Host::Address(address) = host {
+                judge(*address).map_err(|why| Failure::Judged { address: *address, why })?;
+            }
+            return self.by_way_of(proxy, host, port, options, end);
+        }
+        let addresses = self.addresses(host, end)?;
+        let open = permitted(&addresses, judge)?;
+        let known: Vec<IpAddr> = open.into_iter().filter(|address| options.family != Family::V4 || address.is_ipv4()).collect();
+        if known.is_empty() {
+            return Err(Failure::OtherFamily);
+        }
+        race::race(&known, port, options, end).map_err(|(peer, error)| Failure::Connect { peer, error })
+    }
+
+    /// Begins to connect to one address and does not wait: for a caller that does not wait either
+    /// and gets the socket as it is. Whoever calls has judged the address.
+    pub fn start(&self, to: SocketAddr, options: &Options) -> io::Result<OwnedFd> {
+        race::start(to, options)
+    }
+
+    fn by_way_of<W>(&self, proxy: &OuterUrl, host: &Host, port: u16, options: &Options, end: Instant) -> Result<Reached, Failure<W>> {
+        let addresses = self.addresses(&proxy.host, end)?;
+        let reached = race::race(&addresses, proxy.port, options, end).map_err(|(peer, error)| Failure::Connect { peer, error })?;
+        proxy.ask(&reached.socket, host, port, end).map_err(Failure::Outer)?;
+        Ok(reached)
+    }
+
+    fn addresses<W>(&self, host: &Host, end: Instant) -> Result<Vec<IpAddr>, Failure<W>> {
+        match host {
+            Host::Address(address) => Ok(vec![*address]),
+            Host::Name(name) => self.resolver.resolve(name, end.saturating_duration_since(Instant::now())).map_err(Failure::Unresolved),
+        }
+    }
+}
+
+/// Those of `addresses` that may be reached; if none may, why.
+fn permitted<W>(addresses: &[IpAddr], judge: &dyn Fn(IpAddr) -> Result<(), W>) -> Result<Vec<IpAddr>, Failure<W>> {
+    let mut open = Vec::new();
+    let mut shut = None;
+    for address in addresses {
+        match judge(*address) {
+            Ok(()) => open.push(*address),
+            Err(why) => shut = shut.or(Some((*address, why))),
+        }
+    }
+    match shut {
+        Some((address, why)) if open.is_empty() => Err(Failure::Judged { address, why }),
+        _ => Ok(open),
+    }
+}
+
+impl<W> Failure<W> {
+    /// The number that a caller of `connect(2)` gets.
+    pub fn errno(&self) -> i32 {
+        let errno = match self {
+            Failure::Unresolved(Unresolved::Late) => Errno::TIMEDOUT,
+            Failure::Unresolved(_) | Failure::OtherFamily => Errno::HOSTUNREACH,
+            Failure::Judged { .. } => Errno::ACCESS,
+            Failure::Connect { error, .. } => return error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
+            Failure::Outer(astray) => astray.errno(),
+        };
+        errno.raw_os_error()
+    }
+}
+
+impl<W: fmt::Display> fmt::Display for Failure<W> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Unresolved(Unresolved::Unknown(Some(error))) => write!(out, "the name has no address: {error}"),
+            Failure::Unresolved(Unresolved::Unknown(None)) => out.write_str("the name has no address"),
+            Failure::Unresolved(Unresolved::Late) => out.write_str("nobody said in time which address the name has"),
+            Failure::Unresolved(Unresolved::Crowded) => out.write_str("too many names are being looked up"),
+            Failure::Judged { address, why } => write!(out, "{address}: {why}"),
+            Failure::OtherFamily => out.write_str("no address of the kind that the caller's socket knows"),
+            Failure::Connect { peer, error } => write!(out, "{peer}: {error}"),
+            Failure::Outer(astray) => astray.fmt(out),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

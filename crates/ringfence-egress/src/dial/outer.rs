@@ -1,0 +1,175 @@
+//! The proxy of the host's network, as the way out where there is no other.
+//!
+//! It is taken from the host's variables, never from those of a command. Tunnels are asked for
+//! by `CONNECT`; what is said in them is the caller's.
+
+mod no_proxy;
+mod url;
+
+pub use url::{OuterUrl, Unusable};
+
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+use super::Host;
+use super::race::{wait_readable, wait_writable};
+use no_proxy::Exceptions;
+
+/// The longest head of an answer that is read.
+const HEAD: usize = 16 * 1024;
+
+/// Which proxy of the host's network is the way to what. The default is none.
+#[derive(Debug, Clone, Default)]
+pub struct Outer {
+    plain: Option<OuterUrl>,
+    other: Option<OuterUrl>,
+    except: Exceptions,
+}
+
+impl Outer {
+    /// Reads the host's variables, each in small letters before capital ones as curl does.
+    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Outer, Unusable> {
+        let value = |name: &str| {
+            let found = variable(&name.to_ascii_lowercase()).or_else(|| variable(name));
+            found.filter(|text| !text.trim().is_empty())
+        };
+        let url = |name: &str| value(name).map(|text| OuterUrl::parse(name, &text)).transpose();
+        let all = url("ALL_PROXY")?;
+        let plain = url("HTTP_PROXY")?.or_else(|| all.clone());
+        let other = url("HTTPS_PROXY")?.or(all);
+        Ok(Outer { plain, other, except: Exceptions::parse(&value("NO_PROXY").unwrap_or_default()) })
+    }
+
+    /// The proxy that is the way to `host`, if there is one: `HTTP_PROXY` for port 80,
+    /// `HTTPS_PROXY` for any other, `ALL_PROXY` where that is not set. Nothing on the host itself
+    /// is reached by a proxy.
+    pub fn way_to(&self, host: &Host, port: u16) -> Option<&OuterUrl> {
+        let proxy = if port == 80 { &self.plain } else { &self.other };
+        proxy.as_ref().filter(|_| !self.except.cover(host, port))
+    }
+}
+
+/// Why a proxy of the host's network led nowhere.
+#[derive(Debug)]
+pub enum Astray {
+    /// It answered no.
+    Status {
+        /// The number of its answer.
+        status: u16,
+        /// Its words.
+        reason: String,
+    },
+    /// What it answered was not HTTP.
+    Garbled,
+    /// It did not answer in time.
+    Late,
+    /// It went away.
+    Broken(io::Error),
+}
+
+impl Astray {
+    pub(super) fn errno(&self) -> Errno {
+        match self {
+            Astray::Late | Astray::Status { status: 504 | 408, .. } => Errno::TIMEDOUT,
+            Astray::Status { status: 502 | 503, .. } => Errno::HOSTUNREACH,
+            Astray::Status { .. } => Errno::CONNREFUSED,
+            Astray::Garbled => Errno::PROTO,
+            Astray::Broken(_) => Errno::CONNRESET,
+        }
+    }
+}
+
+impl fmt::Display for Astray {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Astray::Status { status: 407, .. } => out.write_str("the proxy of this network wants a name and a password (407)"),
+            Astray::Status { status, reason } => write!(out, "the proxy of this network said {status} {reason}"),
+            Astray::Garbled => out.write_str("the proxy of this network did not answer in HTTP"),
+            Astray::Late => out.write_str("the proxy of this network did not answer in time"),
+            Astray::Broken(error) => write!(out, "the proxy of this network: {error}"),
+        }
+    }
+}
+
+impl OuterUrl {
+    /// Asks for a tunnel to `host` over `socket`, which is connected to the proxy and never waits.
+    pub(super) fn ask(&self, socket: &OwnedFd, host: &Host, port: u16, end: Instant) -> Result<(), Astray> {
+        let authority = format!("{host}:{port}");
+        let credentials = self.authorization().map_or_else(String::new, |value| format!("Proxy-Authorization: {value}\r\n"));
+        let question = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n{credentials}\r\n");
+        say(socket, question.as_bytes(), end)?;
+        judge(&hear(socket, end)?)
+    }
+}
+
+fn say(socket: &OwnedFd, mut bytes: &[u8], end: Instant) -> Result<(), Astray> {
+    while !bytes.is_empty() {
+        match send(socket, bytes, SendFlags::NOSIGNAL) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => in_time(wait_writable(socket, end.saturating_duration_since(Instant::now())))?,
+            Err(error) => return Err(Astray::Broken(error.into())),
+        }
+    }
+    Ok(())
+}
+
+/// The head of the answer, and not a byte more: what follows it is the other end's.
+fn hear(socket: &OwnedFd, end: Instant) -> Result<Vec<u8>, Astray> {
+    let mut head = Vec::new();
+    let mut part = [0; 2048];
+    loop {
+        match recv(socket, &mut part, RecvFlags::PEEK) {
+            Ok((_, 0)) => return Err(Astray::Broken(Errno::CONNRESET.into())),
+            Ok((_, count)) => {
+                let before = head.len();
+                head.extend_from_slice(&part[..count]);
+                let whole = end_of_head(&head, before);
+                head.truncate(whole.unwrap_or(head.len()));
+                let taken = head.len() - before;
+                recv(socket, &mut part[..taken], RecvFlags::empty()).map_err(|error| Astray::Broken(error.into()))?;
+                if whole.is_some() {
+                    return Ok(head);
+                }
+                if head.len() > HEAD {
+                    return Err(Astray::Garbled);
+                }
+            }
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => in_time(wait_readable(socket, end.saturating_duration_since(Instant::now())))?,
+            Err(error) => return Err(Astray::Broken(error.into())),
+        }
+    }
+}
+
+fn in_time(waited: io::Result<bool>) -> Result<(), Astray> {
+    if waited.map_err(Astray::Broken)? { Ok(()) } else { Err(Astray::Late) }
+}
+
+/// Where the head ends in `text`, of which the first `seen` bytes were looked through before.
+fn end_of_head(text: &[u8], seen: usize) -> Option<usize> {
+    let from = seen.saturating_sub(3);
+    text[from..].windows(4).position(|four| four == b"\r\n\r\n").map(|at| from + at + 4)
+}
+
+fn judge(head: &[u8]) -> Result<(), Astray> {
+    let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    let line = std::str::from_utf8(line).map_err(|_| Astray::Garbled)?;
+    let rest = line.strip_prefix("HTTP/1.").ok_or(Astray::Garbled)?;
+    let (_, rest) = rest.split_once(' ').ok_or(Astray::Garbled)?;
+    let (status, reason) = rest.split_once(' ').unwrap_or((rest, ""));
+    match status.parse::<u16>() {
+        Ok(200..=299) => Ok(()),
+        Ok(status) if status >= 300 => {
+            // It is shown to people: nothing in it may move the cursor.
+            let reason = reason.chars().filter(|c| !c.is_control()).take(100).collect();
+            Err(Astray::Status { status, reason })
+        }
+        _ => Err(Astray::Garbled),
+    }
+}

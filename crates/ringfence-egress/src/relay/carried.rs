@@ -1,0 +1,232 @@
+//! One connection that is carried: two sides, two lanes, and how it ends.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use rustix::net::sockopt;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+
+use super::lane::{Fault, Lane, Side, Stop, Tools};
+use super::{End, Ending, Limits, Pair};
+use crate::dial::outcome;
+
+/// How long one who was refused may take to read why.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// When the one inside has said everything and hears nothing, it is asked so often whether it is
+/// still there: if it is gone, nobody else would ever say so.
+const ASKED_AFTER: Duration = Duration::from_secs(60);
+
+/// A connection that is carried.
+pub(super) struct Carried {
+    pub(super) inside: Side,
+    pub(super) outside: Side,
+    outward: Lane,
+    inward: Lane,
+    phase: Phase,
+    /// When it has to have got further.
+    pub(super) due: Option<Instant>,
+    /// It waits for its next turn.
+    pub(super) queued: bool,
+    /// Who is told of the end.
+    pub(super) ended: Option<Box<dyn FnOnce(End) + Send>>,
+}
+
+enum Phase {
+    /// The side outside is not connected yet.
+    Connecting,
+    /// Bytes flow inwards, and outwards once they were looked at.
+    Looking,
+    Flowing,
+    /// It was refused; the one inside may read why.
+    Parting {
+        why: Ending,
+        answer: Vec<u8>,
+    },
+}
+
+/// Which side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Which {
+    Inside,
+    Outside,
+}
+
+/// What is to be done with a connection next.
+pub(super) enum Next {
+    /// Wait for the kernel.
+    Wait,
+    /// Go on when others have had their turn.
+    Again,
+    Over(Ending),
+}
+
+impl Carried {
+    pub(super) fn new(pair: Pair, limits: &Limits, now: Instant) -> io::Result<Carried> {
+        let connecting = match rustix::net::getpeername(&pair.outside) {
+            Ok(_) => false,
+            Err(Errno::NOTCONN) => true,
+            Err(error) => return Err(error.into()),
+        };
+        for socket in [&pair.inside, &pair.outside] {
+            rustix::io::ioctl_fionbio(socket, true)?;
+            // What comes in pieces goes on in pieces: to wait for more is the business of those who speak.
+            let _ = sockopt::set_tcp_nodelay(socket, true);
+        }
+        // A loopback knows no congestion, and what a host uses against it (`bbr`) is slow there.
+        let _ = sockopt::set_tcp_congestion(&pair.inside, "reno");
+        let outward = Lane::checked(pair.check, pair.said);
+        let mut carried = Carried {
+            inside: Side::new(pair.inside),
+            outside: Side::new(pair.outside),
+            phase: if connecting { Phase::Connecting } else { Phase::Looking },
+            outward,
+            inward: Lane::free(),
+            due: Some(now + if connecting { limits.connecting } else { limits.first }),
+            queued: false,
+            ended: None,
+        };
+        if connecting {
+            carried.outside.readable = false;
+            carried.outside.writable = false;
+        }
+        Ok(carried)
+    }
+
+    /// Takes in what the kernel says of one side.
+    pub(super) fn hear(&mut self, which: Which, events: EventFlags) {
+        let side = if which == Which::Inside { &mut self.inside } else { &mut self.outside };
+        let wrong = events.intersects(EventFlags::ERR | EventFlags::HUP);
+        side.readable |= wrong || events.intersects(EventFlags::IN | EventFlags::RDHUP);
+        side.writable |= wrong || events.contains(EventFlags::OUT);
+        side.failed |= events.contains(EventFlags::ERR);
+    }
+
+    /// Does what can be done.
+    pub(super) fn step(&mut self, limits: &Limits, tools: &mut Tools, now: Instant) -> Next {
+        if matches!(self.phase, Phase::Parting { .. }) {
+            return self.part(tools);
+        }
+        if matches!(self.phase, Phase::Connecting) && self.outside.writable {
+            if let Err(error) = outcome(&self.outside.socket) {
+                return Next::Over(Ending::Unreachable(error));
+            }
+            self.phase = Phase::Looking;
+            self.due = Some(now + limits.first);
+        }
+        let outward = match self.outward.pump(&mut self.inside, &mut self.outside, tools) {
+            Ok(stop) => stop,
+            Err(fault) => return self.fail(Which::Inside, fault, tools, now),
+        };
+        let inward = match self.inward.pump(&mut self.outside, &mut self.inside, tools) {
+            Ok(stop) => stop,
+            Err(fault) => return self.fail(Which::Outside, fault, tools, now),
+        };
+        if matches!(self.phase, Phase::Looking) && (self.outward.is_judged() || self.outward.is_read()) {
+            self.phase = Phase::Flowing;
+            self.due = None;
+        }
+        if self.outward.is_shut() && self.inward.is_shut() {
+            return Next::Over(Ending::Closed);
+        }
+        if outward == Stop::Turn || inward == Stop::Turn {
+            return Next::Again;
+        }
+        self.look_for_failure()
+    }
+
+    /// An end that has failed and is not read any more, since nothing comes of it or nothing can
+    /// be got rid of, would be noticed by nobody.
+    fn look_for_failure(&mut self) -> Next {
+        for (which, side) in [(Which::Inside, &mut self.inside), (Which::Outside, &mut self.outside)] {
+            if std::mem::take(&mut side.failed)
+                && let Err(error) = outcome(&side.socket)
+            {
+                return Next::Over(ending(which, error));
+            }
+        }
+        if self.outward.is_shut() && !self.inward.is_read() {
+            let _ = sockopt::set_tcp_keepidle(&self.inside.socket, ASKED_AFTER);
+            let _ = sockopt::set_socket_keepalive(&self.inside.socket, true);
+        }
+        Next::Wait
+    }
+
+    /// What follows from a fault in the lane that is read at `source`.
+    fn fail(&mut self, source: Which, fault: Fault, tools: &mut Tools, now: Instant) -> Next {
+        let target = if source == Which::Inside { Which::Outside } else { Which::Inside };
+        match fault {
+            Fault::Source(error) => Next::Over(ending(source, error)),
+            Fault::Target(error) => Next::Over(ending(target, error)),
+            Fault::Refused(objection) => {
+                self.phase = Phase::Parting { why: Ending::Refused(objection.reason), answer: objection.answer };
+                self.due = Some(now + FAREWELL);
+                self.part(tools)
+            }
+        }
+    }
+
+    /// Tells the one inside why, and waits until it has read that: a socket that is closed while
+    /// something was not read is reset, and what was on its way to the other end is lost.
+    fn part(&mut self, tools: &mut Tools) -> Next {
+        let Phase::Parting { why, answer } = &mut self.phase else { return Next::Wait };
+        let over = |why: &mut Ending| Next::Over(std::mem::replace(why, Ending::Closed));
+        while !answer.is_empty() {
+            match send(&self.inside.socket, answer, SendFlags::NOSIGNAL) {
+                Ok(count) => drop(answer.drain(..count)),
+                Err(Errno::AGAIN) => return Next::Wait,
+                Err(_) => return over(why),
+            }
+        }
+        let _ = shutdown(&self.inside.socket, Shutdown::Write);
+        for _ in 0..64 {
+            match recv(&self.inside.socket, tools.scratch.as_mut_slice(), RecvFlags::empty()) {
+                Ok((_, count)) if count > 0 => {}
+                Err(Errno::AGAIN) => return Next::Wait,
+                _ => return over(why),
+            }
+        }
+        Next::Again
+    }
+
+    /// What it means that the time is over.
+    pub(super) fn late(&mut self) -> Ending {
+        match &mut self.phase {
+            Phase::Connecting => Ending::Unreachable(Errno::TIMEDOUT.into()),
+            Phase::Parting { why, .. } => std::mem::replace(why, Ending::Closed),
+            Phase::Looking | Phase::Flowing => Ending::Slow,
+        }
+    }
+
+    /// Closes both sides and tells of it. What did not end in order ends with a reset, so that
+    /// nobody takes half of something for the whole.
+    pub(super) fn end(mut self, why: Ending, tools: &mut Tools) {
+        self.outward.clear(tools);
+        self.inward.clear(tools);
+        let reset: &[&Side] = match why {
+            Ending::Closed => &[],
+            // The one inside has been told in words, and what was let through before is whole.
+            Ending::Refused(_) if self.outward.carried > 0 => &[],
+            Ending::Refused(_) => &[&self.outside],
+            _ => &[&self.inside, &self.outside],
+        };
+        for side in reset {
+            let _ = sockopt::set_socket_linger(side.socket.as_fd(), Some(Duration::ZERO));
+        }
+        let end = End { sent: self.outward.carried, received: self.inward.carried, why };
+        let ended = self.ended.take();
+        drop(self);
+        if let Some(ended) = ended {
+            ended(end);
+        }
+    }
+}
+
+fn ending(which: Which, error: io::Error) -> Ending {
+    match which {
+        Which::Inside => Ending::Inside(error),
+        Which::Outside => Ending::Outside(error),
+    }
+}

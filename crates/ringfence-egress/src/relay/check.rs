@@ -1,0 +1,36 @@
+//! Whoever looks at what is said from inside before it goes out.
+
+/// Looks at what a connection says from inside. Nothing of it leaves before it was looked at.
+///
+/// It is asked on the thread that carries everybody's bytes: it must not wait for anything.
+pub trait Check: Send {
+    /// Judges `held`: all that was said and has not been let through yet; never empty. It grows
+    /// from one call to the next as long as the answer is [`Verdict::NeedMore`].
+    fn look(&mut self, held: &[u8]) -> Verdict;
+}
+
+/// What becomes of bytes that were looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It cannot be said yet.
+    NeedMore,
+    /// They may go, and so may everything after them, unseen.
+    Pass,
+    /// So many bytes may go; the next one is to be looked at again. It may be more than are held:
+    /// the rest of them then pass unseen.
+    Through(u64),
+    /// These may not go, nor anything after them: it is dropped, while what comes from outside
+    /// goes on.
+    Finish,
+    /// These may not go, and the connection ends.
+    Refuse(Objection),
+}
+
+/// Why a connection was ended, for those on both sides of the wall.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Objection {
+    /// What is told of it outside.
+    pub reason: String,
+    /// What is said to the one inside before the connection ends, in whatever it speaks.
+    pub answer: Vec<u8>,
+}
