@@ -5,6 +5,8 @@
 //! process, which `build`s the root, and stays as the `usher` of calls that make names.
 
 mod build;
+mod connecting;
+mod doors;
 pub mod helper;
 mod init;
 mod intent;
@@ -18,6 +20,8 @@ mod probe;
 mod usher;
 mod waiting;
 
+pub use connecting::{Carries, Connecting};
+pub use doors::Doors;
 pub use intent::{End, Intent, intent};
 pub use launch::{Ahead, Event, LaunchError, Made, Reins, Running, What};
 pub use lookout::{FOREIGN, Inside, Lookout, OWN, Question, Shortage, Sighting};
@@ -26,6 +30,7 @@ pub use porter::{Covered, Delivery, Holder};
 pub use probe::{Obstacle, probe, support};
 pub use waiting::{OnExecute, Waiting};
 
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
 use ringfence_api::{Allowance, Denial, Usage};
@@ -244,6 +249,12 @@ enum Report {
     Denied(Box<Denial>),
     /// A call would be refused, and waits.
     Pleads(Box<plea::Told>),
+    /// The ways out of the sandbox's network come along.
+    Doors,
+    /// A program connects to somewhere that is not in the sandbox; its socket comes along.
+    Connects(Box<connecting::Told>),
+    /// Datagrams were sent to where nobody is, by this process and program.
+    Sent(SocketAddr, u32, String),
     /// A shell opens the stream of this number, and waits for it.
     Takes(u32, OnExecute, waiting::Told),
     /// Something went through, as often as it says since it was last told of.

@@ -21,13 +21,6 @@ pub(crate) fn gaps(grants: &Grants, survey: &Survey, support: &Support) -> Vec<G
         );
     }
     let network = &grants.network;
-    if network.mode == NetworkMode::AllowList {
-        gap(
-            "network.allow-list",
-            "hosts cannot be told apart yet: the network is shut or the host's own",
-            "use `--net none` or `--net full`",
-        );
-    }
     if network.mode == NetworkMode::Full && !network.deny.is_empty() {
         gap(
             "network.deny",
@@ -35,7 +28,7 @@ pub(crate) fn gaps(grants: &Grants, survey: &Survey, support: &Support) -> Vec<G
             "use `--net none` or remove `deny` from [network]",
         );
     }
-    if !network.localhost.is_empty() && network.mode != NetworkMode::Full {
+    if !network.localhost.is_empty() && network.mode == NetworkMode::None {
         gap("network.localhost", "the host's loopback cannot be reached from a network of its own yet", "use `--net full`");
     }
     if !network.bind.is_empty() && network.mode != NetworkMode::Full {

@@ -116,6 +116,10 @@ impl Draft<'_> {
         let (user, home, shell) = (&person.user, &self.grants.home, &person.shell);
         let others = if *uid == 0 { "" } else { "root:x:0:0:root:/:/sbin/nologin\n" };
         let other_groups = if *gid == 0 { "" } else { "root:x:0:\n" };
+        let resolver = match self.grants.network.mode {
+            NetworkMode::AllowList => "nameserver 127.0.0.1\n".into(),
+            _ => person.resolver.clone().unwrap_or_else(|| "# ringfence: no network\n".into()),
+        };
         let mut file = |at: AbsPath, content: String| self.steps.push(Step::File { path: at, content });
         file(
             path("/etc/passwd"),
@@ -124,7 +128,7 @@ impl Draft<'_> {
         file(path("/etc/group"), format!("{other_groups}{user}:x:{gid}:\nnogroup:x:65534:\n"));
         file(path("/etc/hosts"), "127.0.0.1 localhost ringfence\n::1 localhost ip6-localhost ip6-loopback\n".into());
         file(path("/etc/hostname"), "ringfence\n".into());
-        file(path("/etc/resolv.conf"), person.resolver.clone().unwrap_or_else(|| "# ringfence: no network\n".into()));
+        file(path("/etc/resolv.conf"), resolver);
         if let Some(config) = &person.git_config {
             file(self.grants.home.join(".gitconfig"), config.clone());
         }
@@ -289,6 +293,9 @@ impl Draft<'_> {
         }
         if support.landlock >= 6 {
             self.steps.push(Step::Landlock);
+        }
+        if self.grants.network.mode == NetworkMode::AllowList {
+            self.steps.push(Step::Egress);
         }
         if self.grants.observe == Observe::All {
             self.steps.push(Step::Observe);

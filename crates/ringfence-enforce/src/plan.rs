@@ -162,6 +162,8 @@ pub enum Step {
     Landlock,
     /// Protected and denied names cannot be made although they are absent.
     Guards(Vec<Guard>),
+    /// The way to some hosts.
+    Egress,
     /// What goes through is told of.
     Observe,
     /// System calls that are refused.
@@ -275,6 +277,7 @@ impl fmt::Display for Step {
             Step::Guards(guards) => {
                 write!(f, "guard    protected and denied names while absent; {} directories keep their names", guards.len())
             }
+            Step::Egress => f.write_str("reach    the hosts that the policy lists"),
             Step::Observe => f.write_str("observe  every file opened, program started and host reached"),
             Step::Seccomp => f.write_str("seccomp  refuse what a command does not need"),
         }

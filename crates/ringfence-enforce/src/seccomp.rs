@@ -6,7 +6,7 @@ mod table;
 
 pub use bpf::{Action, Instruction};
 pub use table::{Entry, When, entries};
-pub(crate) use table::{is_only_observed, is_only_told, is_writing, refusal};
+pub(crate) use table::{HANDED_OVER, is_only_observed, is_only_told, is_writing, refusal};
 
 use ringfence_policy::Observe;
 
@@ -22,6 +22,17 @@ pub struct Shape {
     pub owner: Owner,
     /// Whether calls that go through are looked at.
     pub observe: Observe,
+    /// Who connects.
+    pub connects: Connects,
+}
+
+/// Who connects sockets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Connects {
+    /// Programs themselves: their network leads nowhere.
+    Free,
+    /// The usher and its caller, since sockets of the host's network are among them.
+    Asked,
 }
 
 /// Whose files the command makes.

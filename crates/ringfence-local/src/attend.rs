@@ -16,6 +16,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::allowances::Allowances;
 use crate::asks::Ground;
 use crate::denials::Denials;
+use crate::egress::{Egress, Gate};
 use crate::live::{Live, LookingOut};
 use crate::sweep::{Identity, identity};
 use crate::watch::Watch;
@@ -93,6 +94,10 @@ pub(crate) struct Seen {
     pub(crate) has_unknown: bool,
     /// Whether it was started at all.
     pub(crate) is_started: bool,
+    /// Who decides which hosts it reaches, where it reaches any.
+    pub(crate) gate: Option<Arc<Gate>>,
+    /// The way to them.
+    pub(crate) egress: Option<Arc<Egress>>,
     /// Who watches what it looks for.
     pub(crate) watch: Option<Watch>,
     /// What holds in it, where something can.
@@ -120,7 +125,8 @@ impl Seen {
     /// All that was refused so far; what follows is counted anew.
     pub(crate) fn refused(&mut self) -> (Vec<Denial>, u64) {
         let own = std::mem::take(&mut self.denials);
-        self.watch.as_ref().map(Watch::take).into_iter().fold(own, Denials::with).into_parts()
+        let others = self.watch.as_ref().map(Watch::take).into_iter().chain(self.gate.as_ref().map(|gate| gate.take()));
+        others.fold(own, Denials::with).into_parts()
     }
 
     /// Takes note of what an event tells of the sandbox; answers what it tells of a process.
@@ -128,6 +134,16 @@ impl Seen {
         match event {
             Event::Denied(denial) if is_nowhere(&denial) => {}
             Event::Denied(denial) => self.denials.note(denial),
+            Event::Doors(doors) => {
+                let Some(gate) = &self.gate else { return Ok(None) };
+                let opened = Egress::open(doors, gate.clone());
+                self.egress = Some(opened.map_err(|source| ProviderError::System { what: "open the way to hosts", source })?);
+            }
+            Event::Connects(program) => match &self.egress {
+                Some(egress) => egress.connects(program),
+                None => drop(program),
+            },
+            Event::Sent { to, pid, program } => self.gate.iter().for_each(|gate| gate.sent(to, pid, program.clone())),
             Event::Pleads(plea) if is_nowhere(plea.denial()) => drop(plea),
             Event::Pleads(plea) => match &self.watch {
                 Some(watch) => watch.plead(plea),

@@ -8,6 +8,7 @@ mod attend;
 mod bare;
 mod beside;
 mod denials;
+mod egress;
 mod guess;
 mod live;
 mod room;
@@ -33,6 +34,7 @@ use ringfence_provider::{Provider, ProviderError, Session, Standing};
 use ringfence_sys::signal::{self, Set};
 
 use attend::Farewell;
+use egress::Gate;
 use guess::Guess;
 use live::LookingOut;
 use runs::{Listed, Mark, Runs};
@@ -199,7 +201,8 @@ impl Confined {
     fn seen(&self, plan: &Plan) -> attend::Seen {
         let ground = Arc::new(asks::Ground::new(self.held.clone(), plan.is_wired().then(|| scene(plan))));
         let watch = Watch::over(plan, &ground, self.asker.as_ref());
-        attend::Seen { watch, ground: Some(ground), live: LookingOut::over(plan), ..attend::Seen::default() }
+        let gate = plan.steps.contains(&Step::Egress).then(|| Arc::new(Gate::new(self.grants.network.clone())));
+        attend::Seen { watch, gate, ground: Some(ground), live: LookingOut::over(plan), ..attend::Seen::default() }
     }
 
     /// With what held, what did not, and what was refused and nobody told of.

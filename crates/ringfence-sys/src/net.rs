@@ -1,6 +1,7 @@
 //! Network interfaces and sockets of others.
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// Sets the loopback interface of this network namespace up.
@@ -28,6 +29,49 @@ pub fn bind_raw(socket: BorrowedFd<'_>, address: &[u8]) -> io::Result<()> {
     // SAFETY: pointer and length describe the same live buffer; the kernel copies it
     // and checks family and length itself.
     super::check(unsafe { libc::bind(socket.as_raw_fd(), address.as_ptr().cast(), address.len() as u32) }).map(drop)
+}
+
+/// `connect(2)` with an address as it stands in memory.
+pub fn connect_raw(socket: BorrowedFd<'_>, address: &[u8]) -> io::Result<()> {
+    // SAFETY: pointer and length describe the same live buffer; the kernel copies it
+    // and checks family and length itself.
+    super::check(unsafe { libc::connect(socket.as_raw_fd(), address.as_ptr().cast(), address.len() as u32) }).map(drop)
+}
+
+/// The number of the network namespace that a socket is of: two are the same only if it is.
+pub fn cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut cookie = [0; size_of::<u64>()];
+    match option(socket, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, &mut cookie)? {
+        length if length == cookie.len() => Ok(u64::from_ne_bytes(cookie)),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+/// The addresses of this machine's interfaces (`getifaddrs(3)`).
+pub fn own_addresses() -> io::Result<Vec<IpAddr>> {
+    let mut first = std::ptr::null_mut();
+    // SAFETY: the pointer is to a live pointer, which is filled in.
+    super::check(unsafe { libc::getifaddrs(&mut first) })?;
+    let mut addresses = Vec::new();
+    let mut next = first;
+    // SAFETY: the list is linked by pointers that are valid until it is freed below, each address
+    // is one of its family's structures, and the last of the list is followed by null.
+    unsafe {
+        while !next.is_null() {
+            let address = (*next).ifa_addr;
+            match if address.is_null() { libc::AF_UNSPEC } else { i32::from((*address).sa_family) } {
+                libc::AF_INET => {
+                    let address = address.cast::<libc::sockaddr_in>().read_unaligned();
+                    addresses.push(IpAddr::from(u32::from_be(address.sin_addr.s_addr).to_be_bytes()));
+                }
+                libc::AF_INET6 => addresses.push(IpAddr::from(address.cast::<libc::sockaddr_in6>().read_unaligned().sin6_addr.s6_addr)),
+                _ => {}
+            }
+            next = (*next).ifa_next;
+        }
+        libc::freeifaddrs(first);
+    }
+    Ok(addresses)
 }
 
 /// `getsockopt(2)`; answers how many bytes of `value` were filled.

@@ -136,6 +136,15 @@ fn send(listener: BorrowedFd<'_>, response: &Response) -> io::Result<()> {
     super::check(unsafe { libc::ioctl(listener.as_raw_fd(), SEND as _, response) }).map(drop)
 }
 
+/// Puts a copy of `descriptor` in the place of the caller's descriptor `number`. The call still
+/// waits for an answer.
+pub fn replace(listener: BorrowedFd<'_>, id: u64, number: u32, descriptor: BorrowedFd<'_>, target_flags: u32) -> io::Result<()> {
+    const AT: u32 = 1;
+    let request = AddFd { id, flags: AT, source: descriptor.as_raw_fd() as u32, target: number, target_flags };
+    // SAFETY: the structure is the kernel's layout and live.
+    super::check(unsafe { libc::ioctl(listener.as_raw_fd(), ADD_FD as _, &request) }).map(drop)
+}
+
 /// Answers with a copy of `descriptor`, which becomes the caller's new descriptor.
 pub fn answer_with(listener: BorrowedFd<'_>, id: u64, descriptor: BorrowedFd<'_>, target_flags: u32) -> io::Result<()> {
     const AND_SEND: u32 = 2;

@@ -24,6 +24,7 @@ use super::lookout::{self, LOOKOUT};
 use super::porter::{self, PORTER};
 use super::{CONTROL_FD, During, Fault, HELPER, Report, init, usher};
 use crate::plan::Network;
+use crate::seccomp::HANDED_OVER;
 
 /// To be called on the first line of `main`: if this process was started as the helper, it
 /// does the helper's work and does not return.
@@ -191,6 +192,9 @@ fn own_network(host_proc: &OwnedFd, init: &OwnedFd) -> Result<(), Fault> {
     hand_over(init, [made.as_fd()]).during(|| "hand the network over".into())
 }
 
+/// Known to the filter: the listener itself is handed over in this way, when nobody listens yet.
+const HANDING_OVER: SendFlags = SendFlags::from_bits_retain(HANDED_OVER);
+
 /// Passes descriptors on.
 pub(super) fn hand_over<const COUNT: usize>(to: &OwnedFd, descriptors: [BorrowedFd<'_>; COUNT]) -> rustix::io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
@@ -198,7 +202,7 @@ pub(super) fn hand_over<const COUNT: usize>(to: &OwnedFd, descriptors: [Borrowed
     if COUNT > 0 {
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
     }
-    sendmsg(to, &[IoSlice::new(b"d")], &mut ancillary, SendFlags::NOSIGNAL).map(drop)
+    sendmsg(to, &[IoSlice::new(b"d")], &mut ancillary, HANDING_OVER).map(drop)
 }
 
 /// Descriptors that were passed on; `None` if their sender is gone.

@@ -18,9 +18,9 @@ use rustix::thread::CpuSet;
 
 use super::helper::{hand_over, handed_over, is_gone, map_ids, spread, tell};
 use super::jobs::Jobs;
-use super::{During, Fault, Launch, MOST_DESCRIPTORS, Order, Report, build, pause};
+use super::{During, Fault, Launch, MOST_DESCRIPTORS, Order, Report, build, doors, pause};
 use crate::plan::{Network, Step};
-use crate::seccomp::{GroupSignals, Owner, Shape, filter};
+use crate::seccomp::{Connects, GroupSignals, Owner, Shape, filter};
 
 /// What ties the first process to those outside.
 pub(super) struct Ties<'a> {
@@ -58,6 +58,9 @@ fn run(ties: &Ties<'_>) -> Result<(), Fault> {
     own_null()?;
     if ties.network == Network::Own {
         join_network(warden)?;
+    }
+    if launch.plan.steps.contains(&Step::Egress) {
+        doors::open(control)?;
     }
     let mut inside = None;
     for step in &launch.plan.steps {
@@ -197,8 +200,9 @@ fn refuse_calls(launch: &Launch, warden: &OwnedFd, inside: Option<&Inside>, plan
     let group_signals = if scoped { GroupSignals::Scoped } else { GroupSignals::Refused };
     let owner = if launch.plan.identity().is_some_and(|identity| identity.uid == 0) { Owner::Root } else { Owner::Person };
     let observe = if steps.contains(&Step::Observe) { Observe::All } else { Observe::Denials };
-    let listener =
-        seccomp::install(&filter(Shape { group_signals, owner, observe })).during(|| "seccomp(SECCOMP_SET_MODE_FILTER)".into())?;
+    let connects = if steps.contains(&Step::Egress) { Connects::Asked } else { Connects::Free };
+    let listener = seccomp::install(&filter(Shape { group_signals, owner, observe, connects }))
+        .during(|| "seccomp(SECCOMP_SET_MODE_FILTER)".into())?;
     let inside = inside.ok_or_else(|| Fault { what: "find the lock in the plan".into(), errno: libc::EINVAL })?;
     hand_over(warden, [listener.as_fd(), inside.user.as_fd(), inside.mount.as_fd(), plan.as_fd()])
         .during(|| "hand the listener over".into())

@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::io::{self, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
@@ -17,6 +18,8 @@ use rustix::net::{
 };
 use rustix::thread::CpuSet;
 
+use super::connecting::Connecting;
+use super::doors::Doors;
 use super::helper::HOST_NETWORK;
 use super::lookout::Inside;
 use super::plea::Plea;
@@ -91,6 +94,19 @@ pub enum Event {
     Denied(Denial),
     /// Something is about to be refused, and whoever wants it waits.
     Pleads(Plea),
+    /// The ways out of its network.
+    Doors(Doors),
+    /// A program connects to somewhere that is not in the sandbox.
+    Connects(Connecting),
+    /// A program has sent datagrams to a host, which led nowhere.
+    Sent {
+        /// Where to.
+        to: SocketAddr,
+        /// Who.
+        pid: u32,
+        /// Which program.
+        program: String,
+    },
     /// A shell opens one of the streams that are offered to it.
     Takes {
         /// Which one.
@@ -302,6 +318,12 @@ impl Running {
             Report::Killed(signal, usage) => Event::Ended(Status::Killed(signal), usage),
             Report::Denied(denial) => Event::Denied(*denial),
             Report::Pleads(told) => self.listener.get().map_or(Event::Closed, |listener| Event::Pleads(Plea::of(told, listener.clone()))),
+            Report::Sent(to, pid, program) => Event::Sent { to, pid, program },
+            Report::Doors => Doors::of(descriptors).map_or(Event::Closed, Event::Doors),
+            Report::Connects(told) => match (self.listener.get(), descriptors.pop()) {
+                (Some(listener), Some(socket)) => Event::Connects(Connecting::of(told, socket, listener.clone())),
+                _ => Event::Closed,
+            },
             Report::Takes(number, on_execute, call) => match self.listener.get() {
                 Some(listener) => Event::Takes { number, on_execute, call: Waiting::of(call, listener.clone()) },
                 None => Event::Closed,

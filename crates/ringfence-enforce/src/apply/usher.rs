@@ -17,6 +17,7 @@ mod judge;
 mod magic;
 mod observe;
 mod place;
+mod reach;
 mod tell;
 mod undelivered;
 
@@ -28,7 +29,7 @@ use ringfence_tripwire::Company;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 
-use super::helper::{handed_over, tell_with};
+use super::helper::{handed_over, tell, tell_with};
 use super::{Launch, Report, waiting};
 use crate::seccomp::calls::{Arch, Call};
 use crate::seccomp::{is_only_told, is_writing, refusal};
@@ -325,6 +326,16 @@ fn judged(caller: &Caller<'_>, masks: &mut caller::Masks, mounts: &mut Mounts, j
     }
     if let Some(foreseen) = foreseen {
         judge.foreseen(caller, &foreseen);
+    }
+    if judge.is_listed() && call == Call::Connect {
+        judge.report(control);
+        return reach::connect(caller, control).unwrap_or_else(Reply::from);
+    }
+    if matches!(call, Call::Sendto | Call::Sendmsg | Call::Sendmmsg) {
+        if let Some(to) = reach::sent_to(call, caller) {
+            tell(control, &Report::Sent(to, notification.pid, caller.program()));
+        }
+        return Reply::Through;
     }
     if let Some((number, on_execute)) = act::takes(call, caller) {
         let told = waiting::Told { id: notification.id, pid: notification.pid, errno: libc::ENOENT };

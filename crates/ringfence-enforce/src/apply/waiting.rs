@@ -77,6 +77,20 @@ impl Waiting {
         given
     }
 
+    /// The caller has `descriptor` in the place of its own of that number now, and the call has
+    /// ended so; an error if its caller never heard of it.
+    pub fn replace(mut self, number: u32, descriptor: &OwnedFd, on_execute: OnExecute, ended: Result<(), i32>) -> io::Result<()> {
+        let flags = if on_execute == OnExecute::Close { libc::O_CLOEXEC as u32 } else { 0 };
+        seccomp::replace(self.listener.as_fd(), self.told.id, number, descriptor.as_fd(), flags)?;
+        self.is_answered = true;
+        seccomp::answer(self.listener.as_fd(), self.told.id, ended.map(|()| 0))
+    }
+
+    /// The call has failed with this number.
+    pub fn fail(mut self, errno: i32) {
+        self.told.errno = errno;
+    }
+
     /// The call has succeeded; an error if its caller never heard of it.
     pub fn done(mut self) -> io::Result<()> {
         self.is_answered = true;

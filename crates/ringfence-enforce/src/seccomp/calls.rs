@@ -105,6 +105,9 @@ calls! {
     Renameat2        316  353  276
     Bind              49  361  200
     Connect           42  362  203
+    Sendto            44  369  206
+    Sendmsg           46  370  211
+    Sendmmsg         307  345  269
     Umask             95   60  166
     Unlink            87   10    _
     Unlinkat         263  301   35

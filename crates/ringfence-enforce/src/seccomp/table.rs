@@ -5,7 +5,7 @@ use ringfence_policy::Observe;
 
 use super::bpf::Action;
 use super::calls::{Arch, Call};
-use super::{GroupSignals, Owner, Shape};
+use super::{Connects, GroupSignals, Owner, Shape};
 
 /// One line: under this condition, this call is treated so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +40,11 @@ pub enum When {
 const PERM: Action = Action::Told(libc::EPERM as u16);
 const NONE: Action = Action::Errno(libc::ENOSYS as u16);
 const NO_FAMILY: Action = Action::Told(libc::EAFNOSUPPORT as u16);
+const NO_WAY: Action = Action::Errno(libc::EOPNOTSUPP as u16);
+/// The flags of a message by which descriptors are handed over, before anybody listens. Whoever
+/// else uses them gets around being told of, and no further.
+pub(crate) const HANDED_OVER: u32 = (libc::MSG_NOSIGNAL | libc::MSG_EOR) as u32;
+const FAST_OPEN: u32 = libc::MSG_FASTOPEN as u32;
 const CREATE: u32 = libc::O_CREAT as u32;
 /// Opens that could do more than read. Those that only read never wait for anybody.
 const MORE_THAN_READ: u32 = CREATE | (libc::O_WRONLY | libc::O_RDWR | libc::O_TRUNC) as u32;
@@ -177,6 +182,20 @@ const OBSERVED: &[Line] = &[
     (Call::Connect, When::Always, Action::Notify, "reaches a host"),
 ];
 
+/// Where some hosts can be reached, programs have sockets of the host's network. Each is connected,
+/// and must never be connected to anything else: whatever could do so does not go through to the
+/// kernel, also if it was judged, since a thread could exchange the socket meanwhile.
+const CONNECTED: &[Line] = &[
+    (Call::Sendto, When::AnyBit(3, FAST_OPEN), NO_WAY, "connects as it sends"),
+    (Call::Sendmsg, When::AnyBit(2, FAST_OPEN), NO_WAY, "connects as it sends"),
+    (Call::Sendmmsg, When::AnyBit(3, FAST_OPEN), NO_WAY, "connects as it sends"),
+    (Call::Socketcall, When::NoneOf(0, &[1, 2]), NONE, "what is meant stands in memory; the C library has a call for each"),
+    (Call::Connect, When::Always, Action::Notify, "reaches a host"),
+    (Call::Sendto, When::NoneOf(4, &[0]), Action::Notify, "may be meant for a host; only told of"),
+    (Call::Sendmsg, When::NoneOf(2, &[HANDED_OVER]), Action::Notify, "may be meant for a host; only told of"),
+    (Call::Sendmmsg, When::Always, Action::Notify, "may be meant for a host; only told of"),
+];
+
 /// A program that runs as its owner, whoever starts it, is a way out for later.
 const fn set_ids(bits: u32) -> [Line; 4] {
     const WHY: &str = "whoever runs the file would be its owner";
@@ -288,8 +307,10 @@ pub fn entries(arch: Arch, shape: Shape) -> Vec<Entry> {
     let observed = if shape.observe == Observe::All { OBSERVED } else { &[] };
     let signals = if shape.group_signals == GroupSignals::Refused { GROUP_SIGNALS } else { &[] };
     let owner = if shape.owner == Owner::Root { OF_ROOT } else { OF_A_PERSON };
+    let connected = if shape.connects == Connects::Asked { CONNECTED } else { &[] };
     REFUSED
         .iter()
+        .chain(connected)
         .chain(owner)
         .chain(ASKED)
         .chain(TOLD)

@@ -11,7 +11,7 @@ use ringfence_sys::{memory, privilege, process};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::apply::waiting::has_signal;
+use crate::apply::waiting::{OnExecute, has_signal};
 
 const PAGE: u64 = 4096;
 
@@ -126,6 +126,21 @@ impl Caller<'_> {
         let leader = self.ids().map(|ids| ids.leader).unwrap_or(self.pid());
         let copy = || process::pidfd(leader).and_then(|pidfd| process::descriptor_of(std::os::fd::AsFd::as_fd(&pidfd), number));
         copy().or_else(|_| raised(copy)).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::BADF))
+    }
+
+    /// Whether the caller's next program gets one of its descriptors as well.
+    pub(super) fn on_execute(&self, number: i32) -> OnExecute {
+        let name = format!("{}/fdinfo/{number}", self.pid());
+        let read = || {
+            let file = rustix::fs::openat(self.host_proc, name.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+            let mut text = vec![0; 1024];
+            let length = rustix::io::read(&file, &mut text)?;
+            text.truncate(length);
+            Ok::<_, std::io::Error>(String::from_utf8_lossy(&text).into_owned())
+        };
+        let text = read().or_else(|_| raised(read)).unwrap_or_default();
+        let flags = text.lines().find_map(|line| line.strip_prefix("flags:")).and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
+        if flags.is_some_and(|flags| flags & libc::O_CLOEXEC as u32 == 0) { OnExecute::Keep } else { OnExecute::Close }
     }
 
     /// The program the caller runs.

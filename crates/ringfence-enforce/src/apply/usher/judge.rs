@@ -37,6 +37,8 @@ pub(super) struct Judge {
     pub(super) own: Vec<AbsPath>,
     /// Whether the tripwire tells of what is looked for in vain.
     is_wired: bool,
+    /// Whether some hosts can be reached.
+    is_listed: bool,
     /// Whether calls that would be refused wait for an answer.
     pub(super) asker: Asker,
     /// Directories in which the command made git directories, and which the caller of the
@@ -68,6 +70,7 @@ impl Judge {
             keeps_links,
             own,
             is_wired,
+            is_listed: launch.plan.steps.contains(&Step::Egress),
             asker: launch.asker,
             denials: Vec::new(),
             made: Vec::new(),
@@ -98,6 +101,11 @@ impl Judge {
             self.index = NameIndex::new(&self.grants);
         }
         end
+    }
+
+    /// Whether some hosts can be reached.
+    pub(super) fn is_listed(&self) -> bool {
+        self.is_listed
     }
 
     /// Whether what goes through is told of.

@@ -4,9 +4,9 @@ use ringfence_policy::Observe;
 
 use super::{Action, Instruction};
 use crate::seccomp::calls::{Arch, Call};
-use crate::seccomp::{GroupSignals, Owner, Shape, entries, filter};
+use crate::seccomp::{Connects, GroupSignals, Owner, Shape, entries, filter};
 
-const SHAPE: Shape = Shape { group_signals: GroupSignals::Scoped, owner: Owner::Root, observe: Observe::Denials };
+const SHAPE: Shape = Shape { group_signals: GroupSignals::Scoped, owner: Owner::Root, observe: Observe::Denials, connects: Connects::Free };
 
 /// Runs a filter as the kernel would; answers what it returns.
 fn run(code: &[Instruction], arch: u32, call: u32, arguments: [u64; 6]) -> u32 {
@@ -141,7 +141,7 @@ fn other_abis_do_not_exist() {
 
 #[test]
 fn the_own_process_group_is_refused_where_nobody_else_keeps_it_inside() {
-    let shape = Shape { group_signals: GroupSignals::Refused, owner: Owner::Person, observe: Observe::Denials };
+    let shape = Shape { group_signals: GroupSignals::Refused, owner: Owner::Person, observe: Observe::Denials, connects: Connects::Free };
     let arch = Arch::NATIVE_FIRST[0];
     check_in(shape, arch, Call::Kill, [0, 9, 0, 0, 0, 0], PERM);
     check_in(shape, arch, Call::Kill, [1, 9, 0, 0, 0, 0], Action::Allow);

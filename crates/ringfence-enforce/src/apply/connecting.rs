@@ -1,0 +1,95 @@
+//! A program of the sandbox connects to somewhere that is not in it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::waiting::{self, OnExecute, Waiting};
+
+/// What the usher tells of it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Told {
+    pub(super) call: waiting::Told,
+    pub(super) to: SocketAddr,
+    pub(super) carries: Carries,
+    pub(super) program: String,
+    /// The descriptor that is to be connected, by its number.
+    pub(super) number: u32,
+    pub(super) on_execute: OnExecute,
+}
+
+/// What a socket is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Carries {
+    /// A stream of bytes.
+    Stream,
+    /// Datagrams.
+    Datagrams,
+}
+
+/// A program that connects, and waits. Dropped, it is refused.
+#[derive(Debug)]
+pub struct Connecting {
+    told: Box<Told>,
+    socket: OwnedFd,
+    waiting: Waiting,
+}
+
+impl Connecting {
+    pub(super) fn of(told: Box<Told>, socket: OwnedFd, listener: Arc<OwnedFd>) -> Self {
+        Self { waiting: Waiting::of(told.call, listener), told, socket }
+    }
+
+    /// Where to.
+    pub fn to(&self) -> SocketAddr {
+        self.told.to
+    }
+
+    /// By what kind of socket.
+    pub fn carries(&self) -> Carries {
+        self.told.carries
+    }
+
+    /// Who.
+    pub fn pid(&self) -> u32 {
+        self.waiting.pid()
+    }
+
+    /// Which program that is.
+    pub fn program(&self) -> &str {
+        &self.told.program
+    }
+
+    /// A copy of its socket, which is the sandbox's own.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Whether anybody still waits.
+    pub fn is_waiting(&self) -> bool {
+        self.waiting.is_waiting()
+    }
+
+    /// Lets whoever has a signal to handle go and handle it.
+    pub fn mind_signals(&mut self) {
+        self.waiting.mind_signals();
+    }
+
+    /// Its own socket is connected.
+    pub fn done(self) -> io::Result<()> {
+        self.waiting.done()
+    }
+
+    /// It was not connected, for this reason.
+    pub fn fail(self, errno: i32) {
+        self.waiting.fail(errno);
+    }
+
+    /// It has another socket in the place of its own now, and the call has ended so.
+    pub fn replace(self, socket: &OwnedFd, ended: Result<(), i32>) -> io::Result<()> {
+        self.waiting.replace(self.told.number, socket, self.told.on_execute, ended)
+    }
+}

@@ -1,0 +1,48 @@
+//! Sockets in the sandbox's network that are served outside of it.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+
+use super::helper::tell_with;
+use super::{During, Fault, Report};
+
+/// What is served for a sandbox whose programs reach some hosts. All of it is on the sandbox's
+/// own loopback.
+#[derive(Debug)]
+pub struct Doors {
+    /// Where names are asked for.
+    pub names: UdpSocket,
+    /// The same for questions that are long.
+    pub long_names: TcpListener,
+    /// What programs' own sockets are connected to.
+    pub v4: TcpListener,
+    /// The same for IPv6, where the host has that.
+    pub v6: Option<TcpListener>,
+}
+
+/// The port that programs ask for names at.
+const NAMES: u16 = 53;
+
+impl Doors {
+    /// Out of the descriptors as they are handed over.
+    pub(super) fn of(descriptors: Vec<OwnedFd>) -> Option<Self> {
+        let mut given = descriptors.into_iter();
+        Some(Self {
+            names: given.next()?.into(),
+            long_names: given.next()?.into(),
+            v4: given.next()?.into(),
+            v6: given.next().map(TcpListener::from),
+        })
+    }
+}
+
+/// Makes them, in the sandbox's network, while this process may still use any port of it.
+pub(super) fn open(control: &OwnedFd) -> Result<(), Fault> {
+    let names = SocketAddr::from((Ipv4Addr::LOCALHOST, NAMES));
+    let asked = UdpSocket::bind(names).during(|| "open a socket for names".into())?;
+    let long = TcpListener::bind(names).during(|| "open a socket for names".into())?;
+    let v4 = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).during(|| "open the way out".into())?;
+    let v6 = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).ok();
+    let all: Vec<_> = [asked.as_fd(), long.as_fd(), v4.as_fd()].into_iter().chain(v6.as_ref().map(AsFd::as_fd)).collect();
+    if tell_with(control, &Report::Doors, &all) { Ok(()) } else { Err(Fault { what: "hand the ways out over".into(), errno: libc::EPIPE }) }
+}

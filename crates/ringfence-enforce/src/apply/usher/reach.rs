@@ -1,0 +1,145 @@
+//! Connecting, where sockets of the host's network are among the command's own.
+//!
+//! None of these calls goes through to the kernel: between being judged and being carried out, a
+//! thread could put one of the host's sockets in the place of the one that was meant. What is
+//! connected is the very socket that was looked at, by a copy of its descriptor.
+
+use std::ffi::CString;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsFd, OwnedFd};
+
+use ringfence_sys::process::{self, Fork};
+use ringfence_sys::{net, seccomp};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::net::SocketType;
+
+use super::Reply;
+use super::caller::Caller;
+use super::place;
+use crate::apply::connecting::{Carries, Told};
+use crate::apply::helper::tell_with;
+use crate::apply::{Report, waiting};
+use crate::seccomp::calls::Call;
+
+const HERE: i32 = libc::AT_FDCWD;
+/// No address is longer.
+const LONGEST: u64 = 128;
+
+/// Connects for `caller`, or tells of it whoever does.
+pub(super) fn connect(caller: &Caller<'_>, control: &OwnedFd) -> Result<Reply, Errno> {
+    if caller.raw(2) > LONGEST {
+        return Err(Errno::INVAL);
+    }
+    let address = caller.bytes(caller.raw(1), caller.raw(2) as usize)?;
+    let socket = caller.descriptor(caller.int(0))?;
+    caller.still_waits()?;
+    let kind = rustix::net::sockopt::socket_type(&socket)?;
+    if !is_of_the_sandbox(&socket)? {
+        // It is connected, and stays so.
+        return Err(if family(&address) == Some(libc::AF_UNSPEC) { Errno::OPNOTSUPP } else { Errno::ISCONN });
+    }
+    match family(&address) {
+        Some(libc::AF_UNIX) => unix(caller, socket, kind, &address),
+        Some(libc::AF_INET | libc::AF_INET6) => {
+            let to = internet(&address).ok_or(Errno::INVAL)?;
+            let carries = if kind == SocketType::STREAM { Carries::Stream } else { Carries::Datagrams };
+            if carries == Carries::Datagrams && is_within(to) {
+                done(&socket, &address)
+            } else {
+                tell(caller, &socket, to, carries, control)
+            }
+        }
+        _ => done(&socket, &address),
+    }
+}
+
+/// Whether somebody in the sandbox is meant.
+fn is_within(to: SocketAddr) -> bool {
+    let address = to.ip().to_canonical();
+    address.is_loopback() || address.is_unspecified()
+}
+
+fn family(address: &[u8]) -> Option<i32> {
+    address.get(..2).map(|two| i32::from(u16::from_ne_bytes([two[0], two[1]])))
+}
+
+fn internet(address: &[u8]) -> Option<SocketAddr> {
+    let port = u16::from_be_bytes(address.get(2..4)?.try_into().ok()?);
+    if family(address)? == libc::AF_INET {
+        let host: [u8; 4] = address.get(4..8)?.try_into().ok()?;
+        return (address.len() >= size_of::<libc::sockaddr_in>()).then(|| SocketAddr::from((Ipv4Addr::from(host), port)));
+    }
+    let host: [u8; 16] = address.get(8..24)?.try_into().ok()?;
+    let scope = address.get(24..28).and_then(|four| four.try_into().ok()).map_or(0, u32::from_ne_bytes);
+    Some(SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::from(host), port, 0, scope)))
+}
+
+/// The usher lives in the sandbox's network.
+fn is_of_the_sandbox(socket: &OwnedFd) -> Result<bool, Errno> {
+    let number = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+    let ours = net::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0).map_err(number)?;
+    Ok(net::cookie(socket.as_fd()).map_err(number)? == net::cookie(ours.as_fd()).map_err(number)?)
+}
+
+fn done(socket: &OwnedFd, address: &[u8]) -> Result<Reply, Errno> {
+    net::connect_raw(socket.as_fd(), address).map(|()| Reply::Value(0)).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+}
+
+/// Somebody outside knows what is reached there, and how.
+fn tell(caller: &Caller<'_>, socket: &OwnedFd, to: SocketAddr, carries: Carries, control: &OwnedFd) -> Result<Reply, Errno> {
+    let call = waiting::Told { id: caller.notification.id, pid: caller.notification.pid, errno: libc::ENETUNREACH };
+    let on_execute = caller.on_execute(caller.int(0));
+    let told = Told { call, to, carries, program: caller.program(), number: caller.int(0) as u32, on_execute };
+    let is_told = tell_with(control, &Report::Connects(Box::new(told)), &[socket.as_fd()]);
+    if is_told { Ok(Reply::Later) } else { Err(Errno::NETUNREACH) }
+}
+
+/// To a socket of the sandbox's own files, or one that is in none.
+fn unix(caller: &Caller<'_>, socket: OwnedFd, kind: SocketType, address: &[u8]) -> Result<Reply, Errno> {
+    let path = address.get(2..).unwrap_or_default();
+    let path = &path[..path.iter().position(|byte| *byte == 0).unwrap_or(path.len())];
+    let mut address = address.to_vec();
+    if path.starts_with(b"/proc/") {
+        // There, `self` would be us.
+        let place = place::keep(caller, HERE, &CString::new(path).map_err(|_| Errno::INVAL)?)?;
+        rustix::process::fchdir(&place.directory)?;
+        address = [&(libc::AF_UNIX as u16).to_ne_bytes(), place.name.as_encoded_bytes(), b"\0"].concat();
+    } else if !path.is_empty() && !path.starts_with(b"/") {
+        rustix::process::fchdir(caller.directory(HERE)?)?;
+    }
+    caller.still_waits()?;
+    let waits = kind != SocketType::DGRAM && !rustix::fs::fcntl_getfl(&socket)?.contains(OFlags::NONBLOCK);
+    if !waits {
+        return done(&socket, &address);
+    }
+    // In a process of its own, which may wait as long as the caller would have.
+    match process::fork().map_err(|_| Errno::AGAIN)? {
+        Fork::Parent(_) => Ok(Reply::Later),
+        Fork::Child => {
+            let ended = net::connect_raw(socket.as_fd(), &address).map(|()| 0).map_err(|error| error.raw_os_error().unwrap_or(libc::EIO));
+            let _ = seccomp::answer(caller.listener, caller.notification.id, ended);
+            process::exit_now(0)
+        }
+    }
+}
+
+/// Whether datagrams are sent to a host, and to which: that leads nowhere, and is told of.
+pub(super) fn sent_to(call: Call, caller: &Caller<'_>) -> Option<SocketAddr> {
+    let (address, length) = match call {
+        Call::Sendto => (caller.raw(4), caller.raw(5)),
+        // The first of several is as good as any.
+        Call::Sendmsg | Call::Sendmmsg => {
+            let message = caller.bytes(caller.raw(1), 12).ok()?;
+            let (address, length) = message.split_at(8);
+            (u64::from_ne_bytes(address.try_into().ok()?), u64::from(u32::from_ne_bytes(length.try_into().ok()?)))
+        }
+        _ => return None,
+    };
+    if address == 0 || length > LONGEST {
+        return None;
+    }
+    let address = caller.bytes(address, length as usize).ok()?;
+    family(&address).filter(|family| matches!(*family, libc::AF_INET | libc::AF_INET6))?;
+    internet(&address).filter(|to| !is_within(*to))
+}

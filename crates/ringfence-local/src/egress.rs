@@ -1,0 +1,265 @@
+//! The way out of a sandbox, as its policy has it.
+//!
+//! A program connects, and waits; each has a thread here. Whom it means is known by the address
+//! that stands for the name it has looked up, or it means an address itself. If the policy opens
+//! that, it is dialed on the host's side, and the program gets the very connection; or, where
+//! what is said on it has to name the host as well, its own socket is connected to a relay.
+
+mod gate;
+mod looks;
+
+pub(crate) use gate::Gate;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ringfence_egress::dial::{Dialer, Failure, Host, Options, Waiting};
+use ringfence_egress::dns::{Server, Sockets};
+use ringfence_egress::pool::Pool;
+use ringfence_egress::relay::{End, Ending, Inlet, Limits, Pair, Relay};
+use ringfence_enforce::apply::{Carries, Connecting, Doors};
+use ringfence_policy::{Name, Passage, Way};
+use ringfence_sys::net;
+
+use gate::Caller;
+
+/// How long reaching somebody may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// So many may be about to connect at once.
+const MOST: usize = 1024;
+
+/// The ways out of one sandbox. Dropped, all of them end.
+pub(crate) struct Egress {
+    gate: Arc<Gate>,
+    pool: Arc<Pool>,
+    inlet: Inlet,
+    relay: Relay,
+    dialer: Dialer,
+    busy: AtomicUsize,
+    _names: Server,
+}
+
+impl std::fmt::Debug for Egress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Egress").field("gate", &self.gate).finish_non_exhaustive()
+    }
+}
+
+impl Egress {
+    /// Serves these.
+    pub(crate) fn open(doors: Doors, gate: Arc<Gate>) -> io::Result<Arc<Self>> {
+        let pool = Arc::new(Pool::new());
+        let sockets = Sockets { datagrams: doors.names, streams: doors.long_names };
+        let names = Server::start(sockets, gate.clone(), pool.clone(), Vec::new())?;
+        let inlet = Inlet::new(doors.v4, doors.v6)?;
+        let relay = Relay::start(Limits::default())?;
+        Ok(Arc::new(Self { gate, pool, inlet, relay, dialer: Dialer::direct(PATIENCE), busy: AtomicUsize::new(0), _names: names }))
+    }
+
+    /// Connects a program, or refuses to, on a thread of its own.
+    pub(crate) fn connects(self: &Arc<Self>, program: Connecting) {
+        if self.busy.fetch_add(1, Ordering::Relaxed) >= MOST {
+            self.busy.fetch_sub(1, Ordering::Relaxed);
+            return program.fail(libc::EAGAIN);
+        }
+        let egress = self.clone();
+        let begun = thread::Builder::new().name("connects".into()).stack_size(256 * 1024).spawn(move || {
+            egress.connect(program);
+            egress.busy.fetch_sub(1, Ordering::Relaxed);
+        });
+        if begun.is_err() {
+            // With the thread, whoever waited was dropped, and told that nobody is there.
+            self.busy.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn connect(&self, program: Connecting) {
+        let (address, port) = (program.to().ip().to_canonical(), program.to().port());
+        if program.carries() == Carries::Datagrams {
+            return self.datagrams(program, address);
+        }
+        if address.is_loopback() || address.is_unspecified() {
+            return self.loopback(program, port);
+        }
+        match self.pool.name_of(address, Instant::now()).and_then(|name| Name::new(name.as_str()).ok()) {
+            Some(name) => self.name(program, &name, port),
+            // It stood for a name once.
+            None if Pool::covers(address) => program.fail(libc::ENETUNREACH),
+            None => {
+                let passage = self.gate.address(address, port);
+                self.dial(program, &Host::Address(address), port, passage);
+            }
+        }
+    }
+
+    /// None leave the sandbox. The C library asks in this way which of several addresses is near,
+    /// of those that stand for names as well, and takes no for an answer.
+    fn datagrams(&self, program: Connecting, address: IpAddr) {
+        if !Pool::covers(address) {
+            self.gate.refuse_datagrams(program.to(), &Caller::of(&program));
+        }
+        program.fail(libc::ENETUNREACH);
+    }
+
+    fn loopback(&self, program: Connecting, port: u16) {
+        let passage = self.gate.hosts_loopback(port);
+        if passage.is_open() {
+            let host = if program.to().is_ipv6() && !program.to().ip().to_canonical().is_ipv4() {
+                IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])
+            } else {
+                IpAddr::from([127, 0, 0, 1])
+            };
+            return self.hand_over(program, &Host::Address(host), port, &|_| Ok(()));
+        }
+        // Its own socket, in its own network.
+        match connect(program.socket(), program.to()) {
+            Ok(()) => drop(program.done()),
+            Err(error) => program.fail(error.raw_os_error().unwrap_or(libc::EIO)),
+        }
+    }
+
+    fn name(&self, program: Connecting, name: &Name, port: u16) {
+        let passage = self.gate.name(name, port);
+        self.dial(program, &Host::Name(name.to_string()), port, passage);
+    }
+
+    fn dial(&self, program: Connecting, host: &Host, port: u16, passage: Passage) {
+        let Some(way) = passage.way else {
+            self.gate.refuse(&passage, &Caller::of(&program));
+            return program.fail(libc::EACCES);
+        };
+        let named = match host {
+            Host::Name(name) => Name::new(name).ok(),
+            Host::Address(_) => None,
+        };
+        let judge = |address: IpAddr| {
+            let passage = self.gate.address_of(address, port, named.as_ref());
+            if passage.is_open() { Ok(()) } else { Err(Box::new(passage)) }
+        };
+        match (way, named.as_ref()) {
+            (Way::Checked(check), Some(name)) => self.relay(program, name, port, looks::by(check, name, port), &judge),
+            _ => self.hand_over(program, host, port, &judge),
+        }
+    }
+
+    /// The program gets the connection that was dialed.
+    fn hand_over(&self, program: Connecting, host: &Host, port: u16, judge: &Judge<'_>) {
+        let options = match Options::of(program.socket()) {
+            Ok(options) => options,
+            Err(error) => return program.fail(error.raw_os_error().unwrap_or(libc::EIO)),
+        };
+        // Whoever does not wait gets an address that is the only one while it is being reached.
+        if let (Host::Address(address), Waiting::Never) = (host, options.waiting()) {
+            return match judge(*address)
+                .map_err(Refused::By)
+                .and_then(|()| self.dialer.start(SocketAddr::new(*address, port), &options).map_err(Refused::With))
+            {
+                Ok(socket) => drop(program.replace(&socket, Err(libc::EINPROGRESS))),
+                Err(Refused::By(passage)) => {
+                    self.gate.refuse(&passage, &Caller::of(&program));
+                    program.fail(libc::EACCES);
+                }
+                Err(Refused::With(error)) => program.fail(error.raw_os_error().unwrap_or(libc::EIO)),
+            };
+        }
+        match self.dialer.connect(host, port, &options, judge) {
+            Ok(reached) => match options.finish(reached.socket.as_fd()) {
+                Ok(()) => drop(program.replace(&reached.socket, Ok(()))),
+                Err(error) => program.fail(error.raw_os_error().unwrap_or(libc::EIO)),
+            },
+            Err(failure) => {
+                self.note(&failure, &Caller::of(&program));
+                program.fail(failure.errno());
+            }
+        }
+    }
+
+    /// The program's own socket is connected to the relay, and the relay to the host. Whoever does
+    /// not wait is connected before it is known whether anybody is there.
+    fn relay(&self, program: Connecting, name: &Name, port: u16, check: looks::Look, judge: &Judge<'_>) {
+        let waits = Options::of(program.socket()).map(|options| options.waiting());
+        let caller = Caller::of(&program);
+        let dial = || self.dialer.connect(&Host::Name(name.to_string()), port, &Options::default(), judge);
+        if let Ok(Waiting::Never) = waits {
+            let Some(inside) = self.let_in(program) else { return };
+            match dial() {
+                Ok(reached) => self.carry(inside, reached.socket, check, caller, name, port),
+                Err(failure) => {
+                    self.note(&failure, &caller);
+                    reset(&inside);
+                }
+            }
+            return;
+        }
+        match dial() {
+            Ok(reached) => {
+                if let Some(inside) = self.let_in(program) {
+                    self.carry(inside, reached.socket, check, caller, name, port);
+                }
+            }
+            Err(failure) => {
+                self.note(&failure, &caller);
+                program.fail(failure.errno());
+            }
+        }
+    }
+
+    /// Connects a program's own socket, and answers the other end.
+    fn let_in(&self, program: Connecting) -> Option<OwnedFd> {
+        match self.inlet.connect(program.socket()) {
+            Ok(inside) => program.done().ok().map(|()| inside),
+            Err(error) => {
+                program.fail(error.raw_os_error().unwrap_or(libc::EIO));
+                None
+            }
+        }
+    }
+
+    fn carry(&self, inside: OwnedFd, outside: OwnedFd, check: looks::Look, caller: Caller, name: &Name, port: u16) {
+        let (gate, name) = (self.gate.clone(), name.clone());
+        let ended = move |end: End| {
+            if let Ending::Refused(reason) = end.why {
+                gate.refuse_talk(&name, port, &reason, &caller);
+            }
+        };
+        self.relay.carry(Pair { inside, outside, said: Vec::new(), check: Some(check), ended: Box::new(ended) });
+    }
+
+    /// Only what the policy says is a refusal: a host may be down.
+    fn note(&self, failure: &Failure<Box<Passage>>, caller: &Caller) {
+        if let Failure::Judged { why, .. } = failure {
+            self.gate.refuse(why, caller);
+        }
+    }
+}
+
+/// Asked about each address before it is tried.
+type Judge<'a> = dyn Fn(IpAddr) -> Result<(), Box<Passage>> + 'a;
+
+enum Refused {
+    By(Box<Passage>),
+    With(io::Error),
+}
+
+/// Whoever is connected to the other end is told that it was broken off.
+fn reset(socket: &OwnedFd) {
+    let _ = rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO));
+}
+
+fn connect(socket: BorrowedFd<'_>, to: SocketAddr) -> io::Result<()> {
+    // Through the safe call, which knows how an address stands in memory.
+    match rustix::net::connect(socket, &to) {
+        Ok(()) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The addresses of this machine, but for its loopback, which is guarded as a whole.
+fn own() -> Vec<IpAddr> {
+    net::own_addresses().unwrap_or_default().into_iter().filter(|address| !address.is_loopback()).collect()
+}
