@@ -22,8 +22,8 @@
 //! there is nothing to ask twice about, and `options timeout:30` lets glibc and Go wait for
 //! somebody who is asked.
 
-use crate::Name;
 use crate::pool::Pool;
+use ringfence_policy::Name;
 
 mod clerk;
 mod query;

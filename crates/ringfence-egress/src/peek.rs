@@ -12,7 +12,7 @@
 
 use std::fmt;
 
-use crate::Name;
+use ringfence_policy::Name;
 
 pub mod head;
 pub mod hello;

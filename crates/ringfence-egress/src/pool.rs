@@ -16,7 +16,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::Name;
+use ringfence_policy::Name;
 
 /// 198.18.0.0/15, set aside for measuring networks (RFC 2544) and routed nowhere.
 const V4: u32 = 0xc612_0000;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::{Addresses, Pool};
-use crate::Name;
+use ringfence_policy::Name;
 
 fn name(number: usize) -> Name {
     Name::new(&format!("n{number}.example")).unwrap()
