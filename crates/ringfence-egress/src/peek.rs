@@ -14,6 +14,7 @@ use std::fmt;
 
 use ringfence_policy::Name;
 
+pub mod checks;
 pub mod head;
 pub mod hello;
 pub mod requests;
