@@ -18,12 +18,18 @@
 //!   server, for seconds, and then say that it may work later.
 //! - What cannot be answered now (`SERVFAIL`) is told as something that may work later.
 //!
-//! Two things are to be known by whoever writes `resolv.conf` inside: without a `search` line
-//! there is nothing to ask twice about, and `options timeout:30` lets glibc and Go wait for
-//! somebody who is asked.
+//! To be known by whoever builds the inside:
+//!
+//! - Without a `search` line in `resolv.conf` there is nothing to ask twice about, and
+//!   `options timeout:30` lets glibc and Go wait for somebody who is asked.
+//! - glibc looks at the interfaces (`AI_ADDRCONFIG`, as browsers and ssh want it) and finds no
+//!   address at all of a family that has only its loopback's. So the loopback interface needs
+//!   [`Pool::OWN`] beside 127.0.0.1 and ::1.
+//! - Resolvers put addresses in order by connecting a datagram socket to each (glibc to port 0,
+//!   musl to 65535). Nothing is sent by that, and a refusal of it is nobody's denial.
 
-use crate::Name;
 use crate::pool::Pool;
+use ringfence_policy::Name;
 
 mod clerk;
 mod query;

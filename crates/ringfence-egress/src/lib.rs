@@ -9,10 +9,7 @@
 mod bytes;
 pub mod dial;
 pub mod dns;
-mod name;
 pub mod peek;
 pub mod pool;
 pub mod proxy;
 pub mod relay;
-
-pub use name::Name;

@@ -12,8 +12,9 @@
 
 use std::fmt;
 
-use crate::Name;
+use ringfence_policy::Name;
 
+pub mod checks;
 pub mod head;
 pub mod hello;
 pub mod requests;
@@ -106,7 +107,7 @@ impl fmt::Display for Objection {
             Objection::BadFraming => "where a request ends can be read in two ways",
             Objection::NoName => "it names no host",
             Objection::ManyNames => "it names more than one host",
-            Objection::BadName => "what it names is no host",
+            Objection::BadName => "what it names is not the name of a host",
             Objection::OtherName(name) => return write!(out, "it is meant for {name}"),
             Objection::OtherPort(port) => return write!(out, "it is meant for port {port}"),
         };

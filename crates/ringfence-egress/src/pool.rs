@@ -16,13 +16,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::Name;
+use ringfence_policy::Name;
 
 /// 198.18.0.0/15, set aside for measuring networks (RFC 2544) and routed nowhere.
 const V4: u32 = 0xc612_0000;
 /// fd72:696e:6766:6e63::/64, a unique local prefix (RFC 4193) of our own.
 const V6: u128 = 0xfd72_696e_6766_6e63 << 64;
-/// The first sixteen numbers are left for the namespace's own interfaces.
+/// The first sixteen numbers are left for the namespace's own use.
 const FIRST: u32 = 16;
 /// The last of the /15 looks like a broadcast address.
 const BEYOND: u32 = (1 << 17) - 1;
@@ -61,6 +61,9 @@ struct Entry {
 }
 
 impl Pool {
+    /// What the sandbox's own loopback interface can have, so that programs see an address of each
+    /// family there. It stands for no name.
+    pub const OWN: Addresses = addresses(1);
     /// How many names can be given addresses while a sandbox lives.
     pub const NUMBERS: u32 = BEYOND - FIRST;
     /// How many names are kept without asking how old they are.
@@ -153,8 +156,8 @@ impl Book {
     }
 }
 
-fn addresses(number: u32) -> Addresses {
-    Addresses { v4: Ipv4Addr::from_bits(V4 | number), v6: Ipv6Addr::from_bits(V6 | u128::from(number)) }
+const fn addresses(number: u32) -> Addresses {
+    Addresses { v4: Ipv4Addr::from_bits(V4 | number), v6: Ipv6Addr::from_bits(V6 | number as u128) }
 }
 
 /// The number in `address`, whether it was given or not.

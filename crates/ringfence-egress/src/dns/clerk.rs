@@ -8,7 +8,7 @@ use super::query::{Asked, Edns, INTERNET, Query, kind};
 use super::reply::Reply;
 use super::told::Told;
 use super::{NameGate, Pool, Refusal, Verdict, reverse};
-use crate::Name;
+use ringfence_policy::Name;
 
 /// Answers questions out of what the gate and the pool say.
 pub(super) struct Clerk {
@@ -63,7 +63,7 @@ impl Clerk {
     fn name_of(&self, meant: &reverse::Meant, kind: u16) -> Reply {
         let name = match meant {
             reverse::Meant::Nothing => None,
-            reverse::Meant::Address(address) if is_loopback(*address) => Name::new("localhost"),
+            reverse::Meant::Address(address) if is_loopback(*address) => Name::new("localhost").ok(),
             reverse::Meant::Address(address) => self.pool.name_of(*address, Instant::now()),
         };
         match name {
@@ -125,7 +125,7 @@ fn subject(name: &Name, kind: u16) -> Name {
     {
         host = rest;
     }
-    Name::new(host).unwrap_or_else(|| name.clone())
+    Name::new(host).unwrap_or_else(|_| name.clone())
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@
 //! authority sections, and at most one additional record, which is EDNS. What is not read here
 //! cannot be misread.
 
-use crate::Name;
 use crate::bytes::Bytes;
+use ringfence_policy::Name;
 
 /// Kinds of record that are told apart.
 pub(super) mod kind {
@@ -131,7 +131,7 @@ fn name(bytes: &mut Bytes<'_>) -> Option<Asked> {
     // A dot within a label would look like the end of it.
     let plain = labels.iter().all(|label| !label.contains(&b'.'));
     Some(match Name::from_bytes(&labels.join(&b'.')) {
-        Some(name) if plain => Asked::Name(name),
+        Ok(name) if plain => Asked::Name(name),
         _ => Asked::Odd(spelt_out(&labels)),
     })
 }
@@ -234,6 +234,7 @@ mod tests {
         let long = |last: usize| format!("{0}.{0}.{0}.{1}", "a".repeat(63), "a".repeat(last));
         assert!(matches!(read(&question(7, &long(61), 1)).unwrap().asked, Asked::Name(name) if name.as_str().len() == 253));
         check(&question(7, &long(62), 1), "malformed");
+        check(&question(7, &"a".repeat(64), 1), "malformed");
     }
 
     proptest! {

@@ -6,7 +6,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::query::{Edns, HEADER, Head, INTERNET, Query, flag, kind};
-use crate::Name;
+use ringfence_policy::Name;
 
 /// What may be sent to everybody, whatever they say of their room.
 pub(super) const LONGEST: usize = 512;

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::Name;
+use ringfence_policy::Name;
 
 /// What such a name means.
 #[derive(Debug, PartialEq, Eq)]

@@ -20,7 +20,7 @@ use super::stream::{Client, Fate};
 use super::told::Told;
 use super::waits::{Entered, Waiting, Waits, Whence};
 use super::{NameGate, Pool, Refusal, reply};
-use crate::Name;
+use ringfence_policy::Name;
 
 /// How many connections there are at most. For a further one, the one that was silent longest goes.
 const CLIENTS: usize = 16;

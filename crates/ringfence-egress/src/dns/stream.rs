@@ -142,3 +142,63 @@ impl Client {
         self.ended && self.owed == 0 && self.output.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    fn pair(now: Instant) -> (TcpStream, Client) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let there = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (there, Client::new(1, listener.accept().unwrap().0, now).unwrap())
+    }
+
+    fn say(there: &mut TcpStream, client: &mut Client, bytes: &[u8]) {
+        there.write_all(bytes).unwrap();
+        let whole = client.input.len() + bytes.len();
+        while client.input.len() < whole {
+            assert_eq!(client.read(), Fate::Stays);
+        }
+    }
+
+    #[test]
+    fn a_byte_now_and_then_buys_no_time() {
+        let begun = Instant::now();
+        let later = begun + PATIENCE / 2;
+        let (mut there, mut client) = pair(begun);
+        for byte in [0, 3, 1, 2] {
+            say(&mut there, &mut client, &[byte]);
+            assert_eq!(client.next(later), Ok(None));
+            assert_eq!(client.deadline(), Some(begun + PATIENCE));
+        }
+        say(&mut there, &mut client, &[3]);
+        assert_eq!(client.next(later), Ok(Some(vec![1, 2, 3])));
+        assert_eq!(client.deadline(), Some(later + PATIENCE));
+        // Whoever waits for a decision may, and goes for a new one last.
+        client.owe();
+        assert_eq!((client.deadline(), client.rank()), (None, (true, later)));
+        client.pay(b"x", later);
+        assert_eq!(client.deadline(), Some(later + PATIENCE));
+    }
+
+    #[test]
+    fn a_question_waits_until_its_answer_has_room() {
+        let now = Instant::now();
+        let (mut there, mut client) = pair(now);
+        say(&mut there, &mut client, &[0, 1, 7]);
+        client.answer(Some(&[0; UNTAKEN]));
+        assert!(!client.has_question() && !client.wants_input() && client.wants_output());
+        assert_eq!(client.next(now), Ok(None));
+        assert_eq!(client.write(now), Fate::Stays);
+        assert!(client.has_question() && client.wants_input() && !client.wants_output());
+        for _ in 0..OWED {
+            client.owe();
+        }
+        assert_eq!(client.next(now), Ok(None));
+        client.pay(b"x", now);
+        assert_eq!(client.next(now), Ok(Some(vec![7])));
+        assert!(!client.is_done());
+    }
+}

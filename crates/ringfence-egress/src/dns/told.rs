@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::Name;
+use ringfence_policy::Name;
 
 /// How long a lookup may go on asking.
 const LASTS: Duration = Duration::from_secs(2);

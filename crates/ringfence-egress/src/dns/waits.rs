@@ -10,7 +10,7 @@ use std::thread;
 
 use super::query::Query;
 use super::{NameGate, Verdict};
-use crate::Name;
+use ringfence_policy::Name;
 
 /// How many names can wait at once.
 const NAMES: usize = 16;

@@ -6,7 +6,7 @@
 //! that go on in the next line, blanks before a colon, a second `Host` or `Content-Length`.
 
 use super::{LONGEST, Objection, Peek};
-use crate::Name;
+use ringfence_policy::Name;
 
 /// What the head of a request says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -169,7 +169,7 @@ fn host(text: &[u8]) -> Result<Host, Objection> {
         Some(at) => (&text[..at], Some(number(&text[at + 1..], 5).and_then(|port| u16::try_from(port).ok()).ok_or(Objection::BadName)?)),
         None => (text, None),
     };
-    Ok(Host { name: Name::from_bytes(name).ok_or(Objection::BadName)?, port })
+    Ok(Host { name: Name::from_bytes(name).map_err(|_| Objection::BadName)?, port })
 }
 
 /// A number of at most so many digits, and nothing but digits.

@@ -12,8 +12,8 @@
 //! the first hello can be asked for another host.
 
 use super::{LONGEST, Objection, Peek};
-use crate::Name;
 use crate::bytes::Bytes;
+use ringfence_policy::Name;
 
 /// Kinds of record and message.
 const HANDSHAKE: u8 = 22;
@@ -159,7 +159,7 @@ fn server_name(mut extension: Bytes<'_>) -> Result<Name, Objection> {
     if kind != 0 {
         return Err(Objection::BadHello);
     }
-    Name::from_bytes(name.0).ok_or(Objection::BadName)
+    Name::from_bytes(name.0).map_err(|_| Objection::BadName)
 }
 
 #[cfg(test)]

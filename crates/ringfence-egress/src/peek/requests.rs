@@ -12,7 +12,7 @@
 
 use super::head::{self, Framing, Head, Wish};
 use super::{Objection, Peek};
-use crate::Name;
+use ringfence_policy::Name;
 
 /// How much of what the server says is looked at for its word.
 const ANSWER: usize = 16 * 1024;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::{Addresses, Pool};
-use crate::Name;
+use ringfence_policy::Name;
 
 fn name(number: usize) -> Name {
     Name::new(&format!("n{number}.example")).unwrap()
@@ -40,6 +40,8 @@ fn what_was_never_given_means_nothing() {
     for address in none.into_iter().chain(["fd72:696e:6766:6e62::10", "::ffff:198.18.0.17", "::198.18.0.16"]) {
         assert_eq!(pool.name_of(address.parse().unwrap(), now), None, "{address}");
     }
+    assert_eq!(Pool::OWN.v4.to_string(), "198.18.0.1");
+    assert_eq!(pool.name_of(Pool::OWN.v6.into(), now), None);
     let covers = |address: &str| Pool::covers(address.parse::<IpAddr>().unwrap());
     assert!(covers("198.18.0.0") && covers("198.19.255.255") && covers("::ffff:198.18.0.1") && covers("fd72:696e:6766:6e63:ffff::"));
     assert!(!covers("198.17.255.255") && !covers("198.20.0.0") && !covers("fd72:696e:6766:6e64::"));

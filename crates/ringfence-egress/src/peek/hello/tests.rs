@@ -135,6 +135,14 @@ fn records_and_messages_that_nobody_writes_are_refused() {
     check(&[&parts[..65], &[21, 3, 1, 0, 2, 1, 0], &parts[65..]].concat(), Peek::Refused(Objection::BadHello));
     let trailing = [&message(&[sni(&[name_entry(b"a.example")])])[..], &[0]].concat();
     check(&records(&trailing, RECORD), Peek::Refused(Objection::BadHello));
+    check(&records(&trailing, RECORD)[..5 + trailing.len() - 1], Peek::Refused(Objection::BadHello));
+    // A part of it that says to be something else, and something behind the extensions.
+    let mut disguised = parts.clone();
+    disguised[65] = 23;
+    check(&disguised, Peek::Refused(Objection::BadHello));
+    let mut behind = [&message(&[sni(&[name_entry(b"a.example")])])[..], &[0]].concat();
+    behind[3] += 1;
+    check(&records(&behind, RECORD), Peek::Refused(Objection::BadHello));
     // An extension that goes on behind the others, a list that goes on behind its extension.
     check(&hello(&[extension(10, &[])[..3].to_vec()]), Peek::Refused(Objection::BadHello));
     check(&hello(&[extension(SERVER_NAME, &[0, 9, 0])]), Peek::Refused(Objection::BadHello));
