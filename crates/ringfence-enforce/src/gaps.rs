@@ -2,7 +2,7 @@
 //! and a gap refuses unless the policy accepts it.
 
 use ringfence_api::{Gap, Loss};
-use ringfence_policy::{Grants, NetworkMode};
+use ringfence_policy::{Grants, Limits, NetworkMode};
 
 use crate::support::{Fuse, Support};
 use crate::survey::{Folding, Survey};
@@ -59,20 +59,23 @@ pub(crate) fn gaps(grants: &Grants, survey: &Survey, support: &Support) -> Vec<G
             "remove [commands] from the policy or accept with `--on-gap run`",
         );
     }
-    let limits = &grants.limits;
-    for (name, asked) in [
+    for name in unlimited(&grants.limits) {
+        gap(&format!("limits.{name}"), "this limit is not enforced yet", "remove it from [limits] or accept with `--on-gap run`");
+    }
+    gaps
+}
+
+/// The limits that were asked for and do not hold.
+fn unlimited(limits: &Limits) -> impl Iterator<Item = &'static str> {
+    let asked = [
         ("cpu", limits.cpu_ms.is_some()),
         ("memory", limits.memory.is_some()),
         ("processes", limits.processes.is_some()),
         ("open-files", limits.open_files.is_some()),
         ("file-size", limits.file_size.is_some()),
         ("disk", limits.disk.is_some()),
-    ] {
-        if asked {
-            gap(&format!("limits.{name}"), "this limit is not enforced yet", "remove it from [limits] or accept with `--on-gap run`");
-        }
-    }
-    gaps
+    ];
+    asked.into_iter().filter_map(|(name, is_asked)| is_asked.then_some(name))
 }
 
 /// Without a tripwire the same is shut, and nobody hears who tried.

@@ -13,14 +13,16 @@ use crate::error::{Place, PolicyError};
 use crate::expand::Entry;
 use crate::facts::Facts;
 use crate::grants::Source;
+use crate::network::HostRule;
 use crate::parse::parse;
 use crate::path::AbsPath;
 use crate::policy::{PathEntry, Policy};
 use crate::words::is_hidden;
 
-/// An entry of `read` or `write`.
+/// An entry of `read` or `write`, or of `allow` for hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permit {
+    section: &'static str,
     key: &'static str,
     text: String,
 }
@@ -40,10 +42,15 @@ impl Permit {
         let means_it = entry.path(facts).is_ok_and(|meant| meant == *path);
         // A replaced byte stands for any byte, so the name is not known.
         let shows = !text.chars().any(|c| is_hidden(c) || c == char::REPLACEMENT_CHARACTER);
-        (means_it && shows).then_some(Self { key, text })
+        (means_it && shows).then_some(Self { section: FILES, key, text })
     }
 
-    /// The list it stands in: `read` or `write`.
+    /// The entry that opens hosts.
+    pub fn host(rule: &HostRule) -> Self {
+        Self { section: HOSTS, key: "allow", text: rule.to_string() }
+    }
+
+    /// The list it stands in: `read`, `write` or `allow`.
     pub fn key(&self) -> &'static str {
         self.key
     }
@@ -53,10 +60,26 @@ impl Permit {
         &self.text
     }
 
-    fn list<'a>(&self, policy: &'a mut Policy) -> &'a mut Vec<PathEntry> {
-        if self.key == "write" { &mut policy.filesystem.write } else { &mut policy.filesystem.read }
+    /// Adds it to `policy`; whether it was not there yet.
+    fn enter(&self, policy: &mut Policy) -> bool {
+        let files = &mut policy.filesystem;
+        let list = match (self.section, self.key) {
+            (HOSTS, _) => {
+                let is_new = policy.network.allow.iter().all(|entry| *entry != self.text);
+                policy.network.allow.push(self.text.clone());
+                return is_new;
+            }
+            (_, "write") => &mut files.write,
+            _ => &mut files.read,
+        };
+        let is_new = list.iter().all(|entry| entry.path() != self.text);
+        list.push(PathEntry::Text(self.text.clone()));
+        is_new
     }
 }
+
+const FILES: &str = "filesystem";
+const HOSTS: &str = "network";
 
 /// A policy file that says nothing.
 const EMPTY: &str = "version = 1\n";
@@ -68,11 +91,9 @@ const EMPTY: &str = "version = 1\n";
 pub fn amend(text: Option<&str>, file: &AbsPath, permit: &Permit) -> Result<Option<String>, PolicyError> {
     let text = text.unwrap_or(EMPTY);
     let mut expected = parse(text, file, Source::User)?.policy;
-    let list = permit.list(&mut expected);
-    if list.iter().any(|entry| entry.path() == permit.text) {
+    if !permit.enter(&mut expected) {
         return Ok(None);
     }
-    list.push(PathEntry::Text(permit.text.clone()));
     let unfit =
         || PolicyError::NotAmendable { at: Place { file: Some(file.clone()), line: None, column: None }, entry: permit.text.clone() };
     let amended = edit(text, permit).ok_or_else(unfit)?;
@@ -97,7 +118,7 @@ fn edit(text: &str, permit: &Permit) -> Option<String> {
     let is_dos = text.contains("\r\n") && text.matches('\n').count() == text.matches("\r\n").count();
     let plain = if is_dos { text.replace("\r\n", "\n") } else { text.to_owned() };
     let mut document: DocumentMut = plain.parse().ok()?;
-    if !document.contains_key("filesystem") {
+    if !document.contains_key(permit.section) {
         // A comment at the end of the file stays before what comes behind it.
         let mut before = document.trailing().as_str().unwrap_or_default().to_owned();
         if !before.is_empty() && !before.ends_with('\n') {
@@ -106,9 +127,9 @@ fn edit(text: &str, permit: &Permit) -> Option<String> {
         let mut section = Table::new();
         section.decor_mut().set_prefix(format!("{before}\n"));
         document.set_trailing("");
-        document.insert("filesystem", Item::Table(section));
+        document.insert(permit.section, Item::Table(section));
     }
-    let section = document.get_mut("filesystem")?.as_table_like_mut()?;
+    let section = document.get_mut(permit.section)?.as_table_like_mut()?;
     add(section, permit)?;
     let edited = document.to_string();
     Some(if is_dos { edited.replace('\n', "\r\n") } else { edited })
@@ -121,7 +142,7 @@ fn add(section: &mut dyn TableLike, permit: &Permit) -> Option<()> {
             section.insert(permit.key, Item::Value(Value::Array(list)));
         }
         Some(Item::Value(Value::Array(list))) => push(list, &permit.text),
-        Some(Item::ArrayOfTables(list)) => {
+        Some(Item::ArrayOfTables(list)) if permit.section == FILES => {
             let mut entry = Table::new();
             entry.insert("path", toml_edit::value(permit.text.as_str()));
             list.push(entry);

@@ -1,15 +1,17 @@
 //! What a policy that was edited changes for commands that already run.
 //!
 //! Rules about files can come to hold, or cease to, in a sandbox that stands; whoever has one
-//! finds out which of them. Settings cannot: they are what the sandbox was made of, and stay
-//! until another one is made.
+//! finds out which of them. So can rules about hosts. Settings cannot: they are what the sandbox
+//! was made of, and stay until another one is made.
+
+mod network;
 
 use std::fmt;
 
 use serde::Serialize;
 
 use crate::decide::{Access, Because, Verdict};
-use crate::grants::{Asking, Effect, Grants, Mode, NetworkMode, Source};
+use crate::grants::{Asking, Effect, Grants, Mode, Source};
 
 /// A rule that came or went, and whether that is in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -103,9 +105,10 @@ pub fn revise(old: &Grants, new: &Grants) -> (Grants, Vec<Change>) {
     }
     let mut changes = settings(old, new);
     let mut holding = new.clone();
+    let (network, of_network) = network::revise(&old.network, &new.network);
+    changes.extend(of_network);
+    holding.network = network;
     holding.mode = old.mode;
-    holding.network.mode = old.network.mode;
-    holding.network.unix_sockets = old.network.unix_sockets.clone();
     holding.environment = old.environment.clone();
     holding.observe = old.observe;
     holding.ask = old.ask;
@@ -119,16 +122,6 @@ fn settings(old: &Grants, new: &Grants) -> Vec<Change> {
     if old.mode != new.mode {
         let direction = if width(new.mode) > width(old.mode) { Direction::Wider } else { Direction::Narrower };
         changes.push(Change::setting(format!("mode = {}", new.mode.word()), direction));
-    }
-    let (was, is) = (&old.network, &new.network);
-    if was.mode != is.mode {
-        let direction = if reach(is.mode) > reach(was.mode) { Direction::Wider } else { Direction::Narrower };
-        changes.push(Change::setting(format!("network.mode = {}", is.mode.word()), direction));
-    }
-    if was.unix_sockets != is.unix_sockets {
-        let is_less = was.unix_sockets.iter().any(|socket| !is.unix_sockets.contains(socket));
-        let direction = if is_less { Direction::Narrower } else { Direction::Wider };
-        changes.push(Change::setting("network.unix-sockets".into(), direction));
     }
     if old.observe != new.observe {
         changes.push(Change::setting(format!("observe = {}", new.observe.word()), Direction::Neither));
@@ -171,17 +164,10 @@ fn width(mode: Mode) -> u8 {
     }
 }
 
-fn reach(mode: NetworkMode) -> u8 {
-    match mode {
-        NetworkMode::None => 0,
-        NetworkMode::AllowList => 1,
-        NetworkMode::Full => 2,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::grants::NetworkMode;
     use crate::testing::grants;
 
     /// What is said of a change from one policy to another: `+` for what comes.

@@ -16,7 +16,7 @@ use crate::error::PolicyError;
 use crate::facts::{Facts, Flags};
 use crate::grants::{Asking, AuditRules, Effect, Fsync, Grants, Mode, NetworkMode, Observe, OnError, OnGap, Origin, Rule, Source};
 use crate::layer::Layer;
-use crate::network::Sni;
+use crate::network::{HostRule, Listed, Sni};
 use crate::path::AbsPath;
 use scalar::Scalar;
 
@@ -86,6 +86,13 @@ impl Grants {
         self.rules.push(Rule { root, effect, origin, locked: false });
         add_protects(&mut self.rules);
         shut_state(&mut self.rules, &self.audit);
+    }
+
+    /// Adds hosts that a person allowed in the middle. Where no list decides it has no effect, nor
+    /// over what is denied.
+    pub fn grant_host(&mut self, rule: HostRule) {
+        let origin = Origin::new(Source::Session, rule.to_string());
+        self.network.allow.push(Listed { rule, origin });
     }
 }
 

@@ -327,3 +327,28 @@ fn an_empty_policy_is_the_same_as_none() {
     let none = resolve(&[], &Flags::none(path("/home/me/p")), &facts()).unwrap();
     assert_eq!(grants(layer), none);
 }
+
+#[test]
+fn lists_of_hosts_are_carried_over_as_they_are() {
+    let text = r#"{"network": {"allowedDomains": ["Github.com", "*.npmjs.org", "a.org:8443", "10.0.0.0/8", "b\u00fccher.de", "localhost:3000", "127.0.0.1:3001", "a b"],
+        "deniedDomains": ["evil.com", "x.npmjs.org", "localhost"]}, "filesystem": {}}"#;
+    let expect = "version = 1\n\n[network]\nmode = \"allow-list\"\nallow = [\n  \"Github.com\",\n  \"*.npmjs.org\",\n  \"a.org:8443\",\n  \"10.0.0.0/8\",\n]\n\
+                  deny = [\n  \"evil.com\",\n  \"x.npmjs.org\",\n  \"localhost\",\n]\nlocalhost = [\n  3000,\n  3001,\n]\n";
+    let notes = [
+        "`b\u{fc}cher.de` is no host: it is not ASCII",
+        "`localhost:3000` is the host's own",
+        "`127.0.0.1:3001` is the host's own",
+        "`a b` is no host",
+        "denyRead",
+    ];
+    let grants = check(text, Format::SrtJson, expect, &notes);
+    let name = |text: &str| ringfence_policy::Name::new(text).unwrap();
+    assert!(grants.network.name(&name("github.com"), 443).is_open());
+    assert!(grants.network.name(&name("registry.npmjs.org"), 443).is_open());
+    for shut in ["x.npmjs.org", "npmjs.org", "evil.com"] {
+        assert!(!grants.network.name(&name(shut), 443).is_open(), "{shut}");
+    }
+    let all = r#"{"network": {"allowedDomains": ["*"], "deniedDomains": ["*"]}, "filesystem": {}}"#;
+    let notes = ["`*` is `mode = \"full\"`", "`*` is `mode = \"none\"`", "denyRead"];
+    check(all, Format::SrtJson, "version = 1\n\n[network]\nmode = \"none\"\n", &notes);
+}

@@ -220,3 +220,16 @@ fn an_entry_means_the_very_path_or_is_none() {
         assert_eq!(text(odd), None, "{odd:?}");
     }
 }
+
+#[test]
+fn a_host_is_added_to_those_that_are_allowed() {
+    let permit = Permit::host(&HostRule::parse("A.org:443").unwrap());
+    let text =
+        "version = 1\n\n[network] # n\nallow = [\n  \"b.org\", # b\n]\n\n[[secrets]]\nenv = \"T\"\nhosts = [\"b.org\"]\nheader = \"X\"\n";
+    let amended = amend(Some(text), &file(), &permit).unwrap().unwrap();
+    assert_eq!(amended, text.replace("# b\n", "# b\n  \"a.org:443\",\n"));
+    assert_eq!(amend(Some(&amended), &file(), &permit), Ok(None));
+    let begun =
+        amend(Some("version = 1\n[[secrets]]\nenv = \"T\"\nhosts = [\"b.org\"]\nheader = \"X\"\n"), &file(), &permit).unwrap().unwrap();
+    assert!(begun.ends_with("header = \"X\"\n\n[network]\nallow = [\"a.org:443\"]\n"), "{begun}");
+}

@@ -5,7 +5,7 @@ use super::reader::{self, Reader};
 use super::{ImportError, Imported};
 use crate::glob::Glob;
 use crate::grants::{NetworkMode, OnGap};
-use crate::network::HostRule;
+use crate::network::{HostRule, Subject};
 use crate::policy::{PathEntry, PortChoice};
 
 pub(super) fn import(text: &str) -> Result<Imported, ImportError> {
@@ -108,15 +108,39 @@ enum List {
 }
 
 fn add_domain(imported: &mut Imported, key: &str, domain: &str, list: List) {
-    if domain == "*" && list == List::Allow {
-        imported.policy.network.mode = Some(NetworkMode::Full);
-        imported.changed(key, "`*` is `mode = \"full\"`");
-    } else if let Err(problem) = HostRule::parse(domain) {
-        imported.not_carried(key, format!("`{domain}` is no host: {problem}"));
-    } else if list == List::Allow {
-        imported.policy.network.allow.push(domain.to_owned());
-    } else {
-        imported.policy.network.deny.push(domain.to_owned());
+    let network = &mut imported.policy.network;
+    let rule = match (domain, list) {
+        ("*", List::Allow) => {
+            network.mode = Some(NetworkMode::Full);
+            return imported.changed(key, "`*` is `mode = \"full\"`");
+        }
+        ("*", List::Deny) => {
+            network.mode = Some(NetworkMode::None);
+            return imported.changed(key, "`*` is `mode = \"none\"`");
+        }
+        _ => HostRule::parse(domain),
+    };
+    match (rule, list) {
+        (Err(problem), _) => imported.not_carried(key, format!("`{domain}` is no host: {problem}")),
+        (Ok(rule), List::Allow) if is_own(&rule) => {
+            let ports = match (network.localhost.take(), rule.port) {
+                (Some(PortChoice::Some(ports)), Some(port)) => PortChoice::Some(ports.into_iter().chain([port]).collect()),
+                (None | Some(PortChoice::All(false)), Some(port)) => PortChoice::Some(vec![port]),
+                (_, None) | (Some(PortChoice::All(true)), _) => PortChoice::All(true),
+            };
+            network.localhost = Some(ports);
+            imported.changed(key, format!("`{domain}` is the host's own loopback, which `localhost` opens by port"));
+        }
+        (Ok(_), List::Allow) => network.allow.push(domain.to_owned()),
+        (Ok(_), List::Deny) => network.deny.push(domain.to_owned()),
+    }
+}
+
+/// Whether it means the machine itself.
+fn is_own(rule: &HostRule) -> bool {
+    match &rule.subject {
+        Subject::Name(name) | Subject::Below(name) => name.is_localhost(),
+        Subject::Range(range) => range.first().is_loopback(),
     }
 }
 

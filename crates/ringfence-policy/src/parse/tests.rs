@@ -21,10 +21,7 @@ fn check(text: &str, expect: &str, hint: &str) {
     assert!(error.line().is_some() && error.column().is_some() && error.code().starts_with("policy-"));
 }
 
-#[test]
-fn every_key_is_read() {
-    let layer = read(
-        r#"
+const EVERY_KEY: &str = r#"
 version = 1
 extends = ["base.toml"]
 enabled = true
@@ -79,9 +76,11 @@ rotate-size = "1MiB"
 env = "TOKEN"
 hosts = ["api.x.org"]
 header = "Authorization"
-"#,
-    )
-    .unwrap();
+"#;
+
+#[test]
+fn every_key_is_read() {
+    let layer = read(EVERY_KEY).unwrap();
     let policy = &layer.policy;
     assert_eq!(policy.environment.profile, Some(Profile::Clean));
     assert_eq!(policy.network.localhost, Some(PortChoice::Some(vec![3000])));

@@ -1,0 +1,179 @@
+//! Hosts and ports that come to be allowed or denied while commands run.
+//!
+//! Every connection is decided anew, so lists of hosts can be exchanged under a sandbox that
+//! stands. What it was given when it was made cannot: whether it has a network at all, ports
+//! that lead in or out, and secrets.
+
+use super::{Change, Direction, Turn};
+use crate::grants::{NetworkMode, NetworkRules, Ports};
+use crate::network::{Listed, OpenPorts, Secret, Sni};
+
+/// What of `new` can hold where `old` does, and what is different by it or has to wait.
+pub(super) fn revise(old: &NetworkRules, new: &NetworkRules) -> (NetworkRules, Vec<Change>) {
+    let mut changes = settings(old, new);
+    let mut holding = NetworkRules {
+        mode: old.mode,
+        mode_origin: old.mode_origin.clone(),
+        localhost: old.localhost.clone(),
+        bind: old.bind.clone(),
+        unix_sockets: old.unix_sockets.clone(),
+        proxy_variables: old.proxy_variables,
+        secrets: old.secrets.clone(),
+        ..new.clone()
+    };
+    if old.mode != new.mode {
+        // The lists are those of another mode: until it holds, less is allowed by them and no more.
+        holding.allow = old.allow.clone();
+        holding.sni = old.sni;
+        holding.deny = old.deny.iter().chain(missing(&new.deny, &old.deny)).cloned().collect();
+    }
+    if old.mode == NetworkMode::AllowList {
+        changes.extend(lists(old, &holding));
+    }
+    (holding, changes)
+}
+
+fn settings(old: &NetworkRules, new: &NetworkRules) -> Vec<Change> {
+    let mut changes = Vec::new();
+    if old.mode != new.mode {
+        let direction = if reach(new.mode) > reach(old.mode) { Direction::Wider } else { Direction::Narrower };
+        changes.push(Change::setting(format!("network.mode = {}", new.mode.word()), direction));
+    }
+    if old.unix_sockets != new.unix_sockets {
+        let is_less = old.unix_sockets.iter().any(|socket| !new.unix_sockets.contains(socket));
+        let direction = if is_less { Direction::Narrower } else { Direction::Wider };
+        changes.push(Change::setting("network.unix-sockets".into(), direction));
+    }
+    for (key, old, new) in [("localhost", &old.localhost, &new.localhost), ("bind", &old.bind, &new.bind)] {
+        changes.extend(ports(old, new).map(|direction| Change::setting(format!("network.{key}"), direction)));
+    }
+    if old.proxy_variables != new.proxy_variables {
+        changes.push(Change::setting(format!("network.proxy-variables = {}", new.proxy_variables), Direction::Neither));
+    }
+    let has = |all: &[Secret], one: &Secret| {
+        all.iter().any(|other| (&other.env, &other.hosts, &other.header) == (&one.env, &one.hosts, &one.header))
+    };
+    if old.secrets.iter().any(|secret| !has(&new.secrets, secret)) {
+        changes.push(Change::setting("secrets".into(), Direction::Narrower));
+    } else if new.secrets.iter().any(|secret| !has(&old.secrets, secret)) {
+        changes.push(Change::setting("secrets".into(), Direction::Wider));
+    }
+    changes
+}
+
+fn ports(old: &OpenPorts, new: &OpenPorts) -> Option<Direction> {
+    match (old.ports(), new.ports()) {
+        (was, is) if was == is => None,
+        (Ports::None, _) | (_, Ports::All) => Some(Direction::Wider),
+        (Ports::Some(was), Ports::Some(is)) if was.iter().all(|port| is.contains(port)) => Some(Direction::Wider),
+        _ => Some(Direction::Narrower),
+    }
+}
+
+/// Entries that came or went, but for those that another one makes up for.
+fn lists(old: &NetworkRules, new: &NetworkRules) -> Vec<Change> {
+    let change = |word: &'static str, turn, direction| {
+        move |listed: &Listed| Change {
+            rule: format!("{word} {}", listed.origin.text),
+            origin: Some(listed.origin.to_string()),
+            turn,
+            direction,
+            pending: None,
+        }
+    };
+    let opened = missing(&new.allow, &old.allow).map(change("allow", Turn::Added, Direction::Wider));
+    let closed = missing(&old.allow, &new.allow).map(change("allow", Turn::Removed, Direction::Narrower));
+    let denied = missing(&new.deny, &old.deny).map(change("deny", Turn::Added, Direction::Narrower));
+    let excused = missing(&old.deny, &new.deny).map(change("deny", Turn::Removed, Direction::Wider));
+    let mut changes: Vec<Change> = opened.chain(closed).chain(denied).chain(excused).collect();
+    if old.sni != new.sni {
+        let direction = if new.sni == Sni::Off { Direction::Wider } else { Direction::Narrower };
+        let rule = format!("network.sni = {}", new.sni.word());
+        changes.push(Change { rule, origin: None, turn: Turn::Added, direction, pending: None });
+    }
+    changes
+}
+
+/// What of `list` no entry of `other` covers.
+fn missing<'a>(list: &'a [Listed], other: &'a [Listed]) -> impl Iterator<Item = &'a Listed> {
+    list.iter().filter(|listed| !other.iter().any(|other| other.rule.covers(&listed.rule)))
+}
+
+fn reach(mode: NetworkMode) -> u8 {
+    match mode {
+        NetworkMode::None => 0,
+        NetworkMode::AllowList => 1,
+        NetworkMode::Full => 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grants::{Origin, Source};
+    use crate::network::PortEntry;
+
+    /// `mode`, then words such as `+a.org` for what is allowed, `-b.org` for what is denied and
+    /// `:80` for a port of the host.
+    fn rules(mode: NetworkMode, words: &str) -> NetworkRules {
+        let mut rules = NetworkRules { mode, ..NetworkRules::default() };
+        for word in words.split_whitespace() {
+            let (sign, text) = word.split_at(1);
+            let origin = Origin::new(Source::User, text);
+            match sign {
+                "+" => rules.allow.push(Listed { rule: text.parse().unwrap(), origin }),
+                "-" => rules.deny.push(Listed { rule: text.parse().unwrap(), origin }),
+                _ => rules.localhost.entries.push(PortEntry { ports: Ports::Some(vec![text.parse().unwrap()]), origin }),
+            }
+        }
+        rules
+    }
+
+    #[track_caller]
+    fn check((old_mode, old): (NetworkMode, &str), (new_mode, new): (NetworkMode, &str), holding: &str, expect: &[&str]) {
+        let (held, changes) = revise(&rules(old_mode, old), &rules(new_mode, new));
+        let said = |change: &Change| {
+            let state = if change.pending.is_some() { "later" } else { "now" };
+            format!("{:?} {:?} {} {state}", change.direction, change.turn, change.rule)
+        };
+        assert_eq!(changes.iter().map(said).collect::<Vec<_>>(), expect, "{old} to {new}");
+        assert_eq!(held, rules(old_mode, holding), "{old} to {new}");
+    }
+
+    const LIST: NetworkMode = NetworkMode::AllowList;
+
+    #[test]
+    fn lists_are_exchanged_at_once() {
+        check((LIST, "+a.org"), (LIST, "+a.org"), "+a.org", &[]);
+        check((LIST, "+a.org"), (LIST, "+b.org"), "+b.org", &["Wider Added allow b.org now", "Narrower Removed allow a.org now"]);
+        check((LIST, "+a.org"), (LIST, "+a.org -x.org"), "+a.org -x.org", &["Narrower Added deny x.org now"]);
+        check((LIST, "+a.org -x.org"), (LIST, "+a.org"), "+a.org", &["Wider Removed deny x.org now"]);
+        check((LIST, "+*.a.org"), (LIST, "+*.a.org +x.a.org"), "+*.a.org +x.a.org", &[]);
+        check((LIST, "+x.a.org"), (LIST, "+*.a.org"), "+*.a.org", &["Wider Added allow *.a.org now"]);
+        check((LIST, "+a.org"), (LIST, "+a.org:443"), "+a.org:443", &["Narrower Removed allow a.org now"]);
+    }
+
+    #[test]
+    fn what_the_sandbox_was_made_of_waits() {
+        let full = NetworkMode::Full;
+        check((NetworkMode::None, ""), (LIST, "+a.org"), "", &["Wider Added network.mode = allow-list later"]);
+        check(
+            (LIST, "+a.org"),
+            (full, "-x.org"),
+            "+a.org -x.org",
+            &["Wider Added network.mode = full later", "Narrower Added deny x.org now"],
+        );
+        check((LIST, "+a.org"), (NetworkMode::None, ""), "+a.org", &["Narrower Added network.mode = none later"]);
+        check((full, ""), (LIST, "+a.org"), "", &["Narrower Added network.mode = allow-list later"]);
+        check((LIST, ":80"), (LIST, ":80 :81"), ":80", &["Wider Added network.localhost later"]);
+        check((LIST, ":80"), (LIST, ":81"), ":80", &["Narrower Added network.localhost later"]);
+    }
+
+    #[test]
+    fn a_line_that_moved_is_no_change() {
+        let mut moved = rules(LIST, "+a.org -b.org :80");
+        moved.allow[0].origin.line = Some(7);
+        moved.localhost.entries[0].origin.line = Some(8);
+        assert_eq!(revise(&rules(LIST, "+a.org -b.org :80"), &moved).1, []);
+    }
+}
