@@ -117,7 +117,7 @@ impl Draft<'_> {
         let others = if *uid == 0 { "" } else { "root:x:0:0:root:/:/sbin/nologin\n" };
         let other_groups = if *gid == 0 { "" } else { "root:x:0:\n" };
         let resolver = match self.grants.network.mode {
-            NetworkMode::AllowList => "nameserver 127.0.0.1\n".into(),
+            NetworkMode::AllowList => "nameserver 127.0.0.1\noptions timeout:30\n".into(),
             _ => person.resolver.clone().unwrap_or_else(|| "# ringfence: no network\n".into()),
         };
         let mut file = |at: AbsPath, content: String| self.steps.push(Step::File { path: at, content });

@@ -6,7 +6,6 @@
 //! what is said on it has to name the host as well, its own socket is connected to a relay.
 
 mod gate;
-mod looks;
 
 pub(crate) use gate::Gate;
 
@@ -20,10 +19,11 @@ use std::time::{Duration, Instant};
 
 use ringfence_egress::dial::{Dialer, Failure, Host, Options, Waiting};
 use ringfence_egress::dns::{Server, Sockets};
+use ringfence_egress::peek::checks;
 use ringfence_egress::pool::Pool;
-use ringfence_egress::relay::{End, Ending, Inlet, Limits, Pair, Relay};
+use ringfence_egress::relay::{self, End, Ending, Inlet, Limits, Pair, Relay};
 use ringfence_enforce::apply::{Carries, Connecting, Doors};
-use ringfence_policy::{Name, Passage, Way};
+use ringfence_policy::{Check, Name, Passage, Way};
 use ringfence_sys::net;
 
 use gate::Caller;
@@ -86,7 +86,7 @@ impl Egress {
         if address.is_loopback() || address.is_unspecified() {
             return self.loopback(program, port);
         }
-        match self.pool.name_of(address, Instant::now()).and_then(|name| Name::new(name.as_str()).ok()) {
+        match self.pool.name_of(address, Instant::now()) {
             Some(name) => self.name(program, &name, port),
             // It stood for a name once.
             None if Pool::covers(address) => program.fail(libc::ENETUNREACH),
@@ -142,7 +142,7 @@ impl Egress {
             if passage.is_open() { Ok(()) } else { Err(Box::new(passage)) }
         };
         match (way, named.as_ref()) {
-            (Way::Checked(check), Some(name)) => self.relay(program, name, port, looks::by(check, name, port), &judge),
+            (Way::Checked(check), Some(name)) => self.relay(program, name, port, look(check, name, port), &judge),
             _ => self.hand_over(program, host, port, &judge),
         }
     }
@@ -181,7 +181,7 @@ impl Egress {
 
     /// The program's own socket is connected to the relay, and the relay to the host. Whoever does
     /// not wait is connected before it is known whether anybody is there.
-    fn relay(&self, program: Connecting, name: &Name, port: u16, check: looks::Look, judge: &Judge<'_>) {
+    fn relay(&self, program: Connecting, name: &Name, port: u16, check: Look, judge: &Judge<'_>) {
         let waits = Options::of(program.socket()).map(|options| options.waiting());
         let caller = Caller::of(&program);
         let dial = || self.dialer.connect(&Host::Name(name.to_string()), port, &Options::default(), judge);
@@ -220,7 +220,7 @@ impl Egress {
         }
     }
 
-    fn carry(&self, inside: OwnedFd, outside: OwnedFd, check: looks::Look, caller: Caller, name: &Name, port: u16) {
+    fn carry(&self, inside: OwnedFd, outside: OwnedFd, check: Look, caller: Caller, name: &Name, port: u16) {
         let (gate, name) = (self.gate.clone(), name.clone());
         let ended = move |end: End| {
             if let Ending::Refused(reason) = end.why {
@@ -235,6 +235,17 @@ impl Egress {
         if let Failure::Judged { why, .. } = failure {
             self.gate.refuse(why, caller);
         }
+    }
+}
+
+/// Whoever looks at what is said from inside.
+type Look = Box<dyn relay::Check>;
+
+/// For a connection to `name`.
+fn look(check: Check, name: &Name, port: u16) -> Look {
+    match check {
+        Check::Tls => checks::tls(name.clone()),
+        Check::Http => checks::http(name.clone(), port).said,
     }
 }
 

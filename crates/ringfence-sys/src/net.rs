@@ -16,6 +16,40 @@ pub fn loopback_up() -> io::Result<()> {
     super::check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &request) }).map(drop)
 }
 
+/// Gives the loopback interface another address, which is reachable as its own are.
+pub fn add_to_loopback(address: IpAddr) -> io::Result<()> {
+    // SAFETY: all of these are plain data for which all zeroes is a value.
+    let (mut v4, mut v6): (libc::ifreq, libc::in6_ifreq) = unsafe { std::mem::zeroed() };
+    match address {
+        IpAddr::V4(address) => {
+            let socket = socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0)?;
+            // An interface of old has one address; others are said to be another's.
+            for (place, letter) in v4.ifr_name.iter_mut().zip(b"lo:1") {
+                *place = *letter as libc::c_char;
+            }
+            let inside = libc::sockaddr_in {
+                sin_family: libc::AF_INET as u16,
+                sin_port: 0,
+                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(address.octets()) },
+                sin_zero: [0; 8],
+            };
+            // SAFETY: both are addresses of the same size, as the call has them.
+            v4.ifr_ifru.ifru_addr = unsafe { std::mem::transmute::<libc::sockaddr_in, libc::sockaddr>(inside) };
+            // SAFETY: the request names an interface and lives across the call.
+            super::check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFADDR as _, &v4) }).map(drop)
+        }
+        IpAddr::V6(address) => {
+            const LOOPBACK: i32 = 1;
+            let socket = socket(libc::AF_INET6, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0)?;
+            v6.ifr6_addr.s6_addr = address.octets();
+            v6.ifr6_prefixlen = 128;
+            v6.ifr6_ifindex = LOOPBACK;
+            // SAFETY: the request is the kernel's layout and lives across the call.
+            super::check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFADDR as _, &v6) }).map(drop)
+        }
+    }
+}
+
 /// `socket(2)` with numbers as they stand in the call.
 pub fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
     // SAFETY: takes no pointer.

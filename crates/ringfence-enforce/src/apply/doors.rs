@@ -3,6 +3,9 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 
+use ringfence_egress::pool::Pool;
+use ringfence_sys::net;
+
 use super::helper::tell_with;
 use super::{During, Fault, Report};
 
@@ -38,6 +41,10 @@ impl Doors {
 
 /// Makes them, in the sandbox's network, while this process may still use any port of it.
 pub(super) fn open(control: &OwnedFd) -> Result<(), Fault> {
+    // Some programs ask for addresses of a kind only if an interface has one that is not the
+    // loopback's (`AI_ADDRCONFIG`). Without IPv6 there is none of that kind to ask for.
+    net::add_to_loopback(Pool::OWN.v4.into()).during(|| "give the loopback an address".into())?;
+    let _ = net::add_to_loopback(Pool::OWN.v6.into());
     let names = SocketAddr::from((Ipv4Addr::LOCALHOST, NAMES));
     let asked = UdpSocket::bind(names).during(|| "open a socket for names".into())?;
     let long = TcpListener::bind(names).during(|| "open a socket for names".into())?;

@@ -5,7 +5,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use ringfence_api::{Denial, Evidence, Operation};
-use ringfence_egress::Name as Asked;
 use ringfence_egress::dns::{NameGate, Refusal, Verdict};
 use ringfence_enforce::apply::Connecting;
 use ringfence_policy::{Ground, Name, NetworkRules, Passage};
@@ -99,14 +98,11 @@ impl Gate {
 }
 
 impl NameGate for Gate {
-    fn decide(&self, name: &Asked) -> Verdict {
-        match Name::new(name.as_str()) {
-            Ok(name) if self.read(|rules| rules.lookup(&name).is_open()) => Verdict::Open,
-            _ => Verdict::Shut,
-        }
+    fn decide(&self, name: &Name) -> Verdict {
+        if self.read(|rules| rules.lookup(name).is_open()) { Verdict::Open } else { Verdict::Shut }
     }
 
-    fn wait(&self, name: &Asked) -> Verdict {
+    fn wait(&self, name: &Name) -> Verdict {
         self.decide(name)
     }
 
