@@ -78,7 +78,11 @@ impl<'a> Refusal<'a> {
             return Ok(Self { record, now: None, change: Change::None });
         }
         if wish == Wish::Connect {
-            let now = connect::explain(target, meant, &Origins::of(meant)?)?;
+            let now = match connect::explain(target, meant, &Origins::of(meant)?) {
+                // What was asked for is no host, so that no rule speaks of it.
+                Err(CliError::Words { .. }) => return Ok(Self { record, now: None, change: Change::None }),
+                now => now?,
+            };
             let change = if now.fate == Fate::Allowed { Change::Allowed } else { Change::None };
             return Ok(Self { record, now: Some(now), change });
         }
