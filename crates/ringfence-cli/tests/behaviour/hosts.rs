@@ -42,6 +42,27 @@ fn a_refusal_names_its_rule_in_every_spelling_of_the_host() {
 }
 
 #[test]
+fn what_is_open_names_its_rule_and_how_it_is_reached() {
+    each_user(|user| {
+        let project = project(user);
+        project.sh_bare("git init -q && git remote add origin https://git.example.net:8443/x").ok();
+        with_policy(&project, &format!("{POLICY}git = true\n"));
+        for (target, expected) in [
+            ("a.b.example.org:443", &["allow *.example.org:443", "policy.toml:4 (user policy)", "TLS has to name it"][..]),
+            ("10.1.2.3:5432", &["allow 10.0.0.0/8", "policy.toml:5 (user policy)"]),
+            ("git.example.net:8443", &["allow git.example.net:8443 (remote origin)", "policy.toml:8 (user policy)"]),
+            ("git.example.net:22", &["(remote origin)"]),
+        ] {
+            let said = explain(&project, &[target]).ends(0).text();
+            for expected in expected {
+                assert!(said.contains(expected), "{user} {target}: {expected} is not in {said}");
+            }
+        }
+        explain(&project, &["git.example.net:80"]).ends(1);
+    });
+}
+
+#[test]
 fn what_no_rule_opens_says_what_would() {
     each_user(|user| {
         let project = project(user);

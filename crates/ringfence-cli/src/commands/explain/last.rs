@@ -74,7 +74,8 @@ impl<'a> Refusal<'a> {
         };
         // Not for the policy to change.
         let is_ours = Denial::OF_THE_SANDBOX.contains(&text(record, "policy"));
-        if is_ours || (wish == Wish::Connect && target.starts_with('/')) {
+        let is_ruled = !target.starts_with('/') && !target.ends_with("/udp");
+        if is_ours || (wish == Wish::Connect && !is_ruled) {
             return Ok(Self { record, now: None, change: Change::None });
         }
         if wish == Wish::Connect {
