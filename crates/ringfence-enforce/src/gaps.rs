@@ -34,9 +34,6 @@ pub(crate) fn gaps(grants: &Grants, survey: &Survey, support: &Support) -> Vec<G
     if !network.bind.is_empty() && network.mode != NetworkMode::Full {
         gap("network.bind", "ports cannot be published from a network of its own yet", "use `--net full`");
     }
-    if network.git && network.mode != NetworkMode::Full {
-        gap("network.git", "the remotes of the project cannot be opened by themselves yet", "use `--net full`");
-    }
     if network.mode != NetworkMode::None && !network.secrets.is_empty() {
         gap("secrets", "values cannot be put into requests on the way yet", "remove [[secrets]] from the policy or use `--net none`");
     }

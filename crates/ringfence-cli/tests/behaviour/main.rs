@@ -13,6 +13,7 @@ mod environment;
 mod explain;
 mod flood;
 mod git;
+mod hosts;
 mod json;
 mod kill;
 mod learn;

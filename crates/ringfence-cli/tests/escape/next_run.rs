@@ -146,6 +146,35 @@ fn a_policy_of_the_project_opens_sockets_of_the_host() {
     });
 }
 
+#[test]
+fn a_policy_of_the_project_opens_hosts() {
+    each_user(|user| {
+        let project = project(user);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("the host has a loopback");
+        listener.set_nonblocking(true).expect("a listener need not wait");
+        let port = listener.local_addr().expect("bound").port();
+        let lists = format!("allow = [\"127.0.0.0/8\", \"example.org\"]\nlocalhost = [{port}]\nbind = true\ngit = true\n");
+        let secret = "[[secrets]]\nenv = \"TOKEN\"\nhosts = [\"example.org\"]\nheader = \"X\"\n";
+        project.write(".ringfence/policy.toml", format!("version = 1\n[network]\n{lists}{secret}"));
+        let code = format!("outcome(lambda: socket.create_connection(('127.0.0.1', {port}), 0.3))\nprint('over')");
+        let ran = project.python(&code);
+        assert!(ran.ok().ends_with("over"), "{}", ran.text());
+        assert!(listener.accept().is_err(), "{user}: something came through");
+        for ignored in [
+            "`127.0.0.0/8` is ignored",
+            "`example.org` is ignored",
+            "`localhost = [",
+            "`bind = true` is ignored",
+            "`git = true` is ignored",
+            "`TOKEN` is ignored",
+        ] {
+            assert!(ran.talk().contains(ignored), "{user}: {ignored} is not in {}", ran.talk());
+        }
+        project.python_bare(&code).ok();
+        assert!(listener.accept().is_ok(), "the probe cannot succeed");
+    });
+}
+
 /// What `line` makes must not take a file out of the project's denials, seen from below.
 #[track_caller]
 fn policy_still_holds_after(line: &str) {

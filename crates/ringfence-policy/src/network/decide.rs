@@ -133,6 +133,10 @@ impl NetworkRules {
             return shut.clone();
         }
         let host = name.map_or(Host::Address(address), |name| Host::Name(name.clone()));
+        if name.is_some_and(Name::is_localhost) && !address.is_loopback() {
+            // Some resolvers ask others about what is below `localhost`.
+            return Passage { host, port: Some(port), way: None, ground: self.unlisted() };
+        }
         let passage = |way, ground| Passage { host: host.clone(), port: Some(port), way, ground };
         let denied = self.deny.iter().find(|denied| denied.rule.has_port(port) && denied.rule.catches(address));
         match (self.mode, denied) {
@@ -149,7 +153,7 @@ impl NetworkRules {
             (Err(_), Some(by_name), _) if address.is_loopback() && self.localhost.opener(port).is_some() => by_name,
             (Err(_), None, _) if address.is_loopback() => self.hosts_loopback(port),
             (Err(_), Some(_), Some(Guard { what, .. })) | (Err(Beside::Wide), None, Some(Guard { what, .. })) => {
-                passage(None, Ground::Guarded { address, what })
+                passage(None, self.locked.clone().map_or(Ground::Guarded { address, what }, Ground::Locked))
             }
             (Err(_), None, _) => passage(None, self.unlisted()),
         }
@@ -173,7 +177,7 @@ impl NetworkRules {
         match (self.mode, self.localhost.opener(port)) {
             (NetworkMode::Full, _) => passage(Some(Way::Direct), self.by_mode()),
             (_, Some(entry)) => passage(Some(Way::Direct), Ground::Localhost(entry.origin.clone())),
-            (_, None) => passage(None, Ground::Own),
+            (_, None) => passage(None, self.locked.clone().map_or(Ground::Own, Ground::Locked)),
         }
     }
 

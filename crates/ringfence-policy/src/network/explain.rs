@@ -69,8 +69,9 @@ impl Passage {
     /// The entry of `allow` that would open it; `None` where it is open, or no entry would.
     pub fn remedy(&self) -> Option<HostRule> {
         let one = |address| Subject::Range(Range::of(address));
+        let is_managed = self.origin().is_some_and(|origin| origin.source == Source::Managed);
         let subject = match (&self.ground, &self.host) {
-            _ if self.is_open() => return None,
+            _ if self.is_open() || is_managed => return None,
             (Ground::Guarded { address, .. }, _) => one(*address),
             (Ground::Unlisted | Ground::Mode { .. }, Host::Name(name)) if !name.is_localhost() => Subject::Name(name.clone()),
             (Ground::Unlisted | Ground::Mode { .. }, Host::Address(address)) if !address.is_loopback() => one(*address),
@@ -88,11 +89,10 @@ impl Passage {
         if let Some(remedy) = self.remedy() {
             return Some(format!("ringfence run --allow-host {remedy}, or add it to `allow` under [network] in {FILE}"));
         }
+        if let Some(origin) = self.origin().filter(|origin| origin.source == Source::Managed) {
+            return Some(format!("ask whoever keeps {}", origin.place()));
+        }
         Some(match (&self.ground, self.port) {
-            (Ground::Locked(origin), _) => format!("ask whoever keeps {}", origin.place()),
-            (Ground::Deny(listed), _) if listed.origin.source == Source::Managed => {
-                format!("ask whoever keeps {}", listed.origin.place())
-            }
             (Ground::Deny(listed), _) if listed.origin.source == Source::Flag => "leave out `--deny-host`".into(),
             (Ground::Deny(listed), _) => format!("remove `{}` from `deny` in {}", listed.origin.text, listed.origin.place()),
             (_, port) => {

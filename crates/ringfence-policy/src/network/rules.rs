@@ -171,6 +171,13 @@ impl OpenPorts {
 }
 
 impl NetworkRules {
+    /// Whether anything can cross the border of a network of its own, in or out: then somebody
+    /// has to stand there.
+    pub fn has_a_border(&self) -> bool {
+        let ports = !self.localhost.is_empty() || !self.bind.is_empty();
+        self.mode == NetworkMode::AllowList || (self.mode == NetworkMode::None && ports)
+    }
+
     /// The secrets that requests to this host are to carry.
     pub fn secrets_for(&self, name: &Name, port: u16) -> impl Iterator<Item = &Secret> {
         let is_meant = move |rule: &HostRule| rule.names(name) && rule.has_port(port);

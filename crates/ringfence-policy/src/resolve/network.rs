@@ -39,7 +39,7 @@ pub(super) fn network(
     warnings: &mut Vec<String>,
 ) -> Result<NetworkRules, PolicyError> {
     let asked = Asked { layers, flags, is_open: owners_mode(layers) == NetworkMode::Full, lock: lock(layers) };
-    if !flags.allow_host.is_empty() && flags.net.is_none() && mode.value() == NetworkMode::None {
+    if !flags.allow_host.is_empty() && flags.net.is_none() && mode.is_chosen() && mode.value() == NetworkMode::None {
         mode.flag("--allow-host", Some(NetworkMode::AllowList))?;
     }
     let git = asked.git(warnings);

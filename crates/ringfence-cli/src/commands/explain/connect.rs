@@ -5,7 +5,7 @@ use std::path::Path;
 use ringfence_api::Gap;
 use ringfence_engine::plan;
 use ringfence_local::Local;
-use ringfence_policy::{AbsPath, Access, Grants, Ground, Host, NetworkMode, NetworkRules, Origin, Passage, Ports, Source, Verdict};
+use ringfence_policy::{AbsPath, Access, Grants, Ground, Host, NetworkRules, Origin, Passage, Ports, Source, Verdict};
 
 use super::{Answer, Fate};
 use crate::commands::words::{Meant, below_home};
@@ -21,8 +21,12 @@ pub(super) fn explain(target: &str, meant: &Meant, origins: &Origins<'_>) -> Res
         return Ok(socket(&below_home(Path::new(target).as_os_str(), &meant.cwd, &grants.home), grants, origins));
     }
     let passage = decide(&grants.network, target)?;
-    let gap = plan(&Local::default(), &meant.resolved)?.gaps.into_iter().find(|gap| gap.what.starts_with("network."));
-    Ok(answer(&passage, gap.filter(|_| grants.network.mode == NetworkMode::AllowList)))
+    let opener = match passage.ground {
+        Ground::Localhost(_) => "network.localhost",
+        _ => "network.allow-list",
+    };
+    let gap = plan(&Local::default(), &meant.resolved)?.gaps.into_iter().find(|gap| gap.what == opener);
+    Ok(answer(&passage, gap))
 }
 
 /// What the rules say of `HOST[:PORT]`. Without a port, of a name: whether anything of it is open.
@@ -108,7 +112,7 @@ fn socket(path: &AbsPath, grants: &Grants, origins: &Origins<'_>) -> Answer {
 #[cfg(test)]
 mod tests {
     use ringfence_api::Loss;
-    use ringfence_policy::{HostRule, Listed, OpenPorts, PortEntry};
+    use ringfence_policy::{HostRule, Listed, NetworkMode, OpenPorts, PortEntry};
 
     use super::*;
 

@@ -74,11 +74,16 @@ impl<'a> Refusal<'a> {
         };
         // Not for the policy to change.
         let is_ours = Denial::OF_THE_SANDBOX.contains(&text(record, "policy"));
-        if is_ours || (wish == Wish::Connect && target.starts_with('/')) {
+        let is_ruled = !target.starts_with('/') && !target.ends_with("/udp");
+        if is_ours || (wish == Wish::Connect && !is_ruled) {
             return Ok(Self { record, now: None, change: Change::None });
         }
         if wish == Wish::Connect {
-            let now = connect::explain(target, meant, &Origins::of(meant)?)?;
+            let now = match connect::explain(target, meant, &Origins::of(meant)?) {
+                // What was asked for is no host, so that no rule speaks of it.
+                Err(CliError::Words { .. }) => return Ok(Self { record, now: None, change: Change::None }),
+                now => now?,
+            };
             let change = if now.fate == Fate::Allowed { Change::Allowed } else { Change::None };
             return Ok(Self { record, now: Some(now), change });
         }

@@ -145,6 +145,8 @@ fn the_hosts_loopback_is_reached_by_port() {
     check("localhost 3000", "127.0.0.1:3000", "direct 3000");
     check("localhost 3000", "127.0.0.1:3001", "shut own");
     check("mode none\nlocalhost 3000", "[::1]:3000", "direct 3000");
+    check("localhost 3000", "x.localhost 127.0.0.1:3000", "direct 3000");
+    check("localhost 3000", "x.localhost 1.2.3.4:3000", "shut unlisted");
     check("allow 127.0.0.1:3001", "127.0.0.1:3001", "direct allow 127.0.0.1:3001");
 }
 
@@ -156,6 +158,16 @@ fn a_refusal_says_what_would_change_it() {
     assert!(change("allow a.org", "a.org 10.0.0.1:443").contains("--allow-host 10.0.0.1:443"));
     assert!(change("", "localhost:3000").contains("--allow-localhost 3000"));
     assert_eq!(change("allow a.org\ndeny a.org", "a.org:1"), "remove `a.org` from `deny` in user policy");
+    let origin = Origin::new(Source::Managed, "network.mode = none");
+    let mut managed = NetworkRules { mode_origin: Some(origin.clone()), ..NetworkRules::default() };
+    assert_eq!(decide(&managed, "a.org:443").change().unwrap(), "ask whoever keeps managed policy");
+    assert_eq!(decide(&managed, "a.org:443").remedy(), None);
+    (managed.mode, managed.locked) = (NetworkMode::AllowList, Some(origin));
+    managed.allow = rules("allow a.org").allow;
+    for question in ["b.org", "b.org:1", "8.8.8.8:1", "a.org 10.0.0.1:443", "localhost:1"] {
+        let passage = decide(&managed, question);
+        assert_eq!((passage.remedy(), passage.change().unwrap().as_str()), (None, "ask whoever keeps managed policy"), "{question}");
+    }
     assert_eq!(decide(&rules(""), "a.org:443").to_string(), "connecting to a.org:443 is denied");
     assert_eq!(decide(&rules(""), "a.org").to_string(), "looking up a.org is denied");
 }
