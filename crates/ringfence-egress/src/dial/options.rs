@@ -52,6 +52,20 @@ const CARRIED: &[(i32, i32, usize)] = &[
     (IPPROTO_TCP, 25, 4),  // TCP_NOTSENT_LOWAT
 ];
 
+/// Those that mean the way: how it is marked, and how it is noticed that nobody is there any more.
+const OF_THE_WAY: &[(i32, i32)] = &[
+    (IPPROTO_IP, 1),
+    (IPPROTO_IPV6, 67),
+    (SOL_SOCKET, 9),
+    (SOL_SOCKET, 12),
+    (IPPROTO_TCP, 4),
+    (IPPROTO_TCP, 5),
+    (IPPROTO_TCP, 6),
+    (IPPROTO_TCP, 7),
+    (IPPROTO_TCP, 13),
+    (IPPROTO_TCP, 18),
+];
+
 /// Which addresses a caller's socket knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Family {
@@ -117,6 +131,13 @@ impl Options {
             set.push((IPPROTO_IPV6, IPV6_V6ONLY, bytes(socket, IPPROTO_IPV6, IPV6_V6ONLY, 4)?));
         }
         Ok(Options { family, waiting, set })
+    }
+
+    /// Those of them that mean the way and not the socket: for the far side of a connection that
+    /// is carried, whose near side the caller keeps. It may be of any family.
+    pub fn for_the_way(mut self) -> Options {
+        self.set.retain(|(level, name, _)| OF_THE_WAY.contains(&(*level, *name)));
+        Options { family: Family::Any, waiting: Waiting::Never, set: self.set }
     }
 
     /// Whether calls on the socket wait.
@@ -249,6 +270,20 @@ mod tests {
         // A buffer that was given a size no longer grows.
         let (socket, _) = options.socket_for("127.0.0.1:9".parse().unwrap()).unwrap();
         assert_eq!(number(socket.as_fd(), SOL_SOCKET, SO_BUF_LOCK).unwrap(), 0);
+    }
+
+    #[test]
+    fn what_means_the_way_holds_for_the_far_side() {
+        let caller = caller(Family::V6);
+        let options = Options::of(caller.as_fd()).unwrap().for_the_way();
+        let (far, _) = options.socket_for("127.0.0.1:9".parse().unwrap()).unwrap();
+        assert_eq!(socket_domain(&far).unwrap(), AddressFamily::INET);
+        assert_eq!(tcp_keepidle(&far), tcp_keepidle(&caller));
+        assert_eq!(tcp_user_timeout(&far), tcp_user_timeout(&caller));
+        assert_eq!(ip_tos(&far), ip_tos(&caller));
+        assert_eq!(socket_linger(&far).unwrap(), None);
+        assert_eq!(socket_timeout(&far, Timeout::Recv).unwrap(), None);
+        assert_eq!(number(far.as_fd(), SOL_SOCKET, SO_BUF_LOCK).unwrap(), 0);
     }
 
     #[test]
