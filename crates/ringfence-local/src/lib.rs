@@ -201,7 +201,7 @@ impl Confined {
     fn seen(&self, plan: &Plan) -> attend::Seen {
         let ground = Arc::new(asks::Ground::new(self.held.clone(), plan.is_wired().then(|| scene(plan))));
         let watch = Watch::over(plan, &ground, self.asker.as_ref());
-        let gate = plan.steps.contains(&Step::Egress).then(|| Arc::new(Gate::new(self.grants.network.clone())));
+        let gate = plan.steps.contains(&Step::Egress).then(|| Arc::new(Gate::new(ground.clone())));
         attend::Seen { watch, gate, ground: Some(ground), live: LookingOut::over(plan), ..attend::Seen::default() }
     }
 

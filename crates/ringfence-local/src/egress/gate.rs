@@ -1,21 +1,23 @@
 //! Decides who is reached, and notes who is not.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use ringfence_api::{Denial, Evidence, Operation};
 use ringfence_egress::dns::{NameGate, Refusal, Verdict};
 use ringfence_enforce::apply::Connecting;
-use ringfence_policy::{Ground, Name, NetworkRules, Passage};
+use ringfence_policy::{Ground as Because, Name, NetworkRules, Passage};
 
 use super::own;
+use crate::asks::Ground;
 use crate::denials::Denials;
 
 /// What holds of the network, and what was refused by it.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    rules: RwLock<NetworkRules>,
+    /// What holds now: it may be another policy than a moment ago.
+    ground: Arc<Ground>,
     denials: Mutex<Denials>,
 }
 
@@ -33,12 +35,12 @@ impl Caller {
 }
 
 impl Gate {
-    pub(crate) fn new(rules: NetworkRules) -> Self {
-        Self { rules: RwLock::new(rules), denials: Mutex::default() }
+    pub(crate) fn new(ground: Arc<Ground>) -> Self {
+        Self { ground, denials: Mutex::default() }
     }
 
     fn read<T>(&self, look: impl FnOnce(&NetworkRules) -> T) -> T {
-        look(&self.rules.read().unwrap_or_else(PoisonError::into_inner))
+        self.ground.read(|grants| look(&grants.network))
     }
 
     pub(super) fn name(&self, name: &Name, port: u16) -> Passage {
@@ -70,7 +72,7 @@ impl Gate {
     pub(super) fn refuse(&self, passage: &Passage, caller: &Caller) {
         let rule = passage.rule().unwrap_or_else(|| passage.why());
         let origin = passage.origin().map_or_else(|| "built in".to_owned(), ToString::to_string);
-        let explicit = matches!(passage.ground, Ground::Deny(_));
+        let explicit = matches!(passage.ground, Because::Deny(_));
         self.note(passage.target(), (rule, origin), explicit, caller);
     }
 
