@@ -85,13 +85,15 @@ impl Carried {
         if peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback()) {
             make_near(&pair.outside);
         }
-        let outward = Lane::checked(pair.check, pair.said);
+        let mut check = pair.check;
+        let answers = check.as_mut().and_then(|check| check.answers());
+        let outward = Lane::checked(check, pair.said);
         let mut carried = Carried {
             inside: Side::new(pair.inside),
             outside: Side::new(pair.outside),
             phase: if connecting { Phase::Connecting } else { Phase::Looking },
             outward,
-            inward: Lane::free(),
+            inward: Lane::checked(answers, Vec::new()),
             due: Some(now + if connecting { limits.connecting } else { limits.first }),
             asked: false,
             queued: false,
@@ -125,7 +127,7 @@ impl Carried {
             self.phase = Phase::Looking;
             self.due = Some(now + limits.first);
         }
-        let outward = match self.outward.pump(&mut self.inside, &mut self.outside, tools) {
+        let mut outward = match self.outward.pump(&mut self.inside, &mut self.outside, tools) {
             Ok(stop) => stop,
             Err(fault) => return self.fail(Which::Inside, fault, tools, now),
         };
@@ -133,7 +135,13 @@ impl Carried {
             Ok(stop) => stop,
             Err(fault) => return self.fail(Which::Outside, fault, tools, now),
         };
-        if matches!(self.phase, Phase::Looking) && (self.outward.is_judged() || self.outward.is_read()) {
+        if self.inward.sight.has_looked() && self.outward.sight.look_again() {
+            outward = match self.outward.pump(&mut self.inside, &mut self.outside, tools) {
+                Ok(stop) => stop,
+                Err(fault) => return self.fail(Which::Inside, fault, tools, now),
+            };
+        }
+        if matches!(self.phase, Phase::Looking) && (self.outward.sight.is_judged() || self.outward.is_read()) {
             self.phase = Phase::Flowing;
             self.due = None;
         }

@@ -48,7 +48,7 @@ impl Tools {
 pub(super) struct Lane {
     /// How many bytes have arrived at the other side.
     pub(super) carried: u64,
-    sight: Sight,
+    pub(super) sight: Sight,
     /// Read and free to go, of which the first `gone` are gone.
     ready: Vec<u8>,
     gone: usize,
@@ -106,11 +106,6 @@ impl Lane {
     /// Whether everything was read that will ever be.
     pub(super) fn is_read(&self) -> bool {
         self.stage != Stage::Open
-    }
-
-    /// Whether what was said first has been judged.
-    pub(super) fn is_judged(&self) -> bool {
-        self.sight.is_judged()
     }
 
     /// Carries what can be carried.

@@ -14,6 +14,8 @@ pub(super) struct Sight {
     fresh: bool,
     /// Something was said of what is said, or nobody wants to know.
     judged: bool,
+    /// It was looked since somebody asked.
+    looked: bool,
 }
 
 enum Rule {
@@ -29,12 +31,12 @@ enum Rule {
 impl Sight {
     /// Nobody looks.
     pub(super) fn none() -> Sight {
-        Sight { rule: Rule::Free, held: Vec::new(), fresh: false, judged: true }
+        Sight { rule: Rule::Free, held: Vec::new(), fresh: false, judged: true, looked: false }
     }
 
     /// `check` looks, first at what was read before.
     pub(super) fn of(check: Box<dyn Check>, said: Vec<u8>) -> Sight {
-        Sight { rule: Rule::Look(check), fresh: !said.is_empty(), held: said, judged: false }
+        Sight { rule: Rule::Look(check), fresh: !said.is_empty(), held: said, judged: false, looked: false }
     }
 
     /// Whether what was said first has been judged.
@@ -81,6 +83,17 @@ impl Sight {
         }
     }
 
+    /// Whether it was looked since this was asked last.
+    pub(super) fn has_looked(&mut self) -> bool {
+        std::mem::take(&mut self.looked)
+    }
+
+    /// Something else is known now: what is held is to be looked at again. Whether there is any.
+    pub(super) fn look_again(&mut self) -> bool {
+        self.fresh = self.is_looking() && !self.held.is_empty();
+        self.fresh
+    }
+
     /// Nothing more will be read: what was held and never understood does not go.
     pub(super) fn forget(&mut self) {
         self.held = Vec::new();
@@ -94,6 +107,7 @@ impl Sight {
             return Ok(None);
         }
         let verdict = check.look(&self.held);
+        self.looked = true;
         self.judged |= verdict != Verdict::NeedMore;
         match verdict {
             Verdict::NeedMore if self.held.len() < HELD => Ok(Some(Vec::new())),
