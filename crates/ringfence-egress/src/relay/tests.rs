@@ -323,7 +323,7 @@ fn an_answer_can_be_what_is_waited_for() {
 #[test]
 fn a_web_socket_is_one_when_the_server_says_so() {
     let name = ringfence_policy::Name::new("a.example").unwrap();
-    let rig = rig(Limits::default(), Some(crate::peek::checks::http(name, 80).said));
+    let rig = rig(Limits::default(), Some(crate::peek::checks::http(name, 80)));
     let upgrade = b"GET / HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
     say(&rig.client, upgrade);
     hear(&rig.server, upgrade);
