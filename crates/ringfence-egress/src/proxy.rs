@@ -126,7 +126,7 @@ impl fmt::Debug for Proxy {
 }
 
 impl Proxy {
-    /// Serves those who come to `listener`.
+    /// Serves those who come to `listener`, which should have a long queue.
     pub fn serve(listener: TcpListener, speaks: Speaks, gate: Arc<dyn Gate>, relay: Arc<Relay>) -> io::Result<Proxy> {
         listener.set_nonblocking(true)?;
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);

@@ -10,6 +10,7 @@ mod check;
 mod inlet;
 mod lane;
 mod pipes;
+mod sight;
 mod turn;
 
 pub use check::{Check, Objection, Verdict};
@@ -19,7 +20,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -118,7 +119,8 @@ impl Relay {
     /// Starts the thread.
     pub fn start(limits: Limits) -> io::Result<Relay> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let shared = Arc::new(Shared { bell, pairs: Mutex::default(), stopped: AtomicBool::new(false), count: AtomicUsize::new(0) });
+        let shared =
+            Arc::new(Shared { bell, pairs: Mutex::new(Some(Vec::new())), stopped: AtomicBool::new(false), count: AtomicUsize::new(0) });
         let turns = turn::Turns::new(Arc::clone(&shared), limits)?;
         let thread = thread::Builder::new().name("relay".into()).spawn(move || turns.run())?;
         Ok(Relay { shared, thread: Some(thread) })
@@ -126,7 +128,10 @@ impl Relay {
 
     /// Carries `pair` until it ends.
     pub fn carry(&self, pair: Pair) {
-        self.shared.pairs.lock().unwrap_or_else(PoisonError::into_inner).push(pair);
+        match self.shared.pairs().as_mut() {
+            Some(pairs) => pairs.push(pair),
+            None => return (pair.ended)(End { sent: 0, received: 0, why: Ending::Stopped }),
+        }
         self.shared.ring();
     }
 
@@ -150,7 +155,8 @@ impl Drop for Relay {
 /// What the thread and those who hand in have in common.
 struct Shared {
     bell: OwnedFd,
-    pairs: Mutex<Vec<Pair>>,
+    /// What was handed in; `None` when nobody takes it any more.
+    pairs: Mutex<Option<Vec<Pair>>>,
     stopped: AtomicBool,
     count: AtomicUsize,
 }
@@ -164,7 +170,16 @@ impl Shared {
     /// What was handed in since, and the bell silent.
     fn taken(&self) -> Vec<Pair> {
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
-        std::mem::take(&mut self.pairs.lock().unwrap_or_else(PoisonError::into_inner))
+        self.pairs().as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// What was handed in since; nothing can be handed in after it.
+    fn close(&self) -> Vec<Pair> {
+        self.pairs().take().unwrap_or_default()
+    }
+
+    fn pairs(&self) -> MutexGuard<'_, Option<Vec<Pair>>> {
+        self.pairs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_stopped(&self) -> bool {

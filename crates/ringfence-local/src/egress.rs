@@ -245,7 +245,7 @@ type Look = Box<dyn relay::Check>;
 fn look(check: Check, name: &Name, port: u16) -> Look {
     match check {
         Check::Tls => checks::tls(name.clone()),
-        Check::Http => checks::http(name.clone(), port).said,
+        Check::Http => checks::http(name.clone(), port),
     }
 }
 

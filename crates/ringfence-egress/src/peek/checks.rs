@@ -17,20 +17,9 @@ pub fn tls(dialed: Name) -> Box<dyn Check> {
     Box::new(Tls { dialed, reader: hello::Reader::default() })
 }
 
-/// Both sides of a connection on which plain HTTP is spoken.
-pub struct Http {
-    /// Looks at what the program says.
-    pub said: Box<dyn Check>,
-    /// Looks at what the server answers, and lets all of it pass. Without it no connection
-    /// becomes something else.
-    pub answered: Box<dyn Check>,
-}
-
 /// Looks at a connection on which plain HTTP is to be spoken to `dialed`.
-pub fn http(dialed: Name, port: u16) -> Http {
-    let requests = Arc::new(Mutex::new(Requests::new(dialed, port)));
-    let said = Said { requests: requests.clone(), first: true };
-    Http { said: Box::new(said), answered: Box::new(Answered { requests }) }
+pub fn http(dialed: Name, port: u16) -> Box<dyn Check> {
+    Box::new(Said { requests: Arc::new(Mutex::new(Requests::new(dialed, port))), first: true })
 }
 
 struct Tls {
@@ -88,8 +77,13 @@ impl Check for Said {
             }
         }
     }
+
+    fn answers(&mut self) -> Option<Box<dyn Check>> {
+        Some(Box::new(Answered { requests: self.requests.clone() }))
+    }
 }
 
+/// Looks at what the server answers, and lets all of it pass.
 struct Answered {
     requests: Arc<Mutex<Requests>>,
 }
@@ -155,7 +149,7 @@ mod tests {
     #[track_caller]
     fn check(said: &str, out: &str, how: &str) {
         for piece in [1, 7, 1000] {
-            let gone = goes_out(&mut *http(name(), 80).said, said.as_bytes(), piece);
+            let gone = goes_out(&mut *http(name(), 80), said.as_bytes(), piece);
             assert_eq!(gone, (out.as_bytes().to_vec(), how.to_owned()), "{said:?} by {piece}");
         }
     }
@@ -172,7 +166,7 @@ mod tests {
 
     #[test]
     fn only_the_first_request_is_answered_by_us() {
-        let refused = |said: &str| match http(name(), 80).said.look(said.as_bytes()) {
+        let refused = |said: &str| match http(name(), 80).look(said.as_bytes()) {
             Verdict::Refuse(objection) => String::from_utf8(objection.answer).unwrap(),
             other => panic!("{other:?}"),
         };
@@ -181,26 +175,28 @@ mod tests {
             "{}",
             refused(OTHER)
         );
-        let mut checks = http(name(), 80);
+        let mut said = http(name(), 80);
         let both = format!("{GET}{OTHER}");
-        assert_eq!(checks.said.look(both.as_bytes()), Verdict::Through(GET.len() as u64));
-        let Verdict::Refuse(objection) = checks.said.look(OTHER.as_bytes()) else { panic!("it went out") };
+        assert_eq!(said.look(both.as_bytes()), Verdict::Through(GET.len() as u64));
+        let Verdict::Refuse(objection) = said.look(OTHER.as_bytes()) else { panic!("it went out") };
         assert!(objection.answer.is_empty());
     }
 
     #[test]
     fn what_the_server_agrees_to_passes() {
-        let mut checks = http(name(), 80);
-        assert_eq!(goes_out(&mut *checks.said, UPGRADE.as_bytes(), 5), (UPGRADE.into(), "open".to_owned()));
-        assert_eq!(checks.said.look(b"\x81\x85"), Verdict::NeedMore);
-        assert_eq!(checks.answered.look(b"HTTP/1.1 1"), Verdict::Through(10));
-        assert_eq!(checks.answered.look(b"01 Switching"), Verdict::Pass);
-        assert_eq!(checks.said.look(b"\x81\x85"), Verdict::Pass);
+        let mut said = http(name(), 80);
+        let mut answered = said.answers().unwrap();
+        assert_eq!(goes_out(&mut *said, UPGRADE.as_bytes(), 5), (UPGRADE.into(), "open".to_owned()));
+        assert_eq!(said.look(b"\x81\x85"), Verdict::NeedMore);
+        assert_eq!(answered.look(b"HTTP/1.1 1"), Verdict::Through(10));
+        assert_eq!(answered.look(b"01 Switching"), Verdict::Pass);
+        assert_eq!(said.look(b"\x81\x85"), Verdict::Pass);
 
-        let mut checks = http(name(), 80);
-        goes_out(&mut *checks.said, UPGRADE.as_bytes(), 5);
-        assert_eq!(checks.answered.look(b"HTTP/1.1 400 Bad Request\r\n"), Verdict::Pass);
-        assert_eq!(goes_out(&mut *checks.said, OTHER.as_bytes(), 5), (Vec::new(), "it is meant for b.example".to_owned()));
+        let mut said = http(name(), 80);
+        let mut answered = said.answers().unwrap();
+        goes_out(&mut *said, UPGRADE.as_bytes(), 5);
+        assert_eq!(answered.look(b"HTTP/1.1 400 Bad Request\r\n"), Verdict::Pass);
+        assert_eq!(goes_out(&mut *said, OTHER.as_bytes(), 5), (Vec::new(), "it is meant for b.example".to_owned()));
     }
 
     #[test]

@@ -63,6 +63,10 @@ struct Rig {
 fn rig_that(speaks: Speaks, check: bool) -> Rig {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    for crowded in [&listener, &server] {
+        // With a short queue the kernel loses some of many who come at once, and they do not notice.
+        rustix::net::listen(crowded, 4096).unwrap();
+    }
     let (sender, ends) = mpsc::channel();
     let gate = Arc::new(TestGate { behind: server.local_addr().unwrap(), asked: Mutex::default(), ends: Mutex::new(sender), check });
     let at = listener.local_addr().unwrap();

@@ -31,6 +31,8 @@ pub(super) struct Carried {
     phase: Phase,
     /// When it has to have got further.
     pub(super) due: Option<Instant>,
+    /// The one inside is asked whether it is still there.
+    asked: bool,
     /// It waits for its next turn.
     pub(super) queued: bool,
     /// Who is told of the end.
@@ -43,9 +45,8 @@ enum Phase {
     /// Bytes flow inwards, and outwards once they were looked at.
     Looking,
     Flowing,
-    /// It was refused; the one inside may read why.
+    /// It was refused, and told of; the one inside may read why.
     Parting {
-        why: Ending,
         answer: Vec<u8>,
     },
 }
@@ -84,14 +85,17 @@ impl Carried {
         if peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback()) {
             make_near(&pair.outside);
         }
-        let outward = Lane::checked(pair.check, pair.said);
+        let mut check = pair.check;
+        let answers = check.as_mut().and_then(|check| check.answers());
+        let outward = Lane::checked(check, pair.said);
         let mut carried = Carried {
             inside: Side::new(pair.inside),
             outside: Side::new(pair.outside),
             phase: if connecting { Phase::Connecting } else { Phase::Looking },
             outward,
-            inward: Lane::free(),
+            inward: Lane::checked(answers, Vec::new()),
             due: Some(now + if connecting { limits.connecting } else { limits.first }),
+            asked: false,
             queued: false,
             ended: None,
         };
@@ -123,7 +127,7 @@ impl Carried {
             self.phase = Phase::Looking;
             self.due = Some(now + limits.first);
         }
-        let outward = match self.outward.pump(&mut self.inside, &mut self.outside, tools) {
+        let mut outward = match self.outward.pump(&mut self.inside, &mut self.outside, tools) {
             Ok(stop) => stop,
             Err(fault) => return self.fail(Which::Inside, fault, tools, now),
         };
@@ -131,7 +135,13 @@ impl Carried {
             Ok(stop) => stop,
             Err(fault) => return self.fail(Which::Outside, fault, tools, now),
         };
-        if matches!(self.phase, Phase::Looking) && (self.outward.is_judged() || self.outward.is_read()) {
+        if self.inward.sight.has_looked() && self.outward.sight.look_again() {
+            outward = match self.outward.pump(&mut self.inside, &mut self.outside, tools) {
+                Ok(stop) => stop,
+                Err(fault) => return self.fail(Which::Inside, fault, tools, now),
+            };
+        }
+        if matches!(self.phase, Phase::Looking) && (self.outward.sight.is_judged() || self.outward.is_read()) {
             self.phase = Phase::Flowing;
             self.due = None;
         }
@@ -154,7 +164,7 @@ impl Carried {
                 return Next::Over(ending(which, error));
             }
         }
-        if self.outward.is_shut() && !self.inward.is_read() {
+        if self.outward.is_shut() && !std::mem::replace(&mut self.asked, true) {
             let _ = sockopt::set_tcp_keepidle(&self.inside.socket, ASKED_AFTER);
             let _ = sockopt::set_socket_keepalive(&self.inside.socket, true);
         }
@@ -168,7 +178,9 @@ impl Carried {
             Fault::Source(error) => Next::Over(ending(source, error)),
             Fault::Target(error) => Next::Over(ending(target, error)),
             Fault::Refused(objection) => {
-                self.phase = Phase::Parting { why: Ending::Refused(objection.reason), answer: objection.answer };
+                // Told before anything can be noticed of it inside.
+                self.tell(Ending::Refused(objection.reason));
+                self.phase = Phase::Parting { answer: objection.answer };
                 self.due = Some(now + FAREWELL);
                 self.part(tools)
             }
@@ -178,13 +190,12 @@ impl Carried {
     /// Tells the one inside why, and waits until it has read that: a socket that is closed while
     /// something was not read is reset, and what was on its way to the other end is lost.
     fn part(&mut self, tools: &mut Tools) -> Next {
-        let Phase::Parting { why, answer } = &mut self.phase else { return Next::Wait };
-        let over = |why: &mut Ending| Next::Over(std::mem::replace(why, Ending::Closed));
+        let Phase::Parting { answer } = &mut self.phase else { return Next::Wait };
         while !answer.is_empty() {
             match send(&self.inside.socket, answer, SendFlags::NOSIGNAL) {
                 Ok(count) => drop(answer.drain(..count)),
                 Err(Errno::AGAIN) => return Next::Wait,
-                Err(_) => return over(why),
+                Err(_) => return Next::Over(Ending::Closed),
             }
         }
         let _ = shutdown(&self.inside.socket, Shutdown::Write);
@@ -192,42 +203,44 @@ impl Carried {
             match recv(&self.inside.socket, tools.scratch.as_mut_slice(), RecvFlags::empty()) {
                 Ok((_, count)) if count > 0 => {}
                 Err(Errno::AGAIN) => return Next::Wait,
-                _ => return over(why),
+                _ => return Next::Over(Ending::Closed),
             }
         }
         Next::Again
     }
 
     /// What it means that the time is over.
-    pub(super) fn late(&mut self) -> Ending {
-        match &mut self.phase {
+    pub(super) fn late(&self) -> Ending {
+        match &self.phase {
             Phase::Connecting => Ending::Unreachable(Errno::TIMEDOUT.into()),
-            Phase::Parting { why, .. } => std::mem::replace(why, Ending::Closed),
+            Phase::Parting { .. } => Ending::Closed,
             Phase::Looking | Phase::Flowing => Ending::Slow,
         }
     }
 
-    /// Closes both sides and tells of it. What did not end in order ends with a reset, so that
-    /// nobody takes half of something for the whole.
+    /// Tells of the end, once.
+    fn tell(&mut self, why: Ending) {
+        if let Some(ended) = self.ended.take() {
+            ended(End { sent: self.outward.carried, received: self.inward.carried, why });
+        }
+    }
+
+    /// Tells of the end and closes both sides. What did not end in order ends with a reset, so
+    /// that nobody takes half of something for the whole.
     pub(super) fn end(mut self, why: Ending, tools: &mut Tools) {
         self.outward.clear(tools);
         self.inward.clear(tools);
-        let reset: &[&Side] = match why {
-            Ending::Closed => &[],
+        let reset: &[&Side] = match (&self.phase, &why) {
             // The one inside has been told in words, and what was let through before is whole.
-            Ending::Refused(_) if self.outward.carried > 0 => &[],
-            Ending::Refused(_) => &[&self.outside],
+            (Phase::Parting { .. }, _) if self.outward.carried > 0 => &[],
+            (Phase::Parting { .. }, _) => &[&self.outside],
+            (_, Ending::Closed) => &[],
             _ => &[&self.inside, &self.outside],
         };
         for side in reset {
             let _ = sockopt::set_socket_linger(side.socket.as_fd(), Some(Duration::ZERO));
         }
-        let end = End { sent: self.outward.carried, received: self.inward.carried, why };
-        let ended = self.ended.take();
-        drop(self);
-        if let Some(ended) = ended {
-            ended(end);
-        }
+        self.tell(why);
     }
 }
 

@@ -7,6 +7,12 @@ pub trait Check: Send {
     /// Judges `held`: all that was said and has not been let through yet; never empty. It grows
     /// from one call to the next as long as the answer is [`Verdict::NeedMore`].
     fn look(&mut self, held: &[u8]) -> Verdict;
+
+    /// Who looks at what comes back, if that has a bearing on what may be said; asked once, at the
+    /// beginning. Whenever it has looked, what is held from inside is looked at again.
+    fn answers(&mut self) -> Option<Box<dyn Check>> {
+        None
+    }
 }
 
 /// What becomes of bytes that were looked at.

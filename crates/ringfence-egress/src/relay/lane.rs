@@ -7,11 +7,10 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use rustix::pipe::{SpliceFlags, splice};
 
-use super::check::{Check, Objection, Verdict};
+use super::check::{Check, Objection};
 use super::pipes::{LARGE, Pipe, Pipes};
+use super::sight::{HELD, Sight};
 
-/// What is held of a connection at most while it cannot be judged.
-const HELD: usize = 64 * 1024;
 /// How much of one connection is carried before others have their turn.
 const TURN: usize = 4 * 1024 * 1024;
 
@@ -49,30 +48,13 @@ impl Tools {
 pub(super) struct Lane {
     /// How many bytes have arrived at the other side.
     pub(super) carried: u64,
-    rule: Rule,
-    /// Read and not judged.
-    held: Vec<u8>,
+    pub(super) sight: Sight,
     /// Read and free to go, of which the first `gone` are gone.
     ready: Vec<u8>,
     gone: usize,
     /// Bytes on their way through a pipe.
     pipe: Option<(Pipe, usize)>,
     stage: Stage,
-    /// Something is held that was not looked at.
-    fresh: bool,
-    /// Something was said of what is said, or nobody wants to know.
-    judged: bool,
-}
-
-/// Who sees the bytes.
-enum Rule {
-    /// Nobody.
-    Free,
-    /// So many go unseen, then they are looked at again.
-    Credit(u64, Box<dyn Check>),
-    Look(Box<dyn Check>),
-    /// What is still read is dropped.
-    Drop,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,23 +87,13 @@ pub(super) enum Fault {
 
 impl Lane {
     pub(super) fn free() -> Lane {
-        Lane {
-            carried: 0,
-            rule: Rule::Free,
-            held: Vec::new(),
-            ready: Vec::new(),
-            gone: 0,
-            pipe: None,
-            stage: Stage::Open,
-            fresh: false,
-            judged: true,
-        }
+        Lane { carried: 0, sight: Sight::none(), ready: Vec::new(), gone: 0, pipe: None, stage: Stage::Open }
     }
 
     /// A lane that is looked at by `check`, if there is one, and of which `said` was read before.
     pub(super) fn checked(check: Option<Box<dyn Check>>, said: Vec<u8>) -> Lane {
         match check {
-            Some(check) => Lane { rule: Rule::Look(check), held: said, fresh: true, judged: false, ..Lane::free() },
+            Some(check) => Lane { sight: Sight::of(check, said), ..Lane::free() },
             None => Lane { ready: said, ..Lane::free() },
         }
     }
@@ -136,16 +108,6 @@ impl Lane {
         self.stage != Stage::Open
     }
 
-    /// Whether what was said first has been judged.
-    pub(super) fn is_judged(&self) -> bool {
-        self.judged
-    }
-
-    /// Whether what is read next is looked at.
-    fn is_looking(&self) -> bool {
-        matches!(self.rule, Rule::Look(_))
-    }
-
     /// Carries what can be carried.
     pub(super) fn pump(&mut self, from: &mut Side, to: &mut Side, tools: &mut Tools) -> Result<Stop, Fault> {
         let mut moved = 0;
@@ -157,16 +119,16 @@ impl Lane {
                 self.send_ready(to)?
             } else if self.pipe.is_some() {
                 self.splice_out(to, tools)?
-            } else if std::mem::take(&mut self.fresh) {
-                // What was let through before is on its way by now, whatever is said of the rest.
-                self.judge()?;
+            } else if let Some(free) = self.sight.judge().map_err(Fault::Refused)? {
+                // What was let through before is on its way by now, whatever is said of this.
+                self.load(&free);
                 Some(0)
             } else if self.stage == Stage::Ending {
                 // If the other side is gone already, whoever reads it finds out.
                 let _ = shutdown(&to.socket, Shutdown::Write);
                 self.stage = Stage::Shut;
                 return Ok(Stop::Blocked);
-            } else if self.stage == Stage::Open && from.readable && (to.writable || self.is_looking()) {
+            } else if self.stage == Stage::Open && from.readable && (to.writable || self.sight.is_looking()) {
                 self.fill(from, tools)?
             } else {
                 None
@@ -187,12 +149,7 @@ impl Lane {
 
     /// Reads once. How much, or `None` if there is nothing.
     fn fill(&mut self, from: &mut Side, tools: &mut Tools) -> Result<Option<usize>, Fault> {
-        let most = match &self.rule {
-            Rule::Free => u64::MAX,
-            Rule::Credit(left, _) => *left,
-            Rule::Look(_) | Rule::Drop => 0,
-        };
-        let limit = usize::try_from(most).unwrap_or(usize::MAX).min(LARGE);
+        let limit = usize::try_from(self.sight.unseen()).unwrap_or(usize::MAX).min(LARGE);
         if limit > 0
             && let Some(pipe) = tools.pipes.take()
         {
@@ -201,30 +158,21 @@ impl Lane {
             match read {
                 Ok(Some(count)) if count > 0 => {
                     self.pipe = Some((pipe, count));
-                    self.spend(count);
+                    self.sight.spend(count);
                 }
                 _ => tools.pipes.put(pipe),
             }
             return read;
         }
-        let room = if limit > 0 { limit.min(HELD) } else { HELD.saturating_sub(self.held.len()).max(1) };
+        let room = if limit > 0 { limit.min(HELD) } else { self.sight.room() };
         let read = recv(&from.socket, &mut tools.scratch[..room], RecvFlags::empty()).map(|(_, count)| count);
         let read = self.understand(read, from)?;
-        if let Some(count) = read
-            && count > 0
-        {
-            let bytes = &tools.scratch[..count];
-            match self.rule {
-                Rule::Free | Rule::Credit(..) => {
-                    self.load(bytes);
-                    self.spend(count);
-                }
-                Rule::Look(_) => {
-                    self.held.extend_from_slice(bytes);
-                    self.fresh = true;
-                }
-                Rule::Drop => {}
-            }
+        let bytes = &tools.scratch[..read.unwrap_or(0)];
+        if limit > 0 {
+            self.load(bytes);
+            self.sight.spend(bytes.len());
+        } else {
+            self.sight.hold(bytes);
         }
         Ok(read)
     }
@@ -233,8 +181,7 @@ impl Lane {
     fn understand(&mut self, read: rustix::io::Result<usize>, from: &mut Side) -> Result<Option<usize>, Fault> {
         match read {
             Ok(0) => {
-                // What was held and never understood does not go.
-                self.held = Vec::new();
+                self.sight.forget();
                 self.stage = Stage::Ending;
                 Ok(Some(0))
             }
@@ -255,61 +202,6 @@ impl Lane {
             self.gone = 0;
         }
         self.ready.extend_from_slice(bytes);
-    }
-
-    /// Takes what has passed unseen off what may.
-    fn spend(&mut self, count: usize) {
-        if let Rule::Credit(left, _) = &mut self.rule {
-            *left -= count as u64;
-            if *left == 0
-                && let Rule::Credit(_, check) = std::mem::replace(&mut self.rule, Rule::Drop)
-            {
-                self.rule = Rule::Look(check);
-            }
-        }
-    }
-
-    /// Has what is held looked at.
-    fn judge(&mut self) -> Result<(), Fault> {
-        let Rule::Look(check) = &mut self.rule else { return Ok(()) };
-        if self.held.is_empty() {
-            return Ok(());
-        }
-        let verdict = check.look(&self.held);
-        self.judged |= verdict != Verdict::NeedMore;
-        match verdict {
-            Verdict::NeedMore if self.held.len() < HELD => {}
-            Verdict::NeedMore | Verdict::Through(0) => {
-                let reason = format!("it could not be told from {} bytes what is said", self.held.len());
-                return Err(Fault::Refused(Objection { reason, answer: Vec::new() }));
-            }
-            Verdict::Pass => {
-                self.rule = Rule::Free;
-                let held = std::mem::take(&mut self.held);
-                self.load(&held);
-            }
-            Verdict::Through(count) => self.let_through(count),
-            Verdict::Finish => {
-                self.rule = Rule::Drop;
-                self.held = Vec::new();
-            }
-            Verdict::Refuse(objection) => return Err(Fault::Refused(objection)),
-        }
-        Ok(())
-    }
-
-    fn let_through(&mut self, count: u64) {
-        let now = usize::try_from(count).unwrap_or(usize::MAX).min(self.held.len());
-        let rest = self.held.split_off(now);
-        let free = std::mem::replace(&mut self.held, rest);
-        self.load(&free);
-        self.fresh = !self.held.is_empty();
-        let left = count - now as u64;
-        if left > 0
-            && let Rule::Look(check) = std::mem::replace(&mut self.rule, Rule::Drop)
-        {
-            self.rule = Rule::Credit(left, check);
-        }
     }
 
     fn send_ready(&mut self, to: &mut Side) -> Result<Option<usize>, Fault> {

@@ -277,6 +277,64 @@ fn after_the_last_word_nothing_goes_out_and_everything_comes_in() {
     hear(&rig.client, b"answer");
 }
 
+/// Lets nothing out before the server has said `go`.
+struct Waits(Arc<AtomicBool>);
+
+/// Sees what the server says.
+struct Hears(Arc<AtomicBool>);
+
+impl Check for Waits {
+    fn look(&mut self, _: &[u8]) -> Verdict {
+        if self.0.load(Ordering::Relaxed) { Verdict::Pass } else { Verdict::NeedMore }
+    }
+
+    fn answers(&mut self) -> Option<Box<dyn Check>> {
+        Some(Box::new(Hears(Arc::clone(&self.0))))
+    }
+}
+
+impl Check for Hears {
+    fn look(&mut self, held: &[u8]) -> Verdict {
+        self.0.fetch_or(held.windows(2).any(|two| two == b"go"), Ordering::Relaxed);
+        Verdict::Through(held.len() as u64)
+    }
+}
+
+#[test]
+fn an_answer_can_be_what_is_waited_for() {
+    let rig = rig(Limits::default(), Some(Box::new(Waits(Arc::default()))));
+    say(&rig.client, b"held");
+    hears_nothing(&rig.server);
+    say(&rig.server, b"wait");
+    hear(&rig.client, b"wait");
+    hears_nothing(&rig.server);
+    say(&rig.server, b"go");
+    hear(&rig.client, b"go");
+    hear(&rig.server, b"held");
+    let bytes = load(1_000_000);
+    let (client, server) = (&rig.client, &rig.server);
+    thread::scope(|scope| {
+        scope.spawn(|| say(server, &bytes));
+        hear(client, &bytes);
+    });
+}
+
+/// A connection that becomes something else, with the reader of plain HTTP.
+#[test]
+fn a_web_socket_is_one_when_the_server_says_so() {
+    let name = ringfence_policy::Name::new("a.example").unwrap();
+    let rig = rig(Limits::default(), Some(crate::peek::checks::http(name, 80)));
+    let upgrade = b"GET / HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    say(&rig.client, upgrade);
+    hear(&rig.server, upgrade);
+    say(&rig.client, b"\x81\x05hello");
+    hears_nothing(&rig.server);
+    let agreed = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    say(&rig.server, agreed);
+    hear(&rig.client, agreed);
+    hear(&rig.server, b"\x81\x05hello");
+}
+
 #[test]
 fn what_was_read_before_goes_first() {
     let relay = Relay::start(Limits::default()).unwrap();

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::carried::{Carried, Next, Which};
 use super::lane::Tools;
-use super::{Ending, Limits, Pair, Shared};
+use super::{End, Ending, Limits, Pair, Shared};
 
 /// Events that are taken at once.
 const EVENTS: usize = 256;
@@ -69,7 +69,9 @@ impl Turns {
             }
             self.end_late_ones();
         }
-        self.take_in();
+        for pair in self.shared.close() {
+            (pair.ended)(End { sent: 0, received: 0, why: Ending::Stopped });
+        }
         for (_, carried) in self.carried.drain() {
             carried.end(Ending::Stopped, &mut self.tools);
         }
@@ -113,7 +115,7 @@ impl Turns {
                 self.shared.set_count(self.carried.len());
                 self.step(serial);
             }
-            Err(error) => ended(super::End { sent: 0, received: 0, why: Ending::Broken(error) }),
+            Err(error) => ended(End { sent: 0, received: 0, why: Ending::Broken(error) }),
         }
     }
 
@@ -151,7 +153,7 @@ impl Turns {
             && due <= now
         {
             self.due.remove(&(due, serial));
-            if let Some(carried) = self.carried.get_mut(&serial) {
+            if let Some(carried) = self.carried.get(&serial) {
                 let why = carried.late();
                 self.end(serial, why);
             }

@@ -1,0 +1,173 @@
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use rustix::net::{ipproto, socket_with};
+
+use super::*;
+
+fn inlet() -> Inlet {
+    Inlet::new(TcpListener::bind("127.0.0.1:0").unwrap(), Some(TcpListener::bind("[::1]:0").unwrap())).unwrap()
+}
+
+fn socket(family: AddressFamily, flags: SocketFlags) -> OwnedFd {
+    socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP)).unwrap()
+}
+
+/// Asserts that both ends are each other's.
+#[track_caller]
+fn check(inlet: &Inlet, caller: OwnedFd) {
+    let other = inlet.connect(caller.as_fd()).unwrap();
+    let door = SocketAddr::try_from(rustix::net::getpeername(&caller).unwrap().unwrap()).unwrap();
+    assert_eq!(connect(&caller, &door), Err(Errno::ISCONN));
+    let (caller, other) = (TcpStream::from(caller), TcpStream::from(other));
+    assert_eq!(plain(caller.local_addr().unwrap()), plain(other.peer_addr().unwrap()));
+    caller.set_nonblocking(false).unwrap();
+    other.set_nonblocking(false).unwrap();
+    for (from, to) in [(&caller, &other), (&other, &caller)] {
+        let (mut from, mut to) = (from, to);
+        from.write_all(b"word").unwrap();
+        let mut said = [0; 4];
+        to.read_exact(&mut said).unwrap();
+        assert_eq!(&said, b"word");
+    }
+}
+
+#[test]
+fn sockets_of_all_kinds_get_in() {
+    let inlet = inlet();
+    for family in [AddressFamily::INET, AddressFamily::INET6] {
+        for flags in [SocketFlags::CLOEXEC, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK] {
+            check(&inlet, socket(family, flags));
+        }
+    }
+    for (family, at) in [
+        (AddressFamily::INET, "0.0.0.0:0"),
+        (AddressFamily::INET, "127.0.0.9:0"),
+        (AddressFamily::INET6, "[::]:0"),
+        (AddressFamily::INET6, "[::1]:0"),
+        (AddressFamily::INET6, "[::ffff:127.0.0.9]:0"),
+    ] {
+        let bound = socket(family, SocketFlags::CLOEXEC);
+        rustix::net::bind(&bound, &at.parse::<SocketAddr>().unwrap()).unwrap();
+        check(&inlet, bound);
+    }
+}
+
+#[test]
+fn without_ipv6_there_is_a_way_for_callers_of_it() {
+    let inlet = Inlet::new(TcpListener::bind("127.0.0.1:0").unwrap(), None).unwrap();
+    check(&inlet, socket(AddressFamily::INET6, SocketFlags::CLOEXEC));
+}
+
+#[test]
+fn what_is_in_use_stays_as_it_is() {
+    let inlet = inlet();
+    let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
+    let connected = TcpStream::connect(elsewhere.local_addr().unwrap()).unwrap();
+    assert_eq!(inlet.connect(connected.as_fd()).unwrap_err().raw_os_error(), Some(Errno::ISCONN.raw_os_error()));
+    assert_eq!(connected.peer_addr().unwrap(), elsewhere.local_addr().unwrap());
+    assert_eq!(inlet.connect(elsewhere.as_fd()).unwrap_err().raw_os_error(), Some(Errno::ISCONN.raw_os_error()));
+    let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    assert!(inlet.connect(datagrams.as_fd()).is_err());
+}
+
+#[test]
+fn options_and_flags_stay_the_owners() {
+    let inlet = inlet();
+    for flags in [SocketFlags::CLOEXEC, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK] {
+        let caller = socket(AddressFamily::INET, flags);
+        let before = rustix::fs::fcntl_getfl(&caller).unwrap();
+        inlet.connect(caller.as_fd()).unwrap();
+        assert_eq!(rustix::fs::fcntl_getfl(&caller).unwrap(), before);
+    }
+}
+
+#[test]
+fn strangers_at_the_door_are_turned_away() {
+    let inlet = inlet();
+    let door = inlet.v4.local_addr().unwrap();
+    let mut before = TcpStream::connect(door).unwrap();
+    before.write_all(b"let me in").unwrap();
+    check(&inlet, socket(AddressFamily::INET, SocketFlags::CLOEXEC));
+    assert!(matches!(before.read(&mut [0; 8]), Ok(0) | Err(_)));
+}
+
+#[test]
+fn one_who_left_is_not_taken_for_one_who_came() {
+    let inlet = inlet();
+    let door = inlet.v4.local_addr().unwrap();
+    // It says something, breaks off, and leaves its port to the caller's socket.
+    let gone = socket(AddressFamily::INET, SocketFlags::CLOEXEC);
+    sockopt::set_socket_reuseaddr(&gone, true).unwrap();
+    rustix::net::bind(&gone, &"127.0.0.1:0".parse::<SocketAddr>().unwrap()).unwrap();
+    let port = name_of(gone.as_fd()).unwrap();
+    rustix::net::connect(&gone, &door).unwrap();
+    TcpStream::from(gone.try_clone().unwrap()).write_all(b"forged").unwrap();
+    sockopt::set_socket_linger(&gone, Some(Duration::ZERO)).unwrap();
+    drop(gone);
+    let caller = socket(AddressFamily::INET, SocketFlags::CLOEXEC);
+    rustix::net::bind(&caller, &port).unwrap();
+    begin(caller.as_fd(), door).unwrap();
+    let other = take(caller.as_fd(), &inlet.v4, Instant::now() + LIMIT).unwrap();
+    TcpStream::from(caller).write_all(b"honest").unwrap();
+    let mut said = [0; 6];
+    let mut other = TcpStream::from(other);
+    other.set_nonblocking(false).unwrap();
+    other.read_exact(&mut said).unwrap();
+    assert_eq!(&said, b"honest");
+}
+
+#[test]
+fn a_flood_of_strangers_keeps_nobody_out_for_good() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::listen(&listener, 16).unwrap();
+    let inlet = Inlet::new(listener, None).unwrap();
+    let door = inlet.v4.local_addr().unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    let knocks = Arc::new(AtomicUsize::new(0));
+    let flood: Vec<_> = (0..2)
+        .map(|_| {
+            let (done, knocks) = (Arc::clone(&done), Arc::clone(&knocks));
+            thread::spawn(move || {
+                let mut kept = std::collections::VecDeque::new();
+                while !done.load(Ordering::Relaxed) {
+                    let stranger = socket(AddressFamily::INET, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
+                    let _ = rustix::net::connect(&stranger, &door);
+                    knocks.fetch_add(1, Ordering::Relaxed);
+                    kept.push_back(stranger);
+                    if kept.len() > 64 {
+                        let oldest = kept.pop_front().unwrap();
+                        let _ = sockopt::set_socket_linger(&oldest, Some(Duration::ZERO));
+                    }
+                }
+            })
+        })
+        .collect();
+    // The door is crowded before the first of ours comes.
+    while knocks.load(Ordering::Relaxed) < 200 {
+        thread::yield_now();
+    }
+    let mut got_in = 0;
+    for _ in 0..20 {
+        let caller = socket(AddressFamily::INET, SocketFlags::CLOEXEC);
+        match inlet.connect(caller.as_fd()) {
+            Ok(other) => {
+                let (mut caller, mut other) = (TcpStream::from(caller), TcpStream::from(other));
+                assert_eq!(caller.local_addr().unwrap(), other.peer_addr().unwrap());
+                other.set_nonblocking(false).unwrap();
+                caller.write_all(b"mine").unwrap();
+                let mut said = [0; 4];
+                other.read_exact(&mut said).unwrap();
+                assert_eq!(&said, b"mine");
+                got_in += 1;
+            }
+            Err(error) => assert_eq!(error.raw_os_error(), Some(Errno::TIMEDOUT.raw_os_error())),
+        }
+    }
+    done.store(true, Ordering::Relaxed);
+    flood.into_iter().for_each(|thread| thread.join().unwrap());
+    assert!(got_in > 0);
+}
