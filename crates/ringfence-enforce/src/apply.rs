@@ -253,6 +253,8 @@ enum Report {
     Doors,
     /// A program connects to somewhere that is not in the sandbox; its socket comes along.
     Connects(Box<connecting::Told>),
+    /// A socket of the sandbox's network comes along.
+    Socket,
     /// Datagrams were sent to where nobody is, by this process and program.
     Sent(SocketAddr, u32, String),
     /// A shell opens the stream of this number, and waits for it.
@@ -320,6 +322,8 @@ enum Order {
     Resume,
     /// Say when everything that was made before has been told.
     Settle,
+    /// Hand out a socket of the sandbox's network.
+    Socket,
     /// Start a process: what and how comes along, and its descriptors behind that.
     Start(Job),
 }

@@ -2,7 +2,7 @@
 //! and a gap refuses unless the policy accepts it.
 
 use ringfence_api::{Gap, Loss};
-use ringfence_policy::{Grants, Limits, NetworkMode};
+use ringfence_policy::{Grants, Limits, NetworkMode, Ports};
 
 use crate::support::{Fuse, Support};
 use crate::survey::{Folding, Survey};
@@ -28,11 +28,8 @@ pub(crate) fn gaps(grants: &Grants, survey: &Survey, support: &Support) -> Vec<G
             "use `--net none` or remove `deny` from [network]",
         );
     }
-    if !network.localhost.is_empty() && network.mode == NetworkMode::None {
-        gap("network.localhost", "the host's loopback cannot be reached from a network of its own yet", "use `--net full`");
-    }
-    if !network.bind.is_empty() && network.mode != NetworkMode::Full {
-        gap("network.bind", "ports cannot be published from a network of its own yet", "use `--net full`");
+    if network.bind.entries.iter().any(|entry| entry.ports == Ports::All) && network.mode != NetworkMode::Full {
+        gap("network.bind", "only ports that are listed can be published", "list them: `bind = [3000]`, or use `--net full`");
     }
     if network.mode != NetworkMode::None && !network.secrets.is_empty() {
         gap("secrets", "values cannot be put into requests on the way yet", "remove [[secrets]] from the policy or use `--net none`");

@@ -136,8 +136,13 @@ impl Seen {
             Event::Denied(denial) => self.denials.note(denial),
             Event::Doors(doors) => {
                 let Some(gate) = &self.gate else { return Ok(None) };
-                let opened = Egress::open(doors, gate.clone());
-                self.egress = Some(opened.map_err(|source| ProviderError::System { what: "open the way to hosts", source })?);
+                let Some(reins) = subject.reins() else { return Ok(None) };
+                self.egress = Some(Egress::open(doors, gate.clone(), reins)?);
+            }
+            Event::Socket(socket) => {
+                if let Some(egress) = &self.egress {
+                    egress.arrived(socket);
+                }
             }
             Event::Connects(program) => match &self.egress {
                 Some(egress) => egress.connects(program),

@@ -6,6 +6,7 @@
 //! what is said on it has to name the host as well, its own socket is connected to a relay.
 
 mod gate;
+mod publish;
 
 pub(crate) use gate::Gate;
 
@@ -22,11 +23,13 @@ use ringfence_egress::dns::{Server, Sockets};
 use ringfence_egress::peek::checks;
 use ringfence_egress::pool::Pool;
 use ringfence_egress::relay::{self, End, Ending, Inlet, Limits, Pair, Relay};
-use ringfence_enforce::apply::{Carries, Connecting, Doors};
+use ringfence_enforce::apply::{Carries, Connecting, Doors, Reins};
 use ringfence_policy::{Check, Name, Passage, Way};
 use ringfence_sys::net;
 
 use gate::Caller;
+use publish::{Published, Taken};
+use ringfence_provider::ProviderError;
 
 /// How long reaching somebody may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -41,6 +44,7 @@ pub(crate) struct Egress {
     relay: Relay,
     dialer: Dialer,
     busy: AtomicUsize,
+    published: Published,
     _names: Server,
 }
 
@@ -52,13 +56,32 @@ impl std::fmt::Debug for Egress {
 
 impl Egress {
     /// Serves these.
-    pub(crate) fn open(doors: Doors, gate: Arc<Gate>) -> io::Result<Arc<Self>> {
+    pub(crate) fn open(doors: Doors, gate: Arc<Gate>, reins: Reins) -> Result<Arc<Self>, ProviderError> {
+        let system = |source| ProviderError::System { what: "open the way to hosts", source };
         let pool = Arc::new(Pool::new());
         let sockets = Sockets { datagrams: doors.names, streams: doors.long_names };
-        let names = Server::start(sockets, gate.clone(), pool.clone(), Vec::new())?;
-        let inlet = Inlet::new(doors.v4, doors.v6)?;
-        let relay = Relay::start(Limits::default())?;
-        Ok(Arc::new(Self { gate, pool, inlet, relay, dialer: Dialer::direct(PATIENCE), busy: AtomicUsize::new(0), _names: names }))
+        let names = Server::start(sockets, gate.clone(), pool.clone(), Vec::new()).map_err(system)?;
+        let inlet = Inlet::new(doors.v4, doors.v6).map_err(system)?;
+        let relay = Relay::start(Limits::default()).map_err(system)?;
+        let published =
+            Published::open(&gate.published(), reins).map_err(|Taken { port, source }| ProviderError::PortTaken { port, source })?;
+        Ok(Arc::new(Self {
+            published,
+            gate,
+            pool,
+            inlet,
+            relay,
+            dialer: Dialer::direct(PATIENCE),
+            busy: AtomicUsize::new(0),
+            _names: names,
+        }))
+    }
+
+    /// A socket of the sandbox's network is there, for somebody who has come from the host.
+    pub(crate) fn arrived(&self, socket: OwnedFd) {
+        if let Some((inside, outside)) = self.published.arrived(socket) {
+            self.relay.carry(Pair::new(inside, outside));
+        }
     }
 
     /// Connects a program, or refuses to, on a thread of its own.

@@ -227,6 +227,14 @@ pub enum ProviderError {
     /// A command has taken away what its shell speaks with us by.
     #[error("the command has closed the descriptors by which its shell tells of an end")]
     Mute,
+    /// A port that is to lead into the sandbox cannot be had on the host.
+    #[error("port {port} of this machine's loopback cannot be opened")]
+    PortTaken {
+        /// Which.
+        port: u16,
+        /// Why not.
+        source: io::Error,
+    },
     /// Talking to the operating system failed in the middle.
     #[error("cannot {what}")]
     System {
@@ -248,6 +256,7 @@ impl ProviderError {
             ProviderError::Gone { .. } => "gone",
             ProviderError::Unconfined => "unconfined",
             ProviderError::Mute => "shell-mute",
+            ProviderError::PortTaken { .. } => "port-taken",
             ProviderError::System { .. } => "system",
         }
     }
@@ -264,6 +273,7 @@ impl ProviderError {
             ProviderError::Gone { .. } | ProviderError::Mute => Some("the next command gets a new one".into()),
             ProviderError::Unconfined => Some("run it in your own".into()),
             ProviderError::System { source, .. } => limits::hint(source).map(str::to_owned),
+            ProviderError::PortTaken { port, .. } => Some(format!("take {port} out of `bind`, or end what listens there")),
             ProviderError::NoLine { .. } => None,
         }
     }

@@ -39,6 +39,13 @@ impl Doors {
     }
 }
 
+/// Gives a socket of the sandbox's network away, to be connected within it.
+pub(super) fn hand_out(control: &OwnedFd) {
+    if let Ok(socket) = net::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) {
+        tell_with(control, &Report::Socket, &[socket.as_fd()]);
+    }
+}
+
 /// Makes them, in the sandbox's network, while this process may still use any port of it.
 pub(super) fn open(control: &OwnedFd) -> Result<(), Fault> {
     // Some programs ask for addresses of a kind only if an interface has one that is not the

@@ -316,6 +316,7 @@ fn attend(command: Option<i32>, mut jobs: Jobs<'_>, ended: &OwnedFd) -> Result<(
                 wait_for_usher();
                 tell(control, &Report::Settled);
             }
+            Some((Order::Socket, _)) => doors::hand_out(control),
             Some((Order::Start(job), descriptors)) => jobs.start(job, descriptors),
             None if gone => return Ok(()),
             None => {}

@@ -98,6 +98,8 @@ pub enum Event {
     Doors(Doors),
     /// A program connects to somewhere that is not in the sandbox.
     Connects(Connecting),
+    /// A socket of its network, as was asked for.
+    Socket(OwnedFd),
     /// A program has sent datagrams to a host, which led nowhere.
     Sent {
         /// Where to.
@@ -319,6 +321,7 @@ impl Running {
             Report::Denied(denial) => Event::Denied(*denial),
             Report::Pleads(told) => self.listener.get().map_or(Event::Closed, |listener| Event::Pleads(Plea::of(told, listener.clone()))),
             Report::Sent(to, pid, program) => Event::Sent { to, pid, program },
+            Report::Socket => descriptors.pop().map_or(Event::Closed, Event::Socket),
             Report::Doors => Doors::of(descriptors).map_or(Event::Closed, Event::Doors),
             Report::Connects(told) => match (self.listener.get(), descriptors.pop()) {
                 (Some(listener), Some(socket)) => Event::Connects(Connecting::of(told, socket, listener.clone())),
@@ -446,6 +449,11 @@ impl Reins {
     /// Asks for [`Event::Settled`].
     pub fn settle(&self) {
         send(&self.control, Order::Settle);
+    }
+
+    /// Asks for [`Event::Socket`].
+    pub fn ask_for_socket(&self) {
+        send(&self.control, Order::Socket);
     }
 
     /// Lets nobody in the sandbox go on.

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use ringfence_api::{Denial, Evidence, Operation};
 use ringfence_egress::dns::{NameGate, Refusal, Verdict};
 use ringfence_enforce::apply::Connecting;
-use ringfence_policy::{Ground as Because, Name, NetworkRules, Passage};
+use ringfence_policy::{Ground as Because, Name, NetworkRules, OpenPorts, Passage};
 
 use super::own;
 use crate::asks::Ground;
@@ -53,6 +53,11 @@ impl Gate {
 
     pub(super) fn address_of(&self, address: IpAddr, port: u16, name: Option<&Name>) -> Passage {
         self.read(|rules| rules.address(address, port, name, &own()))
+    }
+
+    /// The ports that lead in.
+    pub(super) fn published(&self) -> OpenPorts {
+        self.read(|rules| rules.bind.clone())
     }
 
     pub(super) fn hosts_loopback(&self, port: u16) -> Passage {
