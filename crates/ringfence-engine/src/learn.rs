@@ -4,6 +4,7 @@
 //! the proposal becomes the text of a policy file in which every line says why it is there.
 
 mod ground;
+mod hosts;
 mod words;
 
 use ringfence_api::{Allowance, Denial, Operation, Outcome};
@@ -55,7 +56,10 @@ pub fn learn(asked: &Asked, resolved: &Resolved, outcome: &Outcome) -> Result<Le
     let mut draft = Draft { asked, resolved, outcome, comments: Comments::default(), policy: base(asked, resolved)? };
     draft.keep();
     draft.take_flags();
-    let opened = draft.open(&proposal.openings, &files);
+    draft.take_host_flags();
+    let mut opened = draft.open(&proposal.openings, &files);
+    let (hosts, rest) = draft.open_hosts(rest);
+    opened.extend(hosts);
     let mut left = draft.left(&proposal, &files);
     left.extend(rest.iter().map(|denial| draft.beyond(denial)));
     let text = draft.text(&opened, &left);
@@ -164,12 +168,7 @@ impl Draft<'_> {
     /// What is not about files.
     fn beyond(&self, denial: &Denial) -> Lesson {
         let why = match denial.operation {
-            Operation::Connect => {
-                format!(
-                    "not proposed: the network is shut, lists of hosts cannot be enforced yet, and `--net full` opens all of it; {}",
-                    who(denial)
-                )
-            }
+            Operation::Connect => format!("not proposed: {}; {}", self.left_host(denial), who(denial)),
             _ => format!("not proposed: no command needs this call, and no policy opens it; {}", who(denial)),
         };
         Lesson { what: denial.target.clone(), why }

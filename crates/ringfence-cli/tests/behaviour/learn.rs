@@ -273,3 +273,33 @@ fn a_network_that_is_wanted_is_mentioned() {
         assert!(left.iter().any(|line| line.starts_with("# 192.0.2.1:443: not proposed: the network is shut")), "{user}: {text}");
     });
 }
+
+#[test]
+fn hosts_that_are_wanted_are_proposed_and_those_that_are_near_or_denied_are_not() {
+    each_user(|user| {
+        let project = project(user);
+        let python = ringfence_testkit::python().expect("the tests of ringfence need python3");
+        let code = "
+import socket
+for name in ['wanted.example', 'denied.example']:
+    try: socket.getaddrinfo(name, 443)
+    except OSError: pass
+for address in ['8.8.8.8', '10.0.0.1']:
+    s = socket.socket(); s.settimeout(2); s.connect_ex((address, 4433))";
+        let flags =
+            ["--net", "allow-list", "--allow-host", "given.example:443", "--deny-host", "denied.example", "--allow-localhost", "3000"];
+        let text = ringfence(&project, &[&["learn"], &flags[..], &["--", python, "-c", code]].concat()).ok();
+        let (opened, left) = parts(&text);
+        let opens = |start: &str| opened.iter().any(|line| line.starts_with(start));
+        assert!(opens("\"given.example:443\", # given as `--allow-host given.example:443`"), "{user}: {text}");
+        assert!(opens("\"wanted.example\", # wanted; ") && opens("\"8.8.8.8:4433\", # wanted; "), "{user}: {text}");
+        assert!(opens("\"denied.example\", # given as `--deny-host") && !text.contains("\"10.0.0.1"), "{user}: {text}");
+        assert!(text.contains("localhost = [3000]"), "{user}: {text}");
+        for start in ["# denied.example: not proposed: deny denied.example", "# 10.0.0.1:4433: not proposed: it is private"] {
+            assert!(left.iter().any(|line| line.starts_with(start)), "{user}: {start} is not in {text}");
+        }
+        let file = project.home().join("learned.toml");
+        project.write_at(&file, &text);
+        ringfence(&project, &["policy", "check", "--as", "user", &file.to_string_lossy()]).ok();
+    });
+}
