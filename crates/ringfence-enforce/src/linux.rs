@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringfence_policy::{AbsPath, Access as Wanted, Effect, Grants, NetworkMode, NetworkRules, Observe, Verdict};
+use ringfence_policy::{AbsPath, Access as Wanted, Effect, Grants, NetworkMode, Observe, Verdict};
 
 use crate::gaps;
 use crate::plan::{Access, Cover, Guard, Identity, Kind, Network, Plan, Step};
@@ -117,7 +117,7 @@ impl Draft<'_> {
         let others = if *uid == 0 { "" } else { "root:x:0:0:root:/:/sbin/nologin\n" };
         let other_groups = if *gid == 0 { "" } else { "root:x:0:\n" };
         let resolver = match &person.resolver {
-            _ if is_reaching(&self.grants.network) => "nameserver 127.0.0.1\noptions timeout:30\n".into(),
+            _ if self.grants.network.has_a_border() => "nameserver 127.0.0.1\noptions timeout:30\n".into(),
             Some(resolver) => resolver.clone(),
             None => "# ringfence: no network\n".into(),
         };
@@ -295,7 +295,7 @@ impl Draft<'_> {
         if support.landlock >= 6 {
             self.steps.push(Step::Landlock);
         }
-        if is_reaching(&self.grants.network) {
+        if self.grants.network.has_a_border() {
             self.steps.push(Step::Egress);
         }
         if self.grants.observe == Observe::All {
@@ -303,10 +303,4 @@ impl Draft<'_> {
         }
         self.steps.push(Step::Seccomp);
     }
-}
-
-/// Whether somebody is reached from a network of its own, or reaches into it.
-fn is_reaching(network: &NetworkRules) -> bool {
-    let leads = network.mode == NetworkMode::AllowList || !network.localhost.is_empty() || !network.bind.is_empty();
-    leads && network.mode != NetworkMode::Full
 }

@@ -250,7 +250,9 @@ impl Usher<'_> {
 
     /// What a call is about, where that is told of.
     fn look(&self, notification: &Notification) -> Option<Look> {
-        if self.observes() { Look::at(&self.caller(notification, &Memory::default())) } else { None }
+        // Who connects where some hosts can be reached is known to those who connect for it.
+        let is_told_elsewhere = self.judge.as_ref().is_some_and(Judge::is_listed) && called(notification) == Some(Call::Connect);
+        if self.observes() && !is_told_elsewhere { Look::at(&self.caller(notification, &Memory::default())) } else { None }
     }
 
     fn observe(&mut self, notification: &Notification, look: &Look, reply: &Reply) {
