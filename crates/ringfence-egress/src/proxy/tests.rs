@@ -271,11 +271,11 @@ fn what_socks_says_to_no() {
 
 #[test]
 fn each_listener_speaks_what_it_speaks() {
-    let http = rig_that(Speaks::Http, false);
-    assert_eq!(http.answer(&[5, 1, 0]), b"");
-    let socks = rig_that(Speaks::Socks, false);
-    assert_eq!(socks.answer(b"G"), b"");
-    assert_eq!(rig().answer(&[4, 1, 0, 22]), b"");
+    for (speaks, said) in [(Speaks::Http, [5, 1, 0].as_slice()), (Speaks::Socks, b"G"), (Speaks::Either, &[4, 1, 0, 22])] {
+        let rig = rig_that(speaks, false);
+        assert_eq!(rig.answer(said), b"", "{speaks:?}");
+        assert_eq!(rig.asked(), ["objected: it speaks neither HTTP nor SOCKS5"], "{speaks:?}");
+    }
 }
 
 #[test]

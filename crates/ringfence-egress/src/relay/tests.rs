@@ -506,15 +506,15 @@ fn when_it_ends_all_end() {
 
 #[test]
 fn without_descriptors_for_pipes_bytes_are_copied() {
-    let rig = rig(Limits::default(), None);
-    while rig.relay.count() == 0 {
-        thread::yield_now();
-    }
+    let relay = Relay::start(Limits::default()).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let ((client, inside), (outside, server)) = (ends(&listener), ends(&listener));
     let before = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..before }).unwrap();
     assert!(rustix::pipe::pipe().is_err());
+    relay.carry(Pair::new(inside.into(), outside.into()));
     let bytes = load(2_000_000);
-    let (client, server) = (&rig.client, &rig.server);
+    let (client, server) = (&client, &server);
     thread::scope(|scope| {
         scope.spawn(|| say(client, &bytes));
         hear(server, &bytes);

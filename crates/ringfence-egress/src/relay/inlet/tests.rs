@@ -96,6 +96,19 @@ fn strangers_at_the_door_are_turned_away() {
 }
 
 #[test]
+fn one_who_came_first_is_not_taken_for_the_caller() {
+    let inlet = inlet();
+    for (listener, family) in [(&inlet.v4, AddressFamily::INET), (inlet.v6.as_ref().unwrap(), AddressFamily::INET6)] {
+        let door = listener.local_addr().unwrap();
+        let _strangers: Vec<TcpStream> = (0..5).map(|_| TcpStream::connect(door).unwrap()).collect();
+        let caller = socket(family, SocketFlags::CLOEXEC);
+        begin(caller.as_fd(), door).unwrap();
+        let other = take(caller.as_fd(), listener, Instant::now() + LIMIT).unwrap();
+        assert_eq!(TcpStream::from(other).peer_addr().unwrap(), TcpStream::from(caller).local_addr().unwrap());
+    }
+}
+
+#[test]
 fn one_who_left_is_not_taken_for_one_who_came() {
     let inlet = inlet();
     let door = inlet.v4.local_addr().unwrap();
