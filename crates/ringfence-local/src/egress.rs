@@ -205,10 +205,11 @@ impl Egress {
     /// The program's own socket is connected to the relay, and the relay to the host. Whoever does
     /// not wait is connected before it is known whether anybody is there.
     fn relay(&self, program: Connecting, name: &Name, port: u16, check: Look, judge: &Judge<'_>) {
-        let waits = Options::of(program.socket()).map(|options| options.waiting());
+        let options = Options::of(program.socket()).unwrap_or_default();
         let caller = Caller::of(&program);
-        let dial = || self.dialer.connect(&Host::Name(name.to_string()), port, &Options::default(), judge);
-        if let Ok(Waiting::Never) = waits {
+        let (waiting, far) = (options.waiting(), options.for_the_way());
+        let dial = || self.dialer.connect(&Host::Name(name.to_string()), port, &far, judge);
+        if waiting == Waiting::Never {
             let Some(inside) = self.let_in(program) else { return };
             match dial() {
                 Ok(reached) => self.carry(inside, reached.socket, check, caller, name, port),

@@ -23,6 +23,9 @@ pub struct Doors {
     pub v6: Option<TcpListener>,
 }
 
+/// So many may wait to be let in; the kernel may have less.
+const MANY: i32 = 4096;
+
 /// The port that programs ask for names at.
 const NAMES: u16 = 53;
 
@@ -57,6 +60,10 @@ pub(super) fn open(control: &OwnedFd) -> Result<(), Fault> {
     let long = TcpListener::bind(names).during(|| "open a socket for names".into())?;
     let v4 = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).during(|| "open the way out".into())?;
     let v6 = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).ok();
+    // Many programs may come at once, and a queue that is full loses them.
+    for listener in [Some(&long), Some(&v4), v6.as_ref()].into_iter().flatten() {
+        rustix::net::listen(listener, MANY).during(|| "open the way out".into())?;
+    }
     let all: Vec<_> = [asked.as_fd(), long.as_fd(), v4.as_fd()].into_iter().chain(v6.as_ref().map(AsFd::as_fd)).collect();
     if tell_with(control, &Report::Doors, &all) { Ok(()) } else { Err(Fault { what: "hand the ways out over".into(), errno: libc::EPIPE }) }
 }
