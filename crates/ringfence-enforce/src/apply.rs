@@ -250,7 +250,7 @@ enum Report {
     /// A call would be refused, and waits.
     Pleads(Box<plea::Told>),
     /// The ways out of the sandbox's network come along.
-    Doors,
+    Doors(doors::More),
     /// A program connects to somewhere that is not in the sandbox; its socket comes along.
     Connects(Box<connecting::Told>),
     /// A socket of the sandbox's network comes along.

@@ -298,6 +298,9 @@ impl Draft<'_> {
         if self.grants.network.has_a_border() {
             self.steps.push(Step::Egress);
         }
+        if self.grants.network.has_a_border() && self.grants.network.proxy_variables {
+            self.steps.push(Step::Proxy);
+        }
         if self.grants.observe == Observe::All {
             self.steps.push(Step::Observe);
         }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use ringfence_api::Gap;
-use ringfence_policy::AbsPath;
+use ringfence_policy::{AbsPath, PROXY_PORT};
 use serde::{Deserialize, Serialize};
 
 use crate::gaps::untold;
@@ -164,6 +164,8 @@ pub enum Step {
     Guards(Vec<Guard>),
     /// The way to some hosts.
     Egress,
+    /// The same by a proxy, for those who would rather ask one.
+    Proxy,
     /// What goes through is told of.
     Observe,
     /// System calls that are refused.
@@ -278,6 +280,7 @@ impl fmt::Display for Step {
                 write!(f, "guard    protected and denied names while absent; {} directories keep their names", guards.len())
             }
             Step::Egress => f.write_str("reach    the hosts that the policy lists"),
+            Step::Proxy => write!(f, "proxy    the same, at 127.0.0.1:{PROXY_PORT}"),
             Step::Observe => f.write_str("observe  every file opened, program started and host reached"),
             Step::Seccomp => f.write_str("seccomp  refuse what a command does not need"),
         }

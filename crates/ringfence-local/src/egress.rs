@@ -7,6 +7,7 @@
 
 mod gate;
 mod publish;
+mod window;
 
 pub(crate) use gate::Gate;
 
@@ -22,6 +23,7 @@ use ringfence_egress::dial::{Dialer, Failure, Host, Options, Waiting};
 use ringfence_egress::dns::{Server, Sockets};
 use ringfence_egress::peek::checks;
 use ringfence_egress::pool::Pool;
+use ringfence_egress::proxy::{Proxy, Speaks};
 use ringfence_egress::relay::{self, End, Ending, Inlet, Limits, Pair, Relay};
 use ringfence_enforce::apply::{Carries, Connecting, Doors, Reins};
 use ringfence_policy::{Check, Name, Passage, Way};
@@ -30,6 +32,7 @@ use ringfence_sys::net;
 use gate::Caller;
 use publish::{Published, Taken};
 use ringfence_provider::ProviderError;
+use window::Window;
 
 /// How long reaching somebody may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -41,10 +44,11 @@ pub(crate) struct Egress {
     gate: Arc<Gate>,
     pool: Arc<Pool>,
     inlet: Inlet,
-    relay: Relay,
+    relay: Arc<Relay>,
     dialer: Dialer,
     busy: AtomicUsize,
     published: Published,
+    _proxy: Option<Proxy>,
     _names: Server,
 }
 
@@ -62,11 +66,15 @@ impl Egress {
         let sockets = Sockets { datagrams: doors.names, streams: doors.long_names };
         let names = Server::start(sockets, gate.clone(), pool.clone(), Vec::new()).map_err(system)?;
         let inlet = Inlet::new(doors.v4, doors.v6).map_err(system)?;
-        let relay = Relay::start(Limits::default()).map_err(system)?;
+        let relay = Arc::new(Relay::start(Limits::default()).map_err(system)?);
+        let window = || Arc::new(Window::of(gate.clone()));
+        let proxy = doors.proxy.map(|listener| Proxy::serve(listener, Speaks::Either, window(), relay.clone()));
+        let proxy = proxy.transpose().map_err(system)?;
         let published =
             Published::open(&gate.published(), reins).map_err(|Taken { port, source }| ProviderError::PortTaken { port, source })?;
         Ok(Arc::new(Self {
             published,
+            _proxy: proxy,
             gate,
             pool,
             inlet,
@@ -248,7 +256,7 @@ impl Egress {
         let (gate, name) = (self.gate.clone(), name.clone());
         let ended = move |end: End| {
             if let Ending::Refused(reason) = end.why {
-                gate.refuse_talk(&name, port, &reason, &caller);
+                gate.refuse_talk(name.as_str(), port, &reason, &caller);
             }
         };
         self.relay.carry(Pair { inside, outside, said: Vec::new(), check: Some(check), ended: Box::new(ended) });

@@ -33,6 +33,10 @@ pub fn resolve(layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants,
     let mut environment = rest::environment(layers, flags, &mut warnings);
     let chosen = (settings.network, settings.sni);
     let network = network::network(layers, flags, facts, chosen, &mut environment, &mut warnings)?;
+    // What somebody has set stays.
+    for (name, value) in network.variables() {
+        environment.set.entry(name).or_insert(value);
+    }
     let limits = rest::limits(layers, flags);
     let audit =
         AuditRules { fsync: settings.fsync.value(), on_error: settings.on_error.value(), ..rest::audit(layers, facts, &mut warnings) };

@@ -4,10 +4,13 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 
 use ringfence_egress::pool::Pool;
+use ringfence_policy::PROXY_PORT;
 use ringfence_sys::net;
+use serde::{Deserialize, Serialize};
 
 use super::helper::tell_with;
 use super::{During, Fault, Report};
+use crate::plan::{Plan, Step};
 
 /// What is served for a sandbox whose programs reach some hosts. All of it is on the sandbox's
 /// own loopback.
@@ -21,6 +24,15 @@ pub struct Doors {
     pub v4: TcpListener,
     /// The same for IPv6, where the host has that.
     pub v6: Option<TcpListener>,
+    /// Where a proxy is asked, if there is to be one.
+    pub proxy: Option<TcpListener>,
+}
+
+/// Which of those come along that need not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct More {
+    v6: bool,
+    proxy: bool,
 }
 
 /// So many may wait to be let in; the kernel may have less.
@@ -31,14 +43,11 @@ const NAMES: u16 = 53;
 
 impl Doors {
     /// Out of the descriptors as they are handed over.
-    pub(super) fn of(descriptors: Vec<OwnedFd>) -> Option<Self> {
+    pub(super) fn of(descriptors: Vec<OwnedFd>, more: More) -> Option<Self> {
         let mut given = descriptors.into_iter();
-        Some(Self {
-            names: given.next()?.into(),
-            long_names: given.next()?.into(),
-            v4: given.next()?.into(),
-            v6: given.next().map(TcpListener::from),
-        })
+        let (names, long_names, v4) = (given.next()?.into(), given.next()?.into(), given.next()?.into());
+        let mut next_if = |is_there: bool| if is_there { given.next().map(TcpListener::from) } else { None };
+        Some(Self { names, long_names, v4, v6: next_if(more.v6), proxy: next_if(more.proxy) })
     }
 }
 
@@ -50,7 +59,7 @@ pub(super) fn hand_out(control: &OwnedFd) {
 }
 
 /// Makes them, in the sandbox's network, while this process may still use any port of it.
-pub(super) fn open(control: &OwnedFd) -> Result<(), Fault> {
+pub(super) fn open(control: &OwnedFd, plan: &Plan) -> Result<(), Fault> {
     // Some programs ask for addresses of a kind only if an interface has one that is not the
     // loopback's (`AI_ADDRCONFIG`). Without IPv6 there is none of that kind to ask for.
     net::add_to_loopback(Pool::OWN.v4.into()).during(|| "give the loopback an address".into())?;
@@ -60,10 +69,19 @@ pub(super) fn open(control: &OwnedFd) -> Result<(), Fault> {
     let long = TcpListener::bind(names).during(|| "open a socket for names".into())?;
     let v4 = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).during(|| "open the way out".into())?;
     let v6 = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).ok();
+    let is_proxied = plan.steps.contains(&Step::Proxy);
+    let proxy = is_proxied.then(|| TcpListener::bind((Ipv4Addr::LOCALHOST, PROXY_PORT))).transpose();
+    let proxy = proxy.during(|| "open a socket for a proxy".into())?;
     // Many programs may come at once, and a queue that is full loses them.
-    for listener in [Some(&long), Some(&v4), v6.as_ref()].into_iter().flatten() {
+    for listener in [Some(&long), Some(&v4), v6.as_ref(), proxy.as_ref()].into_iter().flatten() {
         rustix::net::listen(listener, MANY).during(|| "open the way out".into())?;
     }
-    let all: Vec<_> = [asked.as_fd(), long.as_fd(), v4.as_fd()].into_iter().chain(v6.as_ref().map(AsFd::as_fd)).collect();
-    if tell_with(control, &Report::Doors, &all) { Ok(()) } else { Err(Fault { what: "hand the ways out over".into(), errno: libc::EPIPE }) }
+    let more = More { v6: v6.is_some(), proxy: proxy.is_some() };
+    let optional = [v6.as_ref(), proxy.as_ref()].into_iter().flatten().map(AsFd::as_fd);
+    let all: Vec<_> = [asked.as_fd(), long.as_fd(), v4.as_fd()].into_iter().chain(optional).collect();
+    if tell_with(control, &Report::Doors(more), &all) {
+        Ok(())
+    } else {
+        Err(Fault { what: "hand the ways out over".into(), errno: libc::EPIPE })
+    }
 }

@@ -60,7 +60,7 @@ fn run(ties: &Ties<'_>) -> Result<(), Fault> {
         join_network(warden)?;
     }
     if launch.plan.steps.contains(&Step::Egress) {
-        doors::open(control)?;
+        doors::open(control, &launch.plan)?;
     }
     let mut inside = None;
     for step in &launch.plan.steps {

@@ -322,7 +322,7 @@ impl Running {
             Report::Pleads(told) => self.listener.get().map_or(Event::Closed, |listener| Event::Pleads(Plea::of(told, listener.clone()))),
             Report::Sent(to, pid, program) => Event::Sent { to, pid, program },
             Report::Socket => descriptors.pop().map_or(Event::Closed, Event::Socket),
-            Report::Doors => Doors::of(descriptors).map_or(Event::Closed, Event::Doors),
+            Report::Doors(more) => Doors::of(descriptors, more).map_or(Event::Closed, Event::Doors),
             Report::Connects(told) => match (self.listener.get(), descriptors.pop()) {
                 (Some(listener), Some(socket)) => Event::Connects(Connecting::of(told, socket, listener.clone())),
                 _ => Event::Closed,

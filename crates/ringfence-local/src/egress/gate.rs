@@ -82,7 +82,7 @@ impl Gate {
     }
 
     /// Notes that what was said to somebody was not for them.
-    pub(super) fn refuse_talk(&self, name: &Name, port: u16, why: &str, caller: &Caller) {
+    pub(super) fn refuse_talk(&self, name: &str, port: u16, why: &str, caller: &Caller) {
         self.note(format!("{name}:{port}"), (why.to_owned(), "built in".to_owned()), true, caller);
     }
 

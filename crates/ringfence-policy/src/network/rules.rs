@@ -36,6 +36,26 @@ pub struct NetworkRules {
     pub locked: Option<Origin>,
 }
 
+/// The port of the proxy inside.
+pub const PROXY_PORT: u16 = 3128;
+
+impl NetworkRules {
+    /// What programs are told of the proxy inside, if they are.
+    pub fn variables(&self) -> Vec<(String, String)> {
+        if !(self.proxy_variables && self.has_a_border()) {
+            return Vec::new();
+        }
+        let http = format!("http://127.0.0.1:{PROXY_PORT}");
+        let all = format!("socks5h://127.0.0.1:{PROXY_PORT}");
+        let each =
+            [("http_proxy", &http), ("https_proxy", &http), ("all_proxy", &all), ("no_proxy", &"localhost,127.0.0.1,::1".to_owned())];
+        // Programs look for either spelling; of the first one, many only for the small one.
+        let both =
+            each.iter().flat_map(|(name, value)| [(*name).to_owned(), name.to_ascii_uppercase()].map(|name| (name, (*value).clone())));
+        both.collect()
+    }
+}
+
 /// A rule on hosts with the place it came from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listed {
