@@ -23,6 +23,7 @@ mod many;
 mod names;
 mod observe;
 mod outside;
+mod ports;
 mod processes;
 mod protect;
 mod revised;

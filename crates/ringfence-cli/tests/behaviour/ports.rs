@@ -1,0 +1,83 @@
+//! Ports that lead out to this machine, and in from it.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
+
+use ringfence_testkit::{Ran, each_user, soon};
+
+use crate::project;
+
+/// Says a word to everybody who comes; answers the port.
+fn server(word: &'static str) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let _ = stream.unwrap().write_all(word.as_bytes());
+        }
+    });
+    port
+}
+
+/// A port that nobody has at the moment.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn hear(port: u16) -> String {
+    format!("exec 3<>/dev/tcp/127.0.0.1/{port} && cat <&3")
+}
+
+#[test]
+fn this_machine_is_reached_at_the_ports_that_are_listed() {
+    each_user(|user| {
+        let project = project(user);
+        let (listed, other) = (server("listed"), server("other"));
+        project.run(["bash", "-c", &hear(listed)]).ends(1);
+        let flag = format!("--allow-localhost={listed}");
+        let run = |port: u16| Ran::of(project.ringfence().args(["run", &flag, "--", "bash", "-c", &hear(port)]), b"");
+        assert_eq!(run(listed).ok(), "listed");
+        run(other).ends(1);
+    });
+}
+
+#[test]
+fn a_server_inside_is_reached_at_the_ports_that_are_listed() {
+    each_user(|user| {
+        let project = project(user);
+        let (listed, other) = (free_port(), free_port());
+        project.write(
+            "serve.py",
+            "import socket, sys, threading\n\
+             def serve(port):\n    s = socket.create_server(('127.0.0.1', port))\n    open('up%d' % port, 'w')\n    while True: s.accept()[0].sendall(b'inside')\n\
+             [threading.Thread(target=serve, args=(int(port),)).start() for port in sys.argv[1:]]\n",
+        );
+        let mut running = project.ringfence();
+        running.args(["run", &format!("--bind={listed}"), "--", "python3", "serve.py", &listed.to_string(), &other.to_string()]);
+        let mut running = running.stdout(Stdio::null()).spawn().unwrap();
+        let is_up = |port: u16| project.has(format!("up{port}"));
+        assert!(soon(Duration::from_secs(10), || is_up(listed) && is_up(other)));
+        let mut word = String::new();
+        TcpStream::connect(("127.0.0.1", listed)).unwrap().take(6).read_to_string(&mut word).unwrap();
+        assert_eq!(word, "inside");
+        assert!(TcpStream::connect(("127.0.0.1", other)).is_err());
+        running.kill().unwrap();
+        running.wait().unwrap();
+        assert!(soon(Duration::from_secs(2), || TcpListener::bind(("127.0.0.1", listed)).is_ok()), "nobody listens any more");
+    });
+}
+
+#[test]
+fn a_port_that_is_taken_is_told_and_nothing_runs() {
+    each_user(|user| {
+        let project = project(user);
+        let taken = server("taken");
+        let ran = Ran::of(project.ringfence().args(["run", &format!("--bind={taken}"), "--", "touch", "ran"]), b"");
+        ran.ends(125);
+        assert!(ran.talk().contains(&format!("port {taken}")), "{}", ran.talk());
+        assert!(!project.has("ran"));
+    });
+}
