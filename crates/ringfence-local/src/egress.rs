@@ -165,7 +165,7 @@ impl Egress {
             if passage.is_open() { Ok(()) } else { Err(Box::new(passage)) }
         };
         match (way, named.as_ref()) {
-            (Way::Checked(check), Some(name)) => self.relay(program, name, port, look(check, name, port), &judge),
+            (Way::Checked(check), Some(name)) => self.relay(program, name, port, Some(look(check, name, port)), &judge),
             _ => self.hand_over(program, host, port, &judge),
         }
     }
@@ -196,6 +196,13 @@ impl Egress {
                 Err(error) => program.fail(error.raw_os_error().unwrap_or(libc::EIO)),
             },
             Err(failure) => {
+                // A socket is not replaced by one whose addresses are longer than the program has
+                // room for.
+                if let (Failure::OtherFamily, Host::Name(name)) = (&failure, host)
+                    && let Ok(name) = Name::new(name)
+                {
+                    return self.relay(program, &name, port, None, judge);
+                }
                 self.note(&failure, &Caller::of(&program));
                 program.fail(failure.errno());
             }
@@ -204,7 +211,7 @@ impl Egress {
 
     /// The program's own socket is connected to the relay, and the relay to the host. Whoever does
     /// not wait is connected before it is known whether anybody is there.
-    fn relay(&self, program: Connecting, name: &Name, port: u16, check: Look, judge: &Judge<'_>) {
+    fn relay(&self, program: Connecting, name: &Name, port: u16, check: Option<Look>, judge: &Judge<'_>) {
         let options = Options::of(program.socket()).unwrap_or_default();
         let caller = Caller::of(&program);
         let (waiting, far) = (options.waiting(), options.for_the_way());
@@ -244,14 +251,14 @@ impl Egress {
         }
     }
 
-    fn carry(&self, inside: OwnedFd, outside: OwnedFd, check: Look, caller: Caller, name: &Name, port: u16) {
+    fn carry(&self, inside: OwnedFd, outside: OwnedFd, check: Option<Look>, caller: Caller, name: &Name, port: u16) {
         let (gate, name) = (self.gate.clone(), name.clone());
         let ended = move |end: End| {
             if let Ending::Refused(reason) = end.why {
                 gate.refuse_talk(&name, port, &reason, &caller);
             }
         };
-        self.relay.carry(Pair { inside, outside, said: Vec::new(), check: Some(check), ended: Box::new(ended) });
+        self.relay.carry(Pair { inside, outside, said: Vec::new(), check, ended: Box::new(ended) });
     }
 
     /// Only what the policy says is a refusal: a host may be down.

@@ -45,6 +45,11 @@ fn curl_asks_by_either_kind_of_address() {
                 assert_eq!(inside(lan, &format!("curl -sS {kind} --cacert ca.crt {place}")), said, "{kind}");
             }
         }
+        // A host that has only one kind is reached by whichever the program prefers.
+        for kind in ["-4", "-6"] {
+            let line = format!("curl -sS {kind} http://six.test:8080/hello");
+            assert_eq!(lan.run(&["--allow-host", "six.test", "-c", &line]).ok(), "hello from http://six.test:8080");
+        }
         assert_eq!(inside(lan, "curl -sS --connect-timeout 4 http://APP.test.:8080/hello"), "hello from http://APP.test.:8080");
     });
 }
