@@ -6,13 +6,14 @@
 //! what is said on it has to name the host as well, its own socket is connected to a relay.
 
 mod gate;
+mod loopback;
 mod publish;
 
 pub(crate) use gate::Gate;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -127,23 +128,6 @@ impl Egress {
             self.gate.refuse_datagrams(program.to(), &Caller::of(&program));
         }
         program.fail(libc::ENETUNREACH);
-    }
-
-    fn loopback(&self, program: Connecting, port: u16) {
-        let passage = self.gate.hosts_loopback(port);
-        if passage.is_open() {
-            let host = if program.to().is_ipv6() && !program.to().ip().to_canonical().is_ipv4() {
-                IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])
-            } else {
-                IpAddr::from([127, 0, 0, 1])
-            };
-            return self.hand_over(program, &Host::Address(host), port, &|_| Ok(()));
-        }
-        // Its own socket, in its own network.
-        match connect(program.socket(), program.to()) {
-            Ok(()) => drop(program.done()),
-            Err(error) => program.fail(error.raw_os_error().unwrap_or(libc::EIO)),
-        }
     }
 
     fn name(&self, program: Connecting, name: &Name, port: u16) {
@@ -291,14 +275,6 @@ enum Refused {
 /// Whoever is connected to the other end is told that it was broken off.
 fn reset(socket: &OwnedFd) {
     let _ = rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO));
-}
-
-fn connect(socket: BorrowedFd<'_>, to: SocketAddr) -> io::Result<()> {
-    // Through the safe call, which knows how an address stands in memory.
-    match rustix::net::connect(socket, &to) {
-        Ok(()) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// The addresses of this machine, but for its loopback, which is guarded as a whole.

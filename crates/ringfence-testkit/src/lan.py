@@ -123,14 +123,15 @@ def secured():
     return context
 
 
-def datagrams(port):
+def names():
+    """A name server that knows nobody and remembers who was asked for."""
     server = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
     server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-    server.bind(('::', port))
+    server.bind(('::', 53))
     while True:
         said, whence = server.recvfrom(2048)
-        hear(port, 'udp', len(said))
-        server.sendto(said, whence)
+        hear(53, 'udp', ''.join(chr(byte) if 32 < byte < 127 else '.' for byte in said[12:]))
+        server.sendto(said[:2] + b'\x81\x83' + said[4:], whence)
 
 
 def shells():
@@ -152,7 +153,7 @@ for port in 80, 8080:
 for port in 443, 8443:
     serve(port, Web, tls)
 serve(7, Back)
-threading.Thread(target=datagrams, args=(53,), daemon=True).start()
+threading.Thread(target=names, daemon=True).start()
 shell = shells()
 print('ready', flush=True)
 sys.stdin.read()

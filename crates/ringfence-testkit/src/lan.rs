@@ -35,7 +35,8 @@ for range in 11.22.33.0/24 10.9.8.0/24 169.254.169.254/32; do ip route add local
 ip -6 route add local 2600:1234:5678::/64 dev lo
 { cat /etc/passwd; echo "person:x:$3:$3::$4:/bin/sh"; } > passwd
 echo 'root:*:::::::' > shadow
-for file in hosts passwd shadow; do mount --bind $file /etc/$file; done
+echo 'nameserver 127.0.0.1' > resolv.conf
+for file in hosts passwd shadow resolv.conf; do mount --bind $file /etc/$file; done
 key='-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes'
 names=DNS:app.test,DNS:*.app.test,DNS:other.test,DNS:six.test,DNS:inner.test
 openssl req -x509 $key -keyout ca.key -out ca.crt -days 2 -subj /CN=authority

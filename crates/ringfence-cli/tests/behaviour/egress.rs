@@ -2,6 +2,7 @@
 
 mod languages;
 mod packages;
+mod refusals;
 mod remotes;
 mod web;
 
