@@ -5,6 +5,7 @@ mod packages;
 mod refusals;
 mod remotes;
 mod web;
+mod within;
 
 use ringfence_testkit::{Lan, Project, each_user, needs};
 
