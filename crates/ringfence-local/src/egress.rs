@@ -6,6 +6,7 @@
 //! what is said on it has to name the host as well, its own socket is connected to a relay.
 
 mod gate;
+mod loopback;
 mod publish;
 mod window;
 
@@ -13,7 +14,7 @@ pub(crate) use gate::Gate;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -137,23 +138,6 @@ impl Egress {
         program.fail(libc::ENETUNREACH);
     }
 
-    fn loopback(&self, program: Connecting, port: u16) {
-        let passage = self.gate.hosts_loopback(port);
-        if passage.is_open() {
-            let host = if program.to().is_ipv6() && !program.to().ip().to_canonical().is_ipv4() {
-                IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])
-            } else {
-                IpAddr::from([127, 0, 0, 1])
-            };
-            return self.hand_over(program, &Host::Address(host), port, &|_| Ok(()));
-        }
-        // Its own socket, in its own network.
-        match connect(program.socket(), program.to()) {
-            Ok(()) => drop(program.done()),
-            Err(error) => program.fail(error.raw_os_error().unwrap_or(libc::EIO)),
-        }
-    }
-
     fn name(&self, program: Connecting, name: &Name, port: u16) {
         let passage = self.gate.name(name, port);
         self.dial(program, &Host::Name(name.to_string()), port, passage);
@@ -173,7 +157,7 @@ impl Egress {
             if passage.is_open() { Ok(()) } else { Err(Box::new(passage)) }
         };
         match (way, named.as_ref()) {
-            (Way::Checked(check), Some(name)) => self.relay(program, name, port, look(check, name, port), &judge),
+            (Way::Checked(check), Some(name)) => self.relay(program, name, port, Some(look(check, name, port)), &judge),
             _ => self.hand_over(program, host, port, &judge),
         }
     }
@@ -204,6 +188,13 @@ impl Egress {
                 Err(error) => program.fail(error.raw_os_error().unwrap_or(libc::EIO)),
             },
             Err(failure) => {
+                // A socket is not replaced by one whose addresses are longer than the program has
+                // room for.
+                if let (Failure::OtherFamily, Host::Name(name)) = (&failure, host)
+                    && let Ok(name) = Name::new(name)
+                {
+                    return self.relay(program, &name, port, None, judge);
+                }
                 self.note(&failure, &Caller::of(&program));
                 program.fail(failure.errno());
             }
@@ -212,7 +203,7 @@ impl Egress {
 
     /// The program's own socket is connected to the relay, and the relay to the host. Whoever does
     /// not wait is connected before it is known whether anybody is there.
-    fn relay(&self, program: Connecting, name: &Name, port: u16, check: Look, judge: &Judge<'_>) {
+    fn relay(&self, program: Connecting, name: &Name, port: u16, check: Option<Look>, judge: &Judge<'_>) {
         let options = Options::of(program.socket()).unwrap_or_default();
         let caller = Caller::of(&program);
         let (waiting, far) = (options.waiting(), options.for_the_way());
@@ -252,14 +243,14 @@ impl Egress {
         }
     }
 
-    fn carry(&self, inside: OwnedFd, outside: OwnedFd, check: Look, caller: Caller, name: &Name, port: u16) {
+    fn carry(&self, inside: OwnedFd, outside: OwnedFd, check: Option<Look>, caller: Caller, name: &Name, port: u16) {
         let (gate, name) = (self.gate.clone(), name.clone());
         let ended = move |end: End| {
             if let Ending::Refused(reason) = end.why {
                 gate.refuse_talk(name.as_str(), port, &reason, &caller);
             }
         };
-        self.relay.carry(Pair { inside, outside, said: Vec::new(), check: Some(check), ended: Box::new(ended) });
+        self.relay.carry(Pair { inside, outside, said: Vec::new(), check, ended: Box::new(ended) });
     }
 
     /// Only what the policy says is a refusal: a host may be down.
@@ -292,14 +283,6 @@ enum Refused {
 /// Whoever is connected to the other end is told that it was broken off.
 fn reset(socket: &OwnedFd) {
     let _ = rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO));
-}
-
-fn connect(socket: BorrowedFd<'_>, to: SocketAddr) -> io::Result<()> {
-    // Through the safe call, which knows how an address stands in memory.
-    match rustix::net::connect(socket, &to) {
-        Ok(()) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// The addresses of this machine, but for its loopback, which is guarded as a whole.

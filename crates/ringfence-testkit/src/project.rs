@@ -136,7 +136,7 @@ impl Project {
     }
 
     /// The same as whoever runs the tests.
-    fn command_of_the_runner(&self, program: impl AsRef<OsStr>) -> Command {
+    pub(crate) fn command_of_the_runner(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command
             .current_dir(self.root())

@@ -9,6 +9,7 @@ mod asking;
 mod audit;
 mod caches;
 mod corpus;
+mod egress;
 mod environment;
 mod explain;
 mod flood;

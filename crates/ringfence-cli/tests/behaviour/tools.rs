@@ -69,7 +69,7 @@ fn cargo_builds() {
 }
 
 /// The toolchain as whoever runs the tests has it, with what `command` needs to find it.
-fn own_toolchain(command: &mut Command) -> PathBuf {
+pub(crate) fn own_toolchain(command: &mut Command) -> PathBuf {
     let home = PathBuf::from(std::env::var_os("HOME").unwrap_or_default());
     for (name, below) in [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")] {
         command.env(name, std::env::var_os(name).map_or_else(|| home.join(below), PathBuf::from));

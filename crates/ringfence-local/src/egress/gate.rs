@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use ringfence_api::{Denial, Evidence, Operation};
 use ringfence_egress::dns::{NameGate, Refusal, Verdict};
 use ringfence_enforce::apply::Connecting;
-use ringfence_policy::{Ground as Because, Name, NetworkRules, OpenPorts, Passage};
+use ringfence_policy::{Ground as Because, Host, Name, NetworkRules, OpenPorts, Passage};
 
 use super::own;
 use crate::asks::Ground;
@@ -60,8 +60,9 @@ impl Gate {
         self.read(|rules| rules.bind.clone())
     }
 
-    pub(super) fn hosts_loopback(&self, port: u16) -> Passage {
-        self.read(|rules| rules.hosts_loopback(port))
+    /// The host's loopback, by the address that was asked for.
+    pub(super) fn hosts_loopback(&self, address: IpAddr, port: u16) -> Passage {
+        Passage { host: Host::Address(address), ..self.read(|rules| rules.hosts_loopback(port)) }
     }
 
     fn denials(&self) -> MutexGuard<'_, Denials> {

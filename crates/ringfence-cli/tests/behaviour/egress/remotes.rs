@@ -1,0 +1,71 @@
+//! git and ssh.
+
+use ringfence_testkit::{As, Lan, Project, skip};
+
+use super::{inside, on_a_lan};
+
+/// A repository beside the servers, with one commit.
+fn repository(lan: &Lan<'_>) {
+    lan.served(
+        "git init -q --bare git/x.git && git -C git/x.git config http.receivepack true && git clone -q git/x.git work 2>/dev/null && cd work && echo one > file && git add file && git commit -qm one && git push -q origin HEAD:main && git -C ../git/x.git symbolic-ref HEAD refs/heads/main",
+    )
+    .ok();
+}
+
+/// Clones, changes and pushes by `url`; what the repository holds then.
+#[track_caller]
+fn round(lan: &Lan<'_>, environment: &str, url: &str) -> String {
+    inside(
+        lan,
+        &format!(
+            "export {environment}; git clone -q {url} copy && cd copy && echo two >> file && git commit -qam two && git push -q origin HEAD:main && git fetch -q"
+        ),
+    );
+    lan.served("git -C git/x.git show main:file").ok()
+}
+
+#[test]
+fn git_clones_and_pushes_by_https() {
+    on_a_lan(&["git"], |_, lan| {
+        repository(lan);
+        assert_eq!(round(lan, "GIT_SSL_CAINFO=$PWD/ca.crt", "https://app.test/git/x.git"), "one\ntwo");
+        assert!(lan.heard().contains("443 app.test POST app.test /git/x.git/git-receive-pack"), "{}", lan.heard());
+    });
+}
+
+/// How ssh is called in the project, with a key that the server knows; `None` where nobody can
+/// serve it.
+fn ssh(project: &Project, lan: &Lan<'_>) -> Option<String> {
+    if !As::runner_is_root() {
+        skip("only the superuser can serve ssh");
+        return None;
+    }
+    lan.bare("ssh-keygen -q -t ed25519 -N '' -f login").ok();
+    std::fs::copy(project.at("login.pub"), lan.at("authorized")).expect("the key was just made");
+    let host = std::fs::read_to_string(lan.at("host.pub")).expect("the server has a key");
+    project.write("known", format!("app.test {host}"));
+    Some(format!("ssh -F none -i {0}/login -o UserKnownHostsFile={0}/known -o BatchMode=yes", project.root().display()))
+}
+
+#[test]
+fn ssh_logs_in() {
+    on_a_lan(&["ssh", "ssh-keygen", "/usr/sbin/sshd"], |project, lan| {
+        let Some(ssh) = ssh(project, lan) else { return };
+        assert_eq!(inside(lan, &format!("echo over the wire | {ssh} root@app.test 'tr a-z A-Z; id -u'")), "OVER THE WIRE\n0");
+        // A forwarded port is one of the sandbox's own.
+        let line = format!(
+            "{ssh} -f -N -o ExitOnForwardFailure=yes -L 9007:127.0.0.1:7 root@app.test </dev/null >/dev/null 2>&1 && bash -c 'exec 3<>/dev/tcp/127.0.0.1/9007; echo through >&3; head -1 <&3'"
+        );
+        assert_eq!(inside(lan, &line), "THROUGH");
+    });
+}
+
+#[test]
+fn git_clones_and_pushes_by_ssh() {
+    on_a_lan(&["git", "ssh", "ssh-keygen", "/usr/sbin/sshd"], |project, lan| {
+        repository(lan);
+        let Some(ssh) = ssh(project, lan) else { return };
+        let url = format!("root@app.test:{}", lan.at("git/x.git").display());
+        assert_eq!(round(lan, &format!("GIT_SSH_COMMAND='{ssh}'"), &url), "one\ntwo");
+    });
+}

@@ -1,0 +1,81 @@
+//! Programs of the shell.
+
+use super::{inside, on_a_lan};
+
+/// How every server of the network can be asked, and what it says.
+const PLACES: [(&str, &str); 4] = [
+    ("http://app.test/hello", "hello from http://app.test"),
+    ("http://app.test:8080/hello", "hello from http://app.test:8080"),
+    ("https://app.test/hello", "hello from https://app.test"),
+    ("https://app.test:8443/hello", "hello from https://app.test:8443"),
+];
+
+#[test]
+fn no_proxy_is_needed_nor_set() {
+    on_a_lan(&["env"], |_, lan| {
+        let said = inside(lan, "env").to_lowercase();
+        assert!(said.contains("path=") && !said.contains("proxy"), "{said}");
+    });
+}
+
+#[test]
+fn curl_asks() {
+    on_a_lan(&["curl"], |_, lan| {
+        for (place, said) in PLACES {
+            assert_eq!(inside(lan, &format!("curl -sS --cacert ca.crt {place}")), said);
+        }
+        assert!(lan.heard().contains("443 app.test GET app.test /hello"), "{}", lan.heard());
+        // Several at once, several on one connection, and more than fits into a buffer.
+        let many = "curl -sS --cacert ca.crt --parallel https://app.test/hello https://app.test:8443/hello http://app.test/hello http://app.test/hello | sort";
+        assert_eq!(inside(lan, many).lines().count(), 4);
+        for place in ["https://app.test/echo", "https://app.test:8443/echo", "http://app.test/echo", "http://app.test:8080/echo"] {
+            let line = format!(
+                "head -c 3000000 /dev/urandom > sent; curl -sS --cacert ca.crt -H Expect: --data-binary @sent {place} | cmp - sent"
+            );
+            inside(lan, &line);
+        }
+    });
+}
+
+#[test]
+fn curl_asks_by_either_kind_of_address() {
+    on_a_lan(&["curl"], |_, lan| {
+        for kind in ["-4", "-6"] {
+            for (place, said) in PLACES {
+                assert_eq!(inside(lan, &format!("curl -sS {kind} --cacert ca.crt {place}")), said, "{kind}");
+            }
+        }
+        // A host that has only one kind is reached by whichever the program prefers.
+        for kind in ["-4", "-6"] {
+            let line = format!("curl -sS {kind} http://six.test:8080/hello");
+            assert_eq!(lan.run(&["--allow-host", "six.test", "-c", &line]).ok(), "hello from http://six.test:8080");
+        }
+        assert_eq!(inside(lan, "curl -sS --connect-timeout 4 http://APP.test.:8080/hello"), "hello from http://APP.test.:8080");
+    });
+}
+
+#[test]
+fn wget_asks() {
+    on_a_lan(&["wget"], |_, lan| {
+        for (place, said) in PLACES {
+            assert_eq!(inside(lan, &format!("wget -q -O- --ca-certificate=ca.crt {place}")), said);
+        }
+    });
+}
+
+#[test]
+fn nc_talks() {
+    on_a_lan(&["nc"], |_, lan| {
+        assert_eq!(inside(lan, "echo one line | nc -N app.test 7"), "ONE LINE");
+        assert_eq!(lan.run(&["--allow-host", "11.22.33.0/24:7", "-c", "echo by address | nc -N 11.22.33.9 7"]).ok(), "BY ADDRESS");
+        inside(lan, "nc -z app.test 8080");
+    });
+}
+
+#[test]
+fn bash_talks() {
+    on_a_lan(&["bash"], |_, lan| {
+        let line = "bash -c 'exec 3<>/dev/tcp/app.test/7; echo from bash >&3; head -1 <&3'";
+        assert_eq!(inside(lan, line), "FROM BASH");
+    });
+}
