@@ -1,6 +1,6 @@
 //! The same ways for programs that would rather ask a proxy.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use ringfence_egress::dial::{Dialer, Failure, Host as Dialed, Options};
@@ -10,6 +10,8 @@ use ringfence_policy::{Host, Passage, Way};
 
 use super::gate::{Caller, Gate};
 use super::{PATIENCE, look};
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Where clients of the proxy are served.
 pub(super) struct Window {
@@ -26,9 +28,9 @@ impl Window {
     /// proxy is there; it reaches its own without one.
     fn passage(&self, host: &Host, port: u16) -> Passage {
         match host {
-            Host::Name(name) if name.is_localhost() => self.gate.hosts_loopback(port),
+            Host::Name(name) if name.is_localhost() => self.gate.hosts_loopback(LOOPBACK, port),
             Host::Name(name) => self.gate.name(name, port),
-            Host::Address(address) if address.is_loopback() || address.is_unspecified() => self.gate.hosts_loopback(port),
+            Host::Address(address) if address.is_loopback() || address.is_unspecified() => self.gate.hosts_loopback(*address, port),
             Host::Address(address) => self.gate.address(*address, port),
         }
     }
@@ -46,7 +48,7 @@ impl Asks for Window {
         let passage = self.passage(&host, port);
         let Some(way) = passage.way else { return Err(refuse(&passage)) };
         let (dialed, name) = match &host {
-            Host::Name(name) if name.is_localhost() => (Dialed::Address(IpAddr::from([127, 0, 0, 1])), None),
+            Host::Name(name) if name.is_localhost() => (Dialed::Address(LOOPBACK), None),
             Host::Name(name) => (Dialed::Name(name.to_string()), Some(name.clone())),
             Host::Address(address) => (Dialed::Address(*address), None),
         };
