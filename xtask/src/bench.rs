@@ -10,6 +10,9 @@ mod measure;
 mod report;
 mod row;
 mod scratch;
+mod server;
+
+pub(crate) use server::POURED;
 
 use std::path::PathBuf;
 

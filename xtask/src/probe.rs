@@ -6,20 +6,24 @@
 use std::error::Error;
 use std::fs::{self, File};
 use std::hint::black_box;
-use std::io;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::Done;
+use crate::bench::POURED;
 
-/// `open COUNT PATH`, `stat COUNT PATH`, `loop COUNT COMMAND…` or `fresh COUNT DIRECTORY COMMAND…`.
+/// `open COUNT PATH`, `stat COUNT PATH`, `connect COUNT ADDRESS`, `download COUNT ADDRESS`, `loop COUNT COMMAND…` or `fresh COUNT DIRECTORY COMMAND…`.
 pub(crate) fn run(task: &[&str]) -> Done {
     let [task, count, rest @ ..] = task else { return Err("probe: no task".into()) };
     let count = count.parse()?;
     let spent = match (*task, rest) {
         ("open", [path]) => calls(count, || File::open(path))?,
         ("stat", [path]) => calls(count, || fs::metadata(path))?,
+        ("connect", [address]) => calls(count, || TcpStream::connect(address))?,
+        ("download", [address]) => calls(count, || download(address))?,
         ("loop", command) => commands(count, None, command)?,
         ("fresh", [directory, command @ ..]) => commands(count, Some(Path::new(directory)), command)?,
         _ => return Err("probe: no such task".into()),
@@ -35,6 +39,36 @@ fn calls<T>(count: u32, mut call: impl FnMut() -> io::Result<T>) -> io::Result<D
         black_box(call()?);
     }
     Ok(began.elapsed())
+}
+
+/// Receives all that is sent there, by the proxy that is told of, if one is.
+fn download(address: &str) -> io::Result<()> {
+    let mut stream = match std::env::var("http_proxy") {
+        Ok(proxy) => tunnel(proxy.trim_start_matches("http://"), address)?,
+        Err(_) => TcpStream::connect(address)?,
+    };
+    let mut buffer = vec![0; 256 * 1024];
+    let mut received = 0;
+    loop {
+        match stream.read(&mut buffer)? {
+            0 if received == POURED => return Ok(()),
+            0 => return Err(io::Error::other(format!("probe: {received} bytes came"))),
+            length => received += length as u64,
+        }
+    }
+}
+
+fn tunnel(proxy: &str, address: &str) -> io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(proxy)?;
+    stream.write_all(format!("CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes())?;
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte)?;
+        head.push(byte[0]);
+    }
+    let is_open = head.starts_with(b"HTTP/1.1 200") || head.starts_with(b"HTTP/1.0 200");
+    if is_open { Ok(stream) } else { Err(io::Error::other(String::from_utf8_lossy(&head).into_owned())) }
 }
 
 /// Runs `command` once untimed and `count` times timed, each time with an empty `directory` if there is one.

@@ -113,7 +113,8 @@ impl Contender {
 
 fn ringfence(program: &Path, job: &Job) -> Vec<OsString> {
     let reads = job.reads.iter().flat_map(|path| ["--read".into(), path.clone().into_os_string()]);
-    [program.as_os_str().to_owned(), "run".into()].into_iter().chain(reads).chain(["--".into()]).collect()
+    let flags = job.flags.iter().map(OsString::from);
+    [program.as_os_str().to_owned(), "run".into()].into_iter().chain(reads).chain(flags).chain(["--".into()]).collect()
 }
 
 /// What goes before a command that is to find `/dev/fuse` shut, in mounts of its own.

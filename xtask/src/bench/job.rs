@@ -9,6 +9,8 @@ pub(super) struct Job {
     /// What it reads outside of the project and the system.
     pub(super) reads: Vec<PathBuf>,
     pub(super) command: Vec<String>,
+    /// What ringfence is told besides.
+    pub(super) flags: Vec<String>,
     pub(super) timing: Timing,
 }
 
@@ -43,19 +45,19 @@ impl Job {
     /// `command` as it is, in `project`.
     pub(super) fn whole(project: PathBuf, command: &[&str]) -> Job {
         let command = command.iter().map(ToString::to_string).collect();
-        Job { project, reads: Vec::new(), command, timing: Timing::Whole }
+        Job { project, reads: Vec::new(), command, flags: Vec::new(), timing: Timing::Whole }
     }
 
     /// A task of a program that is told who is measured by the last word.
     pub(super) fn itself(project: PathBuf, program: &Path, task: &[&str]) -> Job {
         let command = [program.to_string_lossy().into_owned()].into_iter().chain(task.iter().map(ToString::to_string)).collect();
-        Job { project, reads: Vec::new(), command, timing: Timing::Itself }
+        Job { project, reads: Vec::new(), command, flags: Vec::new(), timing: Timing::Itself }
     }
 
     /// A task of the probe, in `project`.
     pub(super) fn inside(project: PathBuf, probe: PathBuf, task: &[&str]) -> Job {
         let words = [probe.to_string_lossy().into_owned(), "probe".into()];
         let command = words.into_iter().chain(task.iter().map(ToString::to_string)).collect();
-        Job { project, reads: vec![probe], command, timing: Timing::Inside }
+        Job { project, reads: vec![probe], command, flags: Vec::new(), timing: Timing::Inside }
     }
 }

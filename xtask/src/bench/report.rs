@@ -111,6 +111,10 @@ fn verdicts(row: &Row, series: &[Series]) -> Vec<Verdict> {
             }
             Bar::Seconds(limit) => (ringfence.median()? < limit, None),
             Bar::Bytes(limit) => (ringfence.median()? <= limit, None),
+            Bar::Adds(limit, other) => {
+                let more = ringfence.median()? - one_of(series, other)?.median()?;
+                (more <= limit, Some(more * 1e6))
+            }
         };
         Some(Verdict { bar: *bar, reached, found })
     };
@@ -136,6 +140,7 @@ impl std::fmt::Display for Bar {
             Bar::Times(limit, other) => write!(out, "≤ {limit} × {other}"),
             Bar::Seconds(limit) => write!(out, "< {limit} s"),
             Bar::Bytes(limit) => write!(out, "≤ {}", size(Some(*limit))),
+            Bar::Adds(limit, other) => write!(out, "≤ {other} + {:.0} µs", limit * 1e6),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::error::Error;
 use super::contender::on_path;
 use super::job::{Job, Timing};
 use super::scratch::Scratch;
+use super::server;
 use super::{Pace, Programs};
 
 /// A row of the table.
@@ -44,6 +45,8 @@ pub(super) enum Bar {
     Seconds(f64),
     /// At most this many bytes.
     Bytes(f64),
+    /// At most this many seconds more than another contender.
+    Adds(f64, &'static str),
 }
 
 /// All rows, in the order of the table.
@@ -160,7 +163,51 @@ pub(super) const ROWS: &[Row] = &[
             Ok(Job { timing: Timing::Memory, ..Job::itself(scratch.repository()?, &programs.many, &["idle", "100"]) })
         },
     },
+    Row {
+        name: "connect",
+        says: "one connection to this machine, made and closed, timed inside",
+        who: Who::Both,
+        rounds: 20,
+        bars: &[Bar::Adds(0.0003, "bare")],
+        prepare: |scratch, programs| {
+            let port = server::ports()?.greets;
+            reaching(scratch, programs, port, &["connect", "500", &format!("127.0.0.1:{port}")])
+        },
+    },
+    Row {
+        name: "download",
+        says: "1 GiB from this machine over a connection that was handed over, timed inside",
+        who: Who::Both,
+        rounds: 10,
+        // At least 0.95 of the rate.
+        bars: &[Bar::Times(1.053, "bare")],
+        prepare: |scratch, programs| {
+            let port = server::ports()?.pours;
+            reaching(scratch, programs, port, &["download", "1", &format!("127.0.0.1:{port}")])
+        },
+    },
+    Row {
+        name: "relay",
+        says: "the same through the relay that looks at what is said first, timed inside",
+        who: Who::Both,
+        rounds: 10,
+        // At least 0.7 of the rate.
+        bars: &[Bar::Times(1.43, "bare")],
+        prepare: |scratch, programs| {
+            let port = server::ports()?.pours;
+            let mut job = reaching(scratch, programs, port, &["download", "1", &format!("127.0.0.1:{port}")])?;
+            // By a proxy, which every connection is carried for, whatever its port.
+            job.flags.extend(["--policy".into(), scratch.proxied()?.to_string_lossy().into_owned()]);
+            Ok(job)
+        },
+    },
 ];
+
+/// A task of the probe that may connect to a port of this machine.
+fn reaching(scratch: &Scratch, programs: &Programs, port: u16, task: &[&str]) -> Result<Job, Box<dyn Error>> {
+    let flags = vec![format!("--allow-localhost={port}")];
+    Ok(Job { flags, ..Job::inside(scratch.empty()?, scratch.probe(programs)?, task) })
+}
 
 impl Row {
     /// Whether it is about memory and not about time.

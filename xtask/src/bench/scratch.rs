@@ -46,6 +46,15 @@ impl Scratch {
         once(self.disk.join("empty"), |_| Ok(()))
     }
 
+    /// A policy by which programs are told of a proxy.
+    pub(super) fn proxied(&self) -> Made {
+        let directory = once(self.disk.join("policy"), |directory| {
+            fs::write(directory.join("proxied.toml"), "version = 1\n[network]\nproxy-variables = true\n")?;
+            Ok(())
+        })?;
+        Ok(directory.join("proxied.toml"))
+    }
+
     /// 5,000 files of text in 50 directories.
     pub(super) fn tree(&self) -> Made {
         once(self.disk.join("tree"), |project| {
