@@ -42,6 +42,8 @@ class Web(http.server.SimpleHTTPRequestHandler):
             self.say(('hello from %s://%s\n' % (scheme, self.headers['Host'])).encode())
         elif self.path.startswith('/git/'):
             self.git(b'')
+        elif self.headers.get('Upgrade'):
+            self.become_something_else()
         else:
             super().do_GET()
 
@@ -59,6 +61,15 @@ class Web(http.server.SimpleHTTPRequestHandler):
             self.say(body)
         else:
             self.git(body)
+
+    def become_something_else(self):
+        self.send_response(101)
+        self.send_header('Upgrade', self.headers['Upgrade'])
+        self.send_header('Connection', 'Upgrade')
+        self.end_headers()
+        self.close_connection = True
+        while said := self.connection.recv(4096):
+            self.connection.sendall(said.upper())
 
     def git(self, body):
         path, _, query = self.path[len('/git'):].partition('?')

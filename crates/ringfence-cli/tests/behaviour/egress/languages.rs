@@ -104,6 +104,33 @@ asyncio.run(main())
 }
 
 #[test]
+fn a_connection_becomes_a_web_socket() {
+    on_a_lan(&[], |project, lan| {
+        let Some(python) = python() else { return };
+        project.write(
+            "become.py",
+            "import socket, ssl
+tls = ssl.create_default_context(cafile='ca.crt')
+for port in 80, 8080, 443, 8443:
+    s = socket.create_connection(('app.test', port), 10)
+    if port in (443, 8443):
+        s = tls.wrap_socket(s, server_hostname='app.test')
+    host = 'app.test' if port in (80, 443) else 'app.test:%d' % port
+    s.sendall(b'GET /talk HTTP/1.1\\r\\nHost: %s\\r\\nConnection: Upgrade\\r\\nUpgrade: websocket\\r\\n\\r\\n' % host.encode())
+    head = b''
+    while not head.endswith(b'\\r\\n\\r\\n'):
+        head += s.recv(1)
+    for turn in range(3):
+        s.sendall(b'\\x81turn %d' % turn)
+        print(head.split()[1].decode(), s.recv(99))
+",
+        );
+        let turns: Vec<String> = (0..12).map(|turn| format!("101 b'\\x81TURN {}'", turn % 3)).collect();
+        assert_eq!(inside(lan, &format!("{python} become.py")), turns.join("\n"));
+    });
+}
+
+#[test]
 fn go_asks() {
     on_a_lan(&["go"], |project, lan| {
         project.write(

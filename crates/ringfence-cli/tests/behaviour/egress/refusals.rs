@@ -1,6 +1,8 @@
 //! Whoever is not listed is not reached, and is reported by name.
 
-use ringfence_testkit::{Lan, python};
+use std::time::Duration;
+
+use ringfence_testkit::{Lan, python, soon};
 use serde_json::Value;
 
 use super::{inside, on_a_lan};
@@ -113,6 +115,30 @@ fn a_listed_name_that_stands_for_a_guarded_address() {
             let line = format!("echo x | nc -N {name} 7");
             assert_eq!(lan.run(&["--allow-host", name, "--allow-host", range, "-c", &line]).ok(), "X");
         }
+    });
+}
+
+#[test]
+fn a_listed_name_that_leads_elsewhere_the_second_time() {
+    on_a_lan(&["curl"], |project, lan| {
+        let ask = "curl -sS http://app.test:8080/hello";
+        let line = format!("{ask}; touch asked; while test -e asked; do sleep 0.02; done; {ask}");
+        let ran = std::thread::scope(|scope| {
+            let run = scope.spawn(|| lan.run(&["--json", "--allow-host", "app.test", "-c", &line]));
+            assert!(soon(Duration::from_secs(20), || project.has("asked")), "{}", lan.heard());
+            // In its place: what is mounted is this very file.
+            std::fs::write(lan.at("hosts"), "10.9.8.7 app.test\n").expect("the file is ours");
+            std::fs::remove_file(project.at("asked")).expect("it is there");
+            run.join().expect("a run does not panic")
+        });
+        let said: Value = serde_json::from_slice(&ran.stdout).unwrap_or_else(|_| panic!("{}", ran.talk()));
+        assert_eq!(said["stdout"], "hello from http://app.test:8080\n");
+        let denial = &said["denials"][0];
+        assert_eq!(denial["target"], "app.test:8080", "{said}");
+        assert_eq!(denial["rule"], "it stands for 10.9.8.7 (private), which has to be allowed itself");
+        assert_eq!(lan.heard().lines().count(), 1, "{}", lan.heard());
+        lan.bare(ask).ok();
+        assert_eq!(lan.heard().lines().count(), 2, "{}", lan.heard());
     });
 }
 

@@ -30,6 +30,7 @@ fn git_clones_and_pushes_by_https() {
         repository(lan);
         assert_eq!(round(lan, "GIT_SSL_CAINFO=$PWD/ca.crt", "https://app.test/git/x.git"), "one\ntwo");
         assert!(lan.heard().contains("443 app.test POST app.test /git/x.git/git-receive-pack"), "{}", lan.heard());
+        assert_eq!(inside(lan, "git clone -q http://app.test/git/x.git plain && cat plain/file"), "one\ntwo");
     });
 }
 
