@@ -15,7 +15,9 @@ pub mod violations;
 
 pub use ask::{Answer, Ask, Asker};
 pub use line::{Afterwards, Input, Line, Ran, Stream};
-pub use outcome::{Allowance, Denial, Evidence, Gap, Granted, Loss, Observed, Operation, Outcome, Output, Quarantined, Status, Usage};
+pub use outcome::{
+    Allowance, Connection, Denial, Evidence, Gap, Granted, Loss, Observed, Operation, Outcome, Output, Quarantined, Status, Usage,
+};
 pub use permission::{Permission, PermissionKind, PermissionStatus, RequiresPermission};
 pub use text::{base64, is_hidden, visible};
 

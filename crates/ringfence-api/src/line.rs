@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Denial, Granted, Output, Status, Usage};
+use crate::{Connection, Denial, Granted, Output, Status, Usage};
 
 /// A command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,6 +85,8 @@ pub struct Ran {
     pub denials_dropped: u64,
     /// What was about to be refused meanwhile, and went through because somebody said so.
     pub granted: Vec<Granted>,
+    /// Who was connected to meanwhile, and how many more there were.
+    pub connections: (Vec<Connection>, u64),
     /// What became of the shell.
     pub shell: Afterwards,
 }

@@ -23,6 +23,12 @@ pub struct Outcome {
     pub granted: Vec<Granted>,
     /// What went through, where the policy wants to know.
     pub observed: Option<Observed>,
+    /// Whom it was connected to, or would have been had they answered.
+    #[serde(default)]
+    pub connections: Vec<Connection>,
+    /// How many other connections there were.
+    #[serde(default)]
+    pub connections_dropped: u64,
     /// Whether the time limit ended it.
     pub timed_out: bool,
     /// How long it took.
@@ -237,6 +243,34 @@ pub struct Allowance {
     /// When first, in milliseconds since 1970.
     pub time_ms: u64,
     /// How often.
+    pub count: u64,
+}
+
+/// A connection that the policy, or somebody who was asked, let through.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Connection {
+    /// Host and port, by the name that was looked up.
+    pub target: String,
+    /// The address and port that it led to; `None` where nobody was reached.
+    pub address: Option<String>,
+    /// The rule that allows it.
+    pub rule: String,
+    /// Where the rule was written.
+    pub origin: String,
+    /// The process that connected first, as the host numbers it.
+    pub pid: u32,
+    /// Its program.
+    pub program: String,
+    /// When first, in milliseconds since 1970.
+    pub time_ms: u64,
+    /// Bytes that went out, where they are counted: on connections that are looked at on the way.
+    pub sent: Option<u64>,
+    /// Bytes that came in, where they are counted.
+    pub received: Option<u64>,
+    /// Why nobody was reached, if nobody was.
+    pub failed: Option<String>,
+    /// How often; 0 of one that was told of before and has ended since.
     pub count: u64,
 }
 

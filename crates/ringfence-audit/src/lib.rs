@@ -31,7 +31,7 @@ pub use error::AuditError;
 pub use head::Head;
 pub use log::{Log, Options};
 pub use read::{Line, Reader};
-pub use record::{Act, Asked, Begun, Details, Ended, Passed, Record, Refused, Revised, Subject, Verdict};
+pub use record::{Act, Asked, Begun, Connected, Details, Ended, Passed, Record, Refused, Revised, Subject, Verdict};
 pub use run::{Fields, Run, Which, last_run};
 pub use session::session_id;
 pub use time::{now_ms, parse_rfc3339, rfc3339};

@@ -47,7 +47,7 @@ pub fn event(record: &Map<String, Value>, host: &str) -> Value {
     match class {
         Class::File => event["file"] = file(target),
         Class::Process => process(record, &mut event),
-        Class::Network => event["dst_endpoint"] = endpoint(target),
+        Class::Network => network(record, &mut event),
     }
     event["unmapped"] = unmapped(record);
     event
@@ -60,6 +60,7 @@ fn kind(operation: &str, result: &str) -> (Class, u32) {
         "exit" => (Class::Process, 2),
         "call" => (Class::Process, 99),
         "connect" if result == "allowed" => (Class::Network, 1),
+        "connect" if result == "failed" => (Class::Network, 4),
         "connect" => (Class::Network, 5),
         "create" => (Class::File, 1),
         "read" => (Class::File, 2),
@@ -151,6 +152,19 @@ fn process(record: &Map<String, Value>, event: &mut Value) {
     }
 }
 
+/// Whom it led to, and what was carried where that was counted.
+fn network(record: &Map<String, Value>, event: &mut Value) {
+    let text = |key: &str| record.get(key).and_then(Value::as_str).unwrap_or_default();
+    event["dst_endpoint"] = endpoint(text("target"));
+    if let Some(ip) = endpoint(text("address")).get("ip") {
+        event["dst_endpoint"]["ip"] = ip.clone();
+    }
+    let count = |key: &str| record.get(key).and_then(Value::as_u64);
+    if let (Some(sent), Some(received)) = (count("sent"), count("received")) {
+        event["traffic"] = json!({ "bytes_out": sent, "bytes_in": received, "bytes": sent + received });
+    }
+}
+
 /// `host:port`, `[address]:port` or a host alone.
 fn endpoint(target: &str) -> Value {
     let with_port = target.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
@@ -168,7 +182,7 @@ fn endpoint(target: &str) -> Value {
 }
 
 fn unmapped(record: &Map<String, Value>) -> Value {
-    const MAPPED: [&str; 14] = [
+    const MAPPED: [&str; 17] = [
         "timestamp",
         "agent",
         "session",
@@ -176,6 +190,9 @@ fn unmapped(record: &Map<String, Value>) -> Value {
         "target",
         "result",
         "reason",
+        "address",
+        "sent",
+        "received",
         "pid",
         "program",
         "user",
@@ -255,6 +272,7 @@ mod tests {
         check("permit", "/p/.env", "allowed", Class::File, 3);
         check("connect", "evil.example:443", "blocked", Class::Network, 5);
         check("connect", "evil.example:443", "allowed", Class::Network, 1);
+        check("connect", "evil.example:443", "failed", Class::Network, 4);
         check("something-new", "x", "blocked", Class::File, 99);
     }
 
@@ -264,6 +282,16 @@ mod tests {
         assert_eq!(event(record.as_object().unwrap(), "box")["actor"].get("process"), None);
         record["pid"] = 7.into();
         assert_eq!(event(record.as_object().unwrap(), "box")["actor"]["process"]["pid"], 7);
+    }
+
+    #[test]
+    fn a_connection_says_whom_it_led_to_and_what_it_carried() {
+        let mut record = json!({ "operation": "connect", "target": "a.org:443", "result": "allowed", "address": "[2001:db8::1]:443" });
+        record["sent"] = 3.into();
+        record["received"] = 5.into();
+        let event = event(record.as_object().unwrap(), "box");
+        assert_eq!(event["dst_endpoint"], json!({ "hostname": "a.org", "ip": "2001:db8::1", "port": 443 }));
+        assert_eq!((&event["traffic"], &event["unmapped"]), (&json!({ "bytes_out": 3, "bytes_in": 5, "bytes": 8 }), &json!({})));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What is written down.
 
 mod asked;
+mod connected;
 mod revised;
 
 use std::ffi::{OsStr, OsString};
@@ -10,6 +11,7 @@ use serde::{Serialize, Serializer};
 
 use crate::time::rfc3339;
 pub use asked::Asked;
+pub use connected::Connected;
 pub use revised::Revised;
 
 /// One line of the log.
@@ -122,6 +124,8 @@ pub enum Details {
     Refused(Refused),
     /// Of something that went through.
     Passed(Passed),
+    /// Of somebody who was connected to.
+    Connected(Connected),
     /// Of something that somebody was asked about.
     Asked(Asked),
     /// Of a policy that was changed.
@@ -202,6 +206,9 @@ pub struct Ended {
     /// How many accesses went through that are not among them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed_dropped: Option<u64>,
+    /// How many connections there were that are not on record.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub connections_dropped: u64,
     /// The error of ringfence's own that ended it, as a stable word.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,

@@ -1,5 +1,6 @@
 //! Allowing something for good: one more line in the person's own policy file.
 
+mod opening;
 mod place;
 #[cfg(test)]
 mod tests;
@@ -7,18 +8,19 @@ mod tests;
 use std::io;
 
 use ringfence_policy::{
-    AbsPath, Access, Decision, Facts, Flags, Grants, Layer, Origin, Permit, PolicyError, Source, Verdict, amend, parse_bytes, resolve,
+    AbsPath, Access, Facts, Flags, Grants, HostRule, Layer, Origin, PolicyError, Source, Verdict, amend, parse_bytes, resolve,
 };
 
 use crate::EngineError;
 use crate::files::{Files, layers, of_the_person};
+pub(crate) use opening::Opening;
 use place::Place;
 
 /// What was allowed for good.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Allowed {
-    /// What is allowed now, and by which line.
-    pub decision: Decision,
+    /// By what.
+    pub origin: Origin,
     /// Whether that line is new.
     pub is_new: bool,
 }
@@ -26,7 +28,7 @@ pub struct Allowed {
 impl Allowed {
     /// Where the rule stands: `FILE:LINE`.
     pub fn place(&self) -> String {
-        self.decision.rule.as_ref().map_or_else(String::new, |because| because.origin().place())
+        self.origin.place()
     }
 }
 
@@ -55,6 +57,14 @@ pub enum AllowError {
         path: AbsPath,
         /// The rule that keeps it shut.
         by: Box<Origin>,
+    },
+    /// The same of a host.
+    #[error("{host} would stay shut: {why}")]
+    Unreachable {
+        /// The host and its port.
+        host: HostRule,
+        /// What keeps it shut.
+        why: String,
     },
     /// Commands can write where the file is.
     #[error("{file} lies where commands can write")]
@@ -87,7 +97,7 @@ impl AllowError {
             AllowError::Engine(error) => error.code(),
             AllowError::Unnamed { .. } => "allow-unnamed",
             AllowError::Own { .. } => "allow-own",
-            AllowError::Shut { .. } => "allow-shut",
+            AllowError::Shut { .. } | AllowError::Unreachable { .. } => "allow-shut",
             AllowError::Exposed { .. } => "allow-exposed",
             AllowError::File { .. } => "allow-not-written",
         }
@@ -100,6 +110,7 @@ impl AllowError {
             AllowError::Unnamed { .. } => Some("rename it, or name the directory around it".into()),
             AllowError::Own { .. } => None,
             AllowError::Shut { path, .. } => Some(format!("ringfence explain read {path}")),
+            AllowError::Unreachable { host, .. } => Some(format!("ringfence explain connect {host}")),
             AllowError::Exposed { .. } => Some("move the file out of the project, or add the line by hand".into()),
             AllowError::File { .. } => Some("add the line by hand".into()),
         }
@@ -113,35 +124,17 @@ impl AllowError {
 /// or not at all. Of several who do so at once, each finds what the others wrote. Where the file is a
 /// link, what it leads to is replaced and the link stays. A file with a mistake in it is not touched.
 pub fn allow_permanent(path: &AbsPath, access: Access, files: &Files, facts: &Facts) -> Result<Allowed, AllowError> {
-    let wish = Wish { path, access, files, facts };
-    let named = of_the_person(facts);
-    let before = wish.before()?;
-    let place = Place::find(&named)?;
-    if before.is_confined() && before.verdict(place.draft(), Access::Write) == Verdict::Allowed {
-        return Err(AllowError::Exposed { file: place.file().clone() });
-    }
-    let place = place.take()?;
-    let text = place.read()?;
-    let (text, decision) = wish.outcome(text.as_deref())?;
-    let is_new = text.is_some();
-    if let Some(text) = text {
-        place.replace(&text)?;
-    }
-    Ok(Allowed { decision, is_new })
+    Wish { opening: &Opening::Path(path.clone(), access), files, facts }.grant()
 }
 
-/// Whether [`allow_permanent`] would come to something, as far as can be told without writing.
-pub(crate) fn could_allow(path: &AbsPath, access: Access, files: &Files, facts: &Facts) -> bool {
-    let wish = Wish { path, access, files, facts };
-    let attempt = || {
-        let before = wish.before()?;
-        let place = Place::find(&of_the_person(facts))?;
-        let is_exposed = before.is_confined() && before.verdict(place.draft(), Access::Write) == Verdict::Allowed;
-        let text = place.peek()?;
-        wish.outcome(text.as_deref())?;
-        Ok::<bool, AllowError>(!is_exposed)
-    };
-    attempt().unwrap_or(false)
+/// As [`allow_permanent`], of hosts as well.
+pub(crate) fn open_for_good(opening: &Opening, files: &Files, facts: &Facts) -> Result<Allowed, AllowError> {
+    Wish { opening, files, facts }.grant()
+}
+
+/// Whether [`open_for_good`] would come to something, as far as can be told without writing.
+pub(crate) fn could_open(opening: &Opening, files: &Files, facts: &Facts) -> bool {
+    Wish { opening, files, facts }.could_be_granted().unwrap_or(false)
 }
 
 /// Whether a path says what ringfence does, or what commands did.
@@ -151,49 +144,58 @@ pub(crate) fn is_own(path: &AbsPath, facts: &Facts) -> bool {
 }
 
 struct Wish<'a> {
-    path: &'a AbsPath,
-    access: Access,
+    opening: &'a Opening,
     files: &'a Files,
     facts: &'a Facts,
 }
 
 impl Wish<'_> {
+    fn grant(&self) -> Result<Allowed, AllowError> {
+        let place = self.place()?.take()?;
+        let text = place.read()?;
+        let (text, origin) = self.outcome(text.as_deref())?;
+        let is_new = text.is_some();
+        if let Some(text) = text {
+            place.replace(&text)?;
+        }
+        Ok(Allowed { origin, is_new })
+    }
+
+    fn could_be_granted(&self) -> Result<bool, AllowError> {
+        let text = self.place()?.peek()?;
+        self.outcome(text.as_deref()).map(|_| true)
+    }
+
+    /// Where it is to be written, if no command could write there.
+    fn place(&self) -> Result<Place, AllowError> {
+        let before = self.resolve(&layers(self.files, self.facts)?)?;
+        let place = Place::find(&of_the_person(self.facts))?;
+        if before.is_confined() && before.verdict(place.draft(), Access::Write) == Verdict::Allowed {
+            return Err(AllowError::Exposed { file: place.file().clone() });
+        }
+        Ok(place)
+    }
+
     /// What holds in a later run, without the flags of this one.
     fn resolve(&self, layers: &[Layer]) -> Result<Grants, AllowError> {
         Ok(resolve(layers, &Flags::none(self.facts.workspace.clone()), self.facts)?)
     }
 
-    fn before(&self) -> Result<Grants, AllowError> {
-        self.resolve(&layers(self.files, self.facts)?)
-    }
-
-    /// The text with the grant in it, if it is not open already, and what that comes to.
-    fn outcome(&self, text: Option<&[u8]>) -> Result<(Option<String>, Decision), AllowError> {
+    /// The text with the grant in it, if it is not open already, and what opens it then.
+    fn outcome(&self, text: Option<&[u8]>) -> Result<(Option<String>, Origin), AllowError> {
         let named = of_the_person(self.facts);
-        if is_own(self.path, self.facts) {
-            return Err(AllowError::Own { path: self.path.clone() });
-        }
-        let permit = Permit::new(self.path, self.access, self.facts).ok_or_else(|| AllowError::Unnamed { path: self.path.clone() })?;
+        let permit = self.opening.permit(self.facts)?;
         let mut layers = layers(self.files, self.facts)?;
-        let now = self.resolve(&layers)?.decide(self.path, self.access);
-        if now.verdict == Verdict::Allowed && now.rule.is_some() {
-            return Ok((None, now));
-        }
+        let shut = match self.opening.opener(&self.resolve(&layers)?) {
+            Ok(origin) => return Ok((None, origin)),
+            Err(shut) => shut,
+        };
         // What is not text is told by its place.
         let text = text.map(|text| parse_bytes(text, &named, Source::User).map(|_| String::from_utf8_lossy(text))).transpose()?;
-        let Some(amended) = amend(text.as_deref(), &named, &permit)? else { return Err(self.shut(&now)) };
+        let Some(amended) = amend(text.as_deref(), &named, &permit)? else { return Err(shut) };
         put(&mut layers, parse_bytes(amended.as_bytes(), &named, Source::User)?);
-        let then = self.resolve(&layers)?.decide(self.path, self.access);
-        if then.verdict != Verdict::Allowed {
-            return Err(self.shut(&then));
-        }
+        let then = self.opening.opener(&self.resolve(&layers)?)?;
         Ok((Some(amended), then))
-    }
-
-    fn shut(&self, decision: &Decision) -> AllowError {
-        let unknown = || Origin::new(Source::Mode, "the mode");
-        let by = decision.rule.as_ref().map_or_else(unknown, |because| because.origin().clone());
-        AllowError::Shut { path: self.path.clone(), by: Box::new(by) }
     }
 }
 

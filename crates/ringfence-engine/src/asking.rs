@@ -8,9 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use ringfence_api::{Answer, Ask, Asker, Denial, Operation, Outcome, Permission};
 use ringfence_audit::{AuditError, Log, Options, Record, Subject, now_ms};
-use ringfence_policy::{AbsPath, Access, Because, Decision, Effect, Facts, Grants, OnError, Origin, Permit, Rule, Source, Verdict};
+use ringfence_policy::{
+    AbsPath, Access, Because, Decision, Effect, Facts, Grants, HostRule, Listed, OnError, Origin, Rule, Source, Verdict,
+};
 
-use crate::allow::{allow_permanent, could_allow, is_own};
+use crate::allow::{Opening, could_open, is_own, open_for_good};
 use crate::book::whole;
 use crate::files::Files;
 use crate::{Asked, Resolved};
@@ -18,19 +20,28 @@ use crate::{Asked, Resolved};
 /// What a person could be asked about a command that was blocked; `None` if it was not, or if
 /// nothing but no could be said: what stood in its way is locked, or no rule about files.
 pub fn permission(outcome: &Outcome, files: &Files, resolved: &Resolved) -> Option<Permission> {
-    let denial = outcome.blocked_by()?;
+    // Whoever asks in their own way comes again with a path.
+    let denial = outcome.blocked_by().filter(|denial| denial.operation != Operation::Connect)?;
     Permission::of(denial, &offered(denial, Answer::ALL, &resolved.grants, files, &resolved.surroundings.facts))
 }
 
 fn offered(denial: &Denial, options: &[Answer], grants: &Grants, files: &Files, facts: &Facts) -> Vec<Answer> {
-    let Some((path, access)) = wanted(denial) else { return vec![Answer::Deny] };
-    let decision = grants.decide(&path, access);
-    let is_locked = decision.rule.as_ref().is_some_and(|because| because.is_locked());
-    if decision.verdict == Verdict::Allowed || is_locked || (access == Access::Write && is_kept(&decision, files, facts)) {
-        return vec![Answer::Deny];
-    }
-    let lasts = || could_allow(&path, access, files, facts);
+    let Some(opening) = wanted(denial).filter(|opening| is_offered(opening, grants, files, facts)) else { return vec![Answer::Deny] };
+    let lasts = || could_open(&opening, files, facts);
     options.iter().copied().filter(|answer| *answer != Answer::AllowPermanent || lasts()).collect()
+}
+
+/// Whether anybody is asked: it is shut, and a person may open it.
+fn is_offered(opening: &Opening, grants: &Grants, files: &Files, facts: &Facts) -> bool {
+    match opening {
+        Opening::Path(path, access) => {
+            let decision = grants.decide(path, *access);
+            let is_locked = decision.rule.as_ref().is_some_and(|because| because.is_locked());
+            decision.verdict != Verdict::Allowed && !is_locked && !(*access == Access::Write && is_kept(&decision, files, facts))
+        }
+        // An entry would open it: nothing denies it, and no list is locked.
+        Opening::Host(rule) => grants.network.about(rule).is_some_and(|passage| passage.remedy().is_some()),
+    }
 }
 
 /// Whether nobody is asked to let a command write this: what ringfence goes by and what it
@@ -46,15 +57,16 @@ fn is_kept(decision: &Decision, files: &Files, facts: &Facts) -> bool {
         || decision.rule.as_ref().is_some_and(is_protected)
 }
 
-/// What would have to be opened; `None` for what is no file.
-fn wanted(denial: &Denial) -> Option<(AbsPath, Access)> {
+/// What would have to be opened; `None` for what is neither file nor host.
+fn wanted(denial: &Denial) -> Option<Opening> {
     let access = match denial.operation {
         Operation::Read => Access::Read,
         Operation::Execute => Access::Execute,
         Operation::Write | Operation::Create | Operation::Rename => Access::Write,
-        Operation::Connect | Operation::Call => return None,
+        Operation::Connect => return HostRule::parse(&denial.target).ok().map(Opening::Host),
+        Operation::Call => return None,
     };
-    Some((AbsPath::new(&denial.target)?, access))
+    Some(Opening::Path(AbsPath::new(&denial.target)?, access))
 }
 
 /// Stands between a place and whoever is asked.
@@ -75,20 +87,31 @@ pub(crate) struct Witness {
 
 /// What was allowed for a session, whichever of its sandboxes it was asked in.
 #[derive(Debug, Default)]
-pub(crate) struct Lasting(Mutex<Vec<Rule>>);
+pub(crate) struct Lasting(Mutex<Vec<Opening>>);
 
 impl Lasting {
     fn note(&self, denial: &Denial) {
-        let Some((path, access)) = wanted(denial) else { return };
-        let effect = if access == Access::Write { Effect::Write } else { Effect::Read };
-        let origin = Origin::new(Source::Session, path.to_string_lossy());
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Rule { root: path, effect, origin, locked: false });
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(wanted(denial));
     }
 
     /// The policy, and what was allowed beside it.
     pub(crate) fn on(&self, resolved: &Resolved) -> Resolved {
         let mut all = resolved.clone();
-        all.grants.rules.extend(self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned());
+        let grants = &mut all.grants;
+        for opening in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            match opening {
+                Opening::Path(path, access) => {
+                    let effect = if *access == Access::Write { Effect::Write } else { Effect::Read };
+                    let origin = Origin::new(Source::Session, path.to_string_lossy());
+                    grants.rules.push(Rule { root: path.clone(), effect, origin, locked: false });
+                }
+                Opening::Host(rule) if grants.network.locked.is_none() => {
+                    let origin = Origin::new(Source::Session, rule.to_string());
+                    grants.network.allow.push(Listed { rule: rule.clone(), origin });
+                }
+                Opening::Host(_) => {}
+            }
+        }
         all
     }
 }
@@ -135,9 +158,9 @@ impl Witness {
     /// Writes down what is allowed for good. If that cannot be, it is allowed as long as the
     /// sandbox lives: the person has said yes to that as well.
     fn keep(&self, denial: &Denial, options: &[Answer]) -> Answer {
-        let Some((path, access)) = wanted(denial) else { return Answer::Deny };
-        let rule = Permit::new(&path, access, &self.facts).map_or_else(String::new, |permit| format!("{} {}", permit.key(), permit.text()));
-        let allowed = allow_permanent(&path, access, &self.files, &self.facts);
+        let Some(opening) = wanted(denial) else { return Answer::Deny };
+        let rule = opening.permit(&self.facts).map_or_else(|_| String::new(), |permit| format!("{} {}", permit.key(), permit.text()));
+        let allowed = open_for_good(&opening, &self.files, &self.facts);
         let (note, record) = match &allowed {
             Ok(allowed) if allowed.is_new => (format!("`{rule}` now stands in {}", allowed.place()), Ok(allowed.place())),
             Ok(allowed) => (format!("it is open by {} already", allowed.place()), Ok(allowed.place())),

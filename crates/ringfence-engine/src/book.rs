@@ -141,6 +141,7 @@ impl<'a> Book<'a> {
             error: Some(error.code().into()),
             allowed: None,
             allowed_dropped: None,
+            connections_dropped: 0,
         };
         let mut records: Vec<Record> = denials.iter().map(|denial| Record::denied(&self.subject, denial)).collect();
         records.push(self.record(Act::End, Verdict::Failed, Some(whole(error)), Details::Ended(ended)));
@@ -150,6 +151,7 @@ impl<'a> Book<'a> {
     fn ended(&self, outcome: &Outcome) -> Vec<Record> {
         let allowed = outcome.observed.iter().flat_map(|observed| &observed.allowed);
         let mut records: Vec<Record> = allowed.map(|allowance| Record::allowed(&self.subject, allowance)).collect();
+        records.extend(outcome.connections.iter().map(|connection| Record::connected(&self.subject, connection)));
         records.extend(outcome.denials.iter().map(|denial| Record::denied(&self.subject, denial)));
         records.extend(outcome.quarantined.iter().map(|moved| Record::quarantined(&self.subject, now_ms(), moved)));
         let reason = outcome.blocked_by().map(|denial| format!("{} ({})", denial.rule, denial.origin));
@@ -162,6 +164,7 @@ impl<'a> Book<'a> {
             denials_dropped: outcome.denials_dropped,
             allowed: outcome.observed.as_ref().map(|observed| observed.allowed.len()),
             allowed_dropped: outcome.observed.as_ref().map(|observed| observed.dropped).filter(|dropped| *dropped > 0),
+            connections_dropped: outcome.connections_dropped,
             error: None,
         };
         records.push(self.record(Act::End, verdict, reason, Details::Ended(ended)));
@@ -178,7 +181,8 @@ fn policy(grants: &Grants) -> &'static str {
 /// through is told of or not, and whether somebody is asked or not.
 pub fn policy_digest(grants: &Grants) -> String {
     let is_plain = grants.observe == Observe::Denials && grants.ask == Asking::Never;
-    let plain = (!is_plain).then(|| Grants { observe: Observe::Denials, ask: Asking::Never, ..grants.clone() });
+    let plain =
+        (!is_plain).then(|| Grants { observe: Observe::Denials, ask: Asking::Never, network: grants.network.unasked(), ..grants.clone() });
     let packed = postcard::to_stdvec(plain.as_ref().unwrap_or(grants)).expect("grants are plain data");
     digest(&packed).to_string()
 }

@@ -4,6 +4,7 @@
 //! own. There is an end to how many wait at a time, and those beyond are refused as if nobody
 //! could be asked.
 
+mod connect;
 mod grant;
 mod matter;
 mod place;
@@ -11,6 +12,7 @@ mod target;
 mod worth;
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fmt;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -19,10 +21,10 @@ use std::time::{Duration, Instant};
 
 use ringfence_api::{Answer, Ask, Asker, Denial, Granted, Operation};
 use ringfence_enforce::apply::Deed;
-use ringfence_policy::AbsPath;
 
 use crate::denials::Denials;
 
+pub(crate) use connect::{Halted, Wanted};
 pub(crate) use grant::{Ground, InForce};
 pub(crate) use matter::{Held, Matter};
 pub(crate) use place::Place;
@@ -40,7 +42,7 @@ const COMPANIONS: usize = 64;
 const REST: Duration = Duration::from_secs(2);
 
 /// The same question has the same answer while it is asked.
-type Key = (AbsPath, &'static str);
+type Key = (OsString, &'static str);
 
 /// The questions of one sandbox.
 pub(crate) struct Asks {
@@ -106,8 +108,8 @@ impl Asks {
 
     /// Asks about `matter`, unless it is asked about already or was refused just now.
     pub(crate) fn ask(self: &Arc<Self>, denial: Denial, matter: Matter, held: Held) {
-        let key = (matter.path().clone(), denial.operation.word());
-        let is_call = matches!(held, Held::Call(_));
+        let key = (matter.name(), denial.operation.word());
+        let is_minded = held.is_to_be_minded();
         let waiting = Waiting { denial: denial.clone(), held };
         let mut book = self.book();
         book.refused.retain(|_, since| since.elapsed() < REST);
@@ -124,7 +126,7 @@ impl Asks {
             }
             Some(_) | None => Some(waiting),
         };
-        let is_to_be_minded = is_call && refused.is_none() && !std::mem::replace(&mut book.is_minded, true);
+        let is_to_be_minded = is_minded && refused.is_none() && !std::mem::replace(&mut book.is_minded, true);
         drop(book);
         if let Some(Waiting { denial, held }) = refused {
             self.refused(denial);
@@ -151,7 +153,7 @@ impl Asks {
                 // Whoever calls again waits anew.
                 waiting.retain(|one| one.held.is_waiting());
             }
-            if book.waiting.values().flatten().all(|one| !matches!(one.held, Held::Call(_))) {
+            if book.waiting.values().flatten().all(|one| !one.held.is_to_be_minded()) {
                 book.is_minded = false;
                 return;
             }
@@ -241,6 +243,10 @@ impl Turn {
         match &self.matter {
             Matter::Read(target) => self.asks.ground.open_to_read(target),
             Matter::Write(place) => self.asks.ground.open_to_write(place, || place.ready(self.deed())),
+            Matter::Connect(wanted) => {
+                self.asks.ground.open_host(&wanted.rule);
+                true
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Denial, Granted, Operation, Outcome, Output, Request, Status, Stdio, Usage};
+use ringfence_api::{Connection, Denial, Granted, Operation, Outcome, Output, Request, Status, Stdio, Usage};
 use ringfence_enforce::Plan;
 use ringfence_enforce::apply::{Event, Inside, LaunchError, Made, Reins, Running};
 use ringfence_provider::ProviderError;
@@ -129,6 +129,11 @@ impl Seen {
         others.fold(own, Denials::with).into_parts()
     }
 
+    /// Who was connected to since this was asked for last.
+    pub(crate) fn connections(&self) -> (Vec<Connection>, u64) {
+        self.gate.as_ref().map(|gate| gate.connections().into_parts()).unwrap_or_default()
+    }
+
     /// Takes note of what an event tells of the sandbox; answers what it tells of a process.
     pub(crate) fn heed(&mut self, event: Event, subject: &dyn Subject) -> Result<Option<Event>, ProviderError> {
         match event {
@@ -137,6 +142,8 @@ impl Seen {
             Event::Doors(doors) => {
                 let Some(gate) = &self.gate else { return Ok(None) };
                 let Some(reins) = subject.reins() else { return Ok(None) };
+                // Whoever connects may come before the sandbox is known to stand.
+                self.watch.iter().for_each(Watch::begin);
                 self.egress = Some(Egress::open(doors, gate.clone(), reins)?);
             }
             Event::Socket(socket) => {
@@ -324,6 +331,9 @@ impl<'a> Attendance<'a> {
 
     fn finish(self, status: Status, usage: Usage, duration: Duration) -> Outcome {
         let granted = self.seen.granted();
+        // What is still carried ends with it, and is told of.
+        self.seen.egress = None;
+        let (connections, connections_dropped) = self.seen.connections();
         let (denials, denials_dropped) = self.seen.refused();
         let mut output = self.pipes.into_iter().map(|(_, capture)| capture.finish());
         let (stdout, stderr): (Output, Output) = (output.next().unwrap_or_default(), output.next().unwrap_or_default());
@@ -332,6 +342,8 @@ impl<'a> Attendance<'a> {
             stderr,
             status,
             observed: None,
+            connections,
+            connections_dropped,
             denials,
             denials_dropped,
             granted,

@@ -173,7 +173,7 @@ impl Process for Beside {
         let (status, usage) = self.place.ended(self.job).ok_or(ProviderError::Gone { what: "sandbox" })?;
         let duration = self.begun.elapsed();
         let (denials, denials_dropped) = self.place.refused();
-        let granted = self.place.granted();
+        let (granted, connections) = (self.place.granted(), self.place.connections());
         let Self { kept, timed_out, place, job, .. } = *self;
         place.forget(job);
         let [stdout, stderr] = kept.map(Capture::finish);
@@ -187,6 +187,7 @@ impl Process for Beside {
             denials,
             denials_dropped,
             granted,
+            connections,
             background: Output::default(),
             shell: Afterwards::LivesOn,
         })

@@ -6,13 +6,13 @@
 //! what is said on it has to name the host as well, its own socket is connected to a relay.
 
 mod gate;
+mod goal;
 mod loopback;
 mod publish;
 mod window;
 
 pub(crate) use gate::Gate;
 
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -20,17 +20,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfence_egress::dial::{Dialer, Failure, Host, Options, Waiting};
+use ringfence_egress::dial::{Dialer, Failure, Host, Options, Reached, Waiting};
 use ringfence_egress::dns::{Server, Sockets};
-use ringfence_egress::peek::checks;
 use ringfence_egress::pool::Pool;
 use ringfence_egress::proxy::{Proxy, Speaks};
-use ringfence_egress::relay::{self, End, Ending, Inlet, Limits, Pair, Relay};
+use ringfence_egress::relay::{Inlet, Limits, Pair, Relay};
 use ringfence_enforce::apply::{Carries, Connecting, Doors, Reins};
-use ringfence_policy::{Check, Name, Passage, Way};
+use ringfence_policy::{Host as Whom, Way};
 use ringfence_sys::net;
 
-use gate::Caller;
+use gate::{Admitted, Caller};
+use goal::{Goal, Look, look};
 use publish::{Published, Taken};
 use ringfence_provider::ProviderError;
 use window::Window;
@@ -119,13 +119,10 @@ impl Egress {
             return self.loopback(program, port);
         }
         match self.pool.name_of(address, Instant::now()) {
-            Some(name) => self.name(program, &name, port),
+            Some(name) => self.dial(program, &Whom::Name(name), port),
             // It stood for a name once.
             None if Pool::covers(address) => program.fail(libc::ENETUNREACH),
-            None => {
-                let passage = self.gate.address(address, port);
-                self.dial(program, &Host::Address(address), port, passage);
-            }
+            None => self.dial(program, &Whom::Address(address), port),
         }
     }
 
@@ -138,82 +135,71 @@ impl Egress {
         program.fail(libc::ENETUNREACH);
     }
 
-    fn name(&self, program: Connecting, name: &Name, port: u16) {
-        let passage = self.gate.name(name, port);
-        self.dial(program, &Host::Name(name.to_string()), port, passage);
-    }
-
-    fn dial(&self, program: Connecting, host: &Host, port: u16, passage: Passage) {
-        let Some(way) = passage.way else {
-            self.gate.refuse(&passage, &Caller::of(&program));
-            return program.fail(libc::EACCES);
-        };
-        let named = match host {
-            Host::Name(name) => Name::new(name).ok(),
-            Host::Address(_) => None,
+    /// Reaches somebody, as far as that is open or somebody who is asked opens it.
+    fn dial(&self, program: Connecting, whom: &Whom, port: u16) {
+        let caller = Caller::of(&program);
+        let admitted = self.gate.admit(self.gate.host(whom, port, None), Some(program), &caller);
+        let Ok(Admitted { program: Some(program), passage, also }) = admitted else { return };
+        let (host, named) = match whom {
+            Whom::Name(name) => (Host::Name(name.to_string()), Some(name)),
+            Whom::Address(address) => (Host::Address(*address), None),
         };
         let judge = |address: IpAddr| {
-            let passage = self.gate.address_of(address, port, named.as_ref());
-            if passage.is_open() { Ok(()) } else { Err(Box::new(passage)) }
+            let named = named.map(|name| self.gate.address_of(name, address, port, also.as_ref()));
+            named.filter(|passage| !passage.is_open()).map_or(Ok(()), |passage| Err(Box::new(passage)))
         };
-        match (way, named.as_ref()) {
-            (Way::Checked(check), Some(name)) => self.relay(program, name, port, Some(look(check, name, port)), &judge),
-            _ => self.hand_over(program, host, port, &judge),
+        let goal = Goal { host, port, judge: &judge, caller, passage: &passage };
+        match (passage.way, named) {
+            (Some(Way::Checked(check)), Some(name)) => self.relay(program, Some(look(check, name, port)), &goal),
+            _ => self.hand_over(program, &goal),
         }
     }
 
     /// The program gets the connection that was dialed.
-    fn hand_over(&self, program: Connecting, host: &Host, port: u16, judge: &Judge<'_>) {
+    fn hand_over(&self, program: Connecting, goal: &Goal<'_>) {
         let options = match Options::of(program.socket()) {
             Ok(options) => options,
             Err(error) => return program.fail(error.raw_os_error().unwrap_or(libc::EIO)),
         };
         // Whoever does not wait gets an address that is the only one while it is being reached.
-        if let (Host::Address(address), Waiting::Never) = (host, options.waiting()) {
-            return match judge(*address)
-                .map_err(Refused::By)
-                .and_then(|()| self.dialer.start(SocketAddr::new(*address, port), &options).map_err(Refused::With))
-            {
-                Ok(socket) => drop(program.replace(&socket, Err(libc::EINPROGRESS))),
-                Err(Refused::By(passage)) => {
-                    self.gate.refuse(&passage, &Caller::of(&program));
-                    program.fail(libc::EACCES);
+        if let (Host::Address(address), Waiting::Never) = (&goal.host, options.waiting()) {
+            let peer = SocketAddr::new(*address, goal.port);
+            let started = (goal.judge)(*address).map_err(|why| Failure::Judged { address: *address, why });
+            let started = started.and_then(|()| self.dialer.start(peer, &options).map_err(|error| Failure::Connect { peer, error }));
+            return match started {
+                Ok(socket) => {
+                    goal.made(&self.gate, peer);
+                    drop(program.replace(&socket, Err(libc::EINPROGRESS)));
                 }
-                Err(Refused::With(error)) => program.fail(error.raw_os_error().unwrap_or(libc::EIO)),
+                Err(failure) => program.fail(goal.missed(&self.gate, &failure)),
             };
         }
-        match self.dialer.connect(host, port, &options, judge) {
+        match self.dialer.connect(&goal.host, goal.port, &options, goal.judge) {
             Ok(reached) => match options.finish(reached.socket.as_fd()) {
-                Ok(()) => drop(program.replace(&reached.socket, Ok(()))),
+                Ok(()) => {
+                    goal.made(&self.gate, reached.peer);
+                    drop(program.replace(&reached.socket, Ok(())));
+                }
                 Err(error) => program.fail(error.raw_os_error().unwrap_or(libc::EIO)),
             },
-            Err(failure) => {
-                // A socket is not replaced by one whose addresses are longer than the program has
-                // room for.
-                if let (Failure::OtherFamily, Host::Name(name)) = (&failure, host)
-                    && let Ok(name) = Name::new(name)
-                {
-                    return self.relay(program, &name, port, None, judge);
-                }
-                self.note(&failure, &Caller::of(&program));
-                program.fail(failure.errno());
-            }
+            // A socket is not replaced by one whose addresses are longer than the program has room for.
+            Err(Failure::OtherFamily) if matches!(goal.host, Host::Name(_)) => self.relay(program, None, goal),
+            Err(failure) => program.fail(goal.missed(&self.gate, &failure)),
         }
     }
 
     /// The program's own socket is connected to the relay, and the relay to the host. Whoever does
     /// not wait is connected before it is known whether anybody is there.
-    fn relay(&self, program: Connecting, name: &Name, port: u16, check: Option<Look>, judge: &Judge<'_>) {
+    fn relay(&self, program: Connecting, check: Option<Look>, goal: &Goal<'_>) {
         let options = Options::of(program.socket()).unwrap_or_default();
-        let caller = Caller::of(&program);
         let (waiting, far) = (options.waiting(), options.for_the_way());
-        let dial = || self.dialer.connect(&Host::Name(name.to_string()), port, &far, judge);
+        let dial = || self.dialer.connect(&goal.host, goal.port, &far, goal.judge);
         if waiting == Waiting::Never {
             let Some(inside) = self.let_in(program) else { return };
             match dial() {
-                Ok(reached) => self.carry(inside, reached.socket, check, caller, name, port),
+                Ok(reached) => self.carry(inside, reached, check, goal),
                 Err(failure) => {
-                    self.note(&failure, &caller);
+                    goal.missed(&self.gate, &failure);
                     reset(&inside);
                 }
             }
@@ -222,13 +208,10 @@ impl Egress {
         match dial() {
             Ok(reached) => {
                 if let Some(inside) = self.let_in(program) {
-                    self.carry(inside, reached.socket, check, caller, name, port);
+                    self.carry(inside, reached, check, goal);
                 }
             }
-            Err(failure) => {
-                self.note(&failure, &caller);
-                program.fail(failure.errno());
-            }
+            Err(failure) => program.fail(goal.missed(&self.gate, &failure)),
         }
     }
 
@@ -243,41 +226,10 @@ impl Egress {
         }
     }
 
-    fn carry(&self, inside: OwnedFd, outside: OwnedFd, check: Option<Look>, caller: Caller, name: &Name, port: u16) {
-        let (gate, name) = (self.gate.clone(), name.clone());
-        let ended = move |end: End| {
-            if let Ending::Refused(reason) = end.why {
-                gate.refuse_talk(name.as_str(), port, &reason, &caller);
-            }
-        };
-        self.relay.carry(Pair { inside, outside, said: Vec::new(), check, ended: Box::new(ended) });
+    fn carry(&self, inside: OwnedFd, outside: Reached, check: Option<Look>, goal: &Goal<'_>) {
+        let ended = goal.carried(&self.gate, outside.peer);
+        self.relay.carry(Pair { inside, outside: outside.socket, said: Vec::new(), check, ended });
     }
-
-    /// Only what the policy says is a refusal: a host may be down.
-    fn note(&self, failure: &Failure<Box<Passage>>, caller: &Caller) {
-        if let Failure::Judged { why, .. } = failure {
-            self.gate.refuse(why, caller);
-        }
-    }
-}
-
-/// Whoever looks at what is said from inside.
-type Look = Box<dyn relay::Check>;
-
-/// For a connection to `name`.
-fn look(check: Check, name: &Name, port: u16) -> Look {
-    match check {
-        Check::Tls => checks::tls(name.clone()),
-        Check::Http => checks::http(name.clone(), port),
-    }
-}
-
-/// Asked about each address before it is tried.
-type Judge<'a> = dyn Fn(IpAddr) -> Result<(), Box<Passage>> + 'a;
-
-enum Refused {
-    By(Box<Passage>),
-    With(io::Error),
 }
 
 /// Whoever is connected to the other end is told that it was broken off.

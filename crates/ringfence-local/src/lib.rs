@@ -7,6 +7,7 @@ mod asks;
 mod attend;
 mod bare;
 mod beside;
+mod connections;
 mod denials;
 mod egress;
 mod guess;
@@ -201,7 +202,7 @@ impl Confined {
     fn seen(&self, plan: &Plan) -> attend::Seen {
         let ground = Arc::new(asks::Ground::new(self.held.clone(), plan.is_wired().then(|| scene(plan))));
         let watch = Watch::over(plan, &ground, self.asker.as_ref());
-        let gate = plan.steps.contains(&Step::Egress).then(|| Arc::new(Gate::new(ground.clone())));
+        let gate = plan.steps.contains(&Step::Egress).then(|| Arc::new(Gate::new(ground.clone(), watch.as_ref().and_then(Watch::asks))));
         attend::Seen { watch, gate, ground: Some(ground), live: LookingOut::over(plan), ..attend::Seen::default() }
     }
 

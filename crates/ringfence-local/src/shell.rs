@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ringfence_api::{Denial, Granted, Line, Output, Ran, Status, Usage};
+use ringfence_api::{Connection, Denial, Granted, Line, Output, Ran, Status, Usage};
 use ringfence_enforce::apply::{Job, Orphans, Start};
 use ringfence_policy::AbsPath;
 use ringfence_provider::{Feeder, Interrupter, ProviderError, Shell, ShellStart, Sink};
@@ -54,6 +54,11 @@ pub(crate) trait Place: Send + Sync {
 
     /// What went through since this was asked for last, because somebody said so.
     fn granted(&self) -> Vec<Granted>;
+
+    /// Who was connected to since this was asked for last, and how many more there were.
+    fn connections(&self) -> (Vec<Connection>, u64) {
+        Default::default()
+    }
 
     /// What else was refused to a command that failed in `cwd`, where nobody tells of it.
     fn guess(&self, _cwd: &AbsPath, _stderr: &Output, _told: &[Denial]) -> Vec<Denial> {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Denial, Gap, Granted, Output, Quarantined, Status, Usage};
+use ringfence_api::{Connection, Denial, Gap, Granted, Output, Quarantined, Status, Usage};
 use ringfence_enforce::apply::{Ahead, Event, Job, LaunchError, OFFERED, Running, Start, What};
 use ringfence_enforce::{Plan, Step};
 use ringfence_policy::{AbsPath, Grants};
@@ -226,6 +226,10 @@ impl Place for Ground {
 
     fn granted(&self) -> Vec<Granted> {
         self.lock().seen.granted()
+    }
+
+    fn connections(&self) -> (Vec<Connection>, u64) {
+        self.lock().seen.connections()
     }
 
     fn guess(&self, cwd: &AbsPath, stderr: &Output, told: &[Denial]) -> Vec<Denial> {

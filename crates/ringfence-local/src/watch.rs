@@ -57,6 +57,11 @@ impl Watch {
         self.scene.clone().map(|scene| Props { scene, own: self.log.own.clone() })
     }
 
+    /// Who asks, where somebody can be asked.
+    pub(crate) fn asks(&self) -> Option<Arc<Asks>> {
+        self.log.asks.clone()
+    }
+
     /// What was refused so far.
     pub(crate) fn take(&self) -> Denials {
         std::mem::take(&mut self.log.denials.lock().unwrap_or_else(PoisonError::into_inner))

@@ -32,7 +32,10 @@ pub fn resolve(layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants,
     let disallowed_tools = rest::disallowed_tools(layers);
     let mut environment = rest::environment(layers, flags, &mut warnings);
     let chosen = (settings.network, settings.sni);
-    let network = network::network(layers, flags, facts, chosen, &mut environment, &mut warnings)?;
+    let mut network = network::network(layers, flags, facts, chosen, &mut environment, &mut warnings)?;
+    if settings.ask.value() == Asking::Terminal {
+        network.for_asking();
+    }
     // What somebody has set stays.
     for (name, value) in network.variables() {
         environment.set.entry(name).or_insert(value);

@@ -1,7 +1,9 @@
 //! Programs reach the hosts that are listed, and no others, as they would without a sandbox.
 
+mod asked;
 mod languages;
 mod packages;
+mod records;
 mod refusals;
 mod remotes;
 mod web;

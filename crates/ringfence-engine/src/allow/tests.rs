@@ -13,7 +13,7 @@ impl Home {
         let error = self.allow(name, Access::Read).unwrap_err();
         assert_eq!(error.code(), code, "{error}");
         assert_eq!(fs::read(self.policy()).ok(), before, "{error}");
-        assert!(!could_allow(&self.0.join(name), Access::Read, &Files::default(), &self.facts()), "{name}");
+        assert!(!could_open(&Opening::Path(self.0.join(name), Access::Read), &Files::default(), &self.facts()), "{name}");
         self.check_tidy();
     }
 
@@ -29,7 +29,7 @@ impl Home {
 fn what_is_built_in_is_opened_for_that_very_path() {
     let home = Home::new();
     for (name, access) in [(".ssh/id", Access::Read), ("p/.env", Access::Write), ("p/.vscode", Access::Write), ("notes", Access::Read)] {
-        assert!(could_allow(&home.0.join(name), access, &Files::default(), &home.facts()), "{name}");
+        assert!(could_open(&Opening::Path(home.0.join(name), access), &Files::default(), &home.facts()), "{name}");
         let allowed = home.allow(name, access).unwrap();
         assert!(allowed.is_new, "{name}");
         let again = home.allow(name, access).unwrap();

@@ -178,3 +178,36 @@ fn nothing_goes_through_that_cannot_be_recorded() {
     assert_eq!(trial.ask(Operation::Read, ".ssh/id"), Answer::Deny);
     assert_eq!(trial.home.read(), PLAIN);
 }
+
+#[test]
+fn a_host_is_kept_by_an_entry_that_opens_that_port_of_it_and_nothing_else() {
+    let trial = Trial::new(PLAIN, Answer::AllowPermanent);
+    let denial = |target: &str| Denial { target: target.into(), ..trial.denial(Operation::Connect, "") };
+    let ask = |target: &str| trial.witness.ask(&Ask { denial: denial(target), options: Answer::ALL.to_vec() });
+    assert_eq!(ask("app.test:443"), Answer::AllowPermanent);
+    assert_eq!(ask("[2001:db8::1]:80"), Answer::AllowPermanent);
+    assert_eq!(trial.home.read(), "version = 1 # mine\n\n[network]\nallow = [\"app.test:443\", \"[2001:db8::1]:80\"]\n");
+    assert_eq!(trial.parrot.offered.lock().unwrap().as_slice(), [Answer::ALL, Answer::ALL]);
+    assert!(trial.records()[1].starts_with("permit app.test:443 allowed allow app.test:443 "), "{:?}", trial.records());
+    // What is no port of a host, or this machine.
+    for target in ["app.test", "10.0.0.1:53/udp", "localhost:80", "127.0.0.1:80", "*.app.test:80"] {
+        assert_eq!(ask(target), Answer::Deny, "{target}");
+    }
+    assert_eq!(trial.parrot.offered.lock().unwrap().len(), 2);
+}
+
+#[test]
+fn a_host_that_is_denied_or_locked_is_nobodys_to_open() {
+    let trial = Trial::new("version = 1\n[network]\nallow = [\"a.test\"]\ndeny = [\"b.test\", \"10.0.0.0/8\"]\n", Answer::AllowOnce);
+    let ask = |target: &str| {
+        let denial = Denial { target: target.into(), ..trial.denial(Operation::Connect, "") };
+        trial.witness.ask(&Ask { denial, options: Answer::ALL.to_vec() })
+    };
+    for target in ["b.test:80", "10.1.2.3:80", "[::ffff:10.1.2.3]:80", "a.test:80"] {
+        assert_eq!(ask(target), Answer::Deny, "{target}");
+    }
+    assert_eq!(ask("c.test:80"), Answer::AllowOnce);
+    trial.witness.grants.write().unwrap().network.locked = Some(Origin::new(Source::Managed, "network.locked = true"));
+    assert_eq!(ask("c.test:80"), Answer::Deny);
+    assert_eq!(trial.parrot.offered.lock().unwrap().len(), 1);
+}

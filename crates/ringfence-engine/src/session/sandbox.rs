@@ -142,6 +142,8 @@ pub(super) fn executed(ran: Ran, enforced: Vec<String>, gaps: Vec<Gap>) -> Execu
         denials_dropped: ran.denials_dropped,
         granted: ran.granted,
         observed: None,
+        connections: ran.connections.0,
+        connections_dropped: ran.connections.1,
         timed_out: ran.timed_out,
         duration_ms: ran.duration.as_millis() as u64,
         usage: ran.usage,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ringfence_api::Answer;
 use ringfence_enforce::apply::{Covered, Delivery, Inside, LaunchError};
 use ringfence_enforce::{Access as Reach, Cover, Guard, Kind, Survey, survey};
-use ringfence_policy::{AbsPath, Access, Decision, Effect, Grants, Origin, Rule, Source, Verdict};
+use ringfence_policy::{AbsPath, Access, Decision, Effect, Grants, HostRule, Listed, NetworkRules, Origin, Rule, Source, Verdict};
 use ringfence_tripwire::{PropKind, Scene};
 
 use super::{Matter, Place, Target};
@@ -70,8 +70,13 @@ impl Ground {
 
     /// What may be answered about `matter`, but for a refusal.
     pub(crate) fn offers(&self, matter: &Matter) -> Vec<Answer> {
-        let (path, access) = (matter.path(), matter.access());
-        let rule = rule(path, matter.effect());
+        let (path, access, effect) = match matter {
+            Matter::Read(target) => (&target.path, Access::Read, Effect::Read),
+            Matter::Write(place) => (&place.path, Access::Write, Effect::Write),
+            // Whether it is opened by an entry is looked at when it is let through.
+            Matter::Connect(_) => return vec![Answer::AllowOnce, Answer::AllowSession, Answer::AllowPermanent],
+        };
+        let rule = rule(path, effect);
         let is_opened_by_it = self.read(|grants| with(grants, &rule).verdict(path, access) == Verdict::Allowed);
         let hides = match &self.scene {
             Some(scene) => scene.read().unwrap_or_else(PoisonError::into_inner).holds_more(path),
@@ -144,6 +149,27 @@ impl Ground {
             let _ = self.renewal.get().filter(|_| target.kind == Kind::Directory).map(Renewal::wanted);
         }
         is_open
+    }
+
+    /// Opens hosts for the rest of the session.
+    pub(crate) fn open_host(&self, rule: &HostRule) {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let allow = &mut self.grants.write().unwrap_or_else(PoisonError::into_inner).network.allow;
+        if allow.iter().all(|listed| !listed.rule.covers(rule)) {
+            allow.push(listed(rule));
+        }
+    }
+
+    /// What holds of the network, for somebody who was allowed one thing more.
+    pub(crate) fn network<T>(&self, also: Option<&HostRule>, look: impl FnOnce(&NetworkRules) -> T) -> T {
+        self.read(|grants| match also {
+            None => look(&grants.network),
+            Some(rule) => {
+                let mut rules = grants.network.clone();
+                rules.allow.push(listed(rule));
+                look(&rules)
+            }
+        })
     }
 
     /// Brings something in, and knows by `rules` that it is open.
@@ -241,6 +267,10 @@ fn denied(kind: Kind) -> PropKind {
 
 fn rule(path: &AbsPath, effect: Effect) -> Rule {
     Rule { root: path.clone(), effect, origin: Origin::new(Source::Session, path.to_string_lossy()), locked: false }
+}
+
+fn listed(rule: &HostRule) -> Listed {
+    Listed { rule: rule.clone(), origin: Origin::new(Source::Session, rule.to_string()) }
 }
 
 fn with(grants: &Grants, rule: &Rule) -> Grants {

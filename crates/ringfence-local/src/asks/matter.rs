@@ -1,11 +1,12 @@
-//! What is asked about, and who waits for it: one of two kinds.
+//! What is asked about, and who waits for it: one of three kinds.
 
+use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 
 use ringfence_enforce::apply::Plea;
-use ringfence_policy::{AbsPath, Access, Effect};
 use ringfence_tripwire::Pending;
 
+use super::connect::{Halted, Wanted};
 use super::place::{Done, Origin, Place};
 use super::target::Target;
 
@@ -16,6 +17,8 @@ pub(crate) enum Matter {
     Read(Target),
     /// Something to be written or made.
     Write(Place),
+    /// A host to be reached.
+    Connect(Wanted),
 }
 
 /// Somebody who waits.
@@ -25,35 +28,24 @@ pub(crate) enum Held {
     Open(Pending),
     /// In a call that came by the usher.
     Call(Plea),
+    /// To be connected.
+    Connect(Halted),
 }
 
 /// Something that is ready for whoever waits for it.
 pub(crate) enum Through<'a> {
     Read(Pending, OwnedFd),
     Write(Plea, Done, &'a Place),
+    Connect(Halted),
 }
 
 impl Matter {
-    pub(crate) fn path(&self) -> &AbsPath {
+    /// What it is known by.
+    pub(crate) fn name(&self) -> OsString {
         match self {
-            Matter::Read(target) => &target.path,
-            Matter::Write(place) => &place.path,
-        }
-    }
-
-    /// What has to be allowed for it.
-    pub(crate) fn access(&self) -> Access {
-        match self {
-            Matter::Read(_) => Access::Read,
-            Matter::Write(_) => Access::Write,
-        }
-    }
-
-    /// By which rule.
-    pub(crate) fn effect(&self) -> Effect {
-        match self {
-            Matter::Read(_) => Effect::Read,
-            Matter::Write(_) => Effect::Write,
+            Matter::Read(target) => target.path.as_path().into(),
+            Matter::Write(place) => place.path.as_path().into(),
+            Matter::Connect(wanted) => wanted.target.clone(),
         }
     }
 
@@ -68,6 +60,7 @@ impl Matter {
                 Some(done) => Ok(Through::Write(plea, done, place)),
                 None => Err(Held::Call(plea)),
             },
+            (Matter::Connect(_), Held::Connect(halted)) => Ok(Through::Connect(halted)),
             (_, held) => Err(held),
         }
     }
@@ -78,14 +71,22 @@ impl Held {
         match self {
             Held::Open(pending) => pending.is_waiting(),
             Held::Call(plea) => plea.is_waiting(),
+            Held::Connect(halted) => halted.is_waiting(),
         }
     }
 
     /// Whoever waits at the tripwire is called away by the kernel.
     pub(crate) fn mind_signals(&mut self) {
-        if let Held::Call(plea) = self {
-            plea.mind_signals();
+        match self {
+            Held::Open(_) => {}
+            Held::Call(plea) => plea.mind_signals(),
+            Held::Connect(halted) => halted.mind_signals(),
         }
+    }
+
+    /// Whether somebody has to look after whoever waits.
+    pub(crate) fn is_to_be_minded(&self) -> bool {
+        !matches!(self, Held::Open(_))
     }
 }
 
@@ -94,6 +95,7 @@ impl Through<'_> {
     pub(crate) fn tell(self) {
         match self {
             Through::Read(pending, opened) => pending.open(opened),
+            Through::Connect(halted) => halted.release(),
             Through::Write(plea, Done::Opened { file, origin }, place) => {
                 if plea.give(&file).is_err() {
                     place.undo(origin);

@@ -1,16 +1,18 @@
 //! Decides who is reached, and notes who is not.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use ringfence_api::{Denial, Evidence, Operation};
+use ringfence_api::{Connection, Denial, Evidence, Operation};
 use ringfence_egress::dns::{NameGate, Refusal, Verdict};
 use ringfence_enforce::apply::Connecting;
-use ringfence_policy::{Ground as Because, Host, Name, NetworkRules, OpenPorts, Passage};
+use ringfence_policy::{Ground as Because, Host, HostRule, Name, NetworkRules, OpenPorts, Passage};
 
 use super::own;
-use crate::asks::Ground;
+use crate::asks::{Asks, Ground, Halted, Held, Matter, Wanted};
+use crate::connections::Connections;
 use crate::denials::Denials;
 
 /// What holds of the network, and what was refused by it.
@@ -19,6 +21,18 @@ pub(crate) struct Gate {
     /// What holds now: it may be another policy than a moment ago.
     ground: Arc<Ground>,
     denials: Mutex<Denials>,
+    connections: Mutex<Connections>,
+    /// Who asks, where somebody can be asked.
+    asks: Option<Arc<Asks>>,
+}
+
+/// Somebody who may be connected, and by what.
+pub(super) struct Admitted {
+    /// A program that waits in its call; a client of the proxy does not.
+    pub(super) program: Option<Connecting>,
+    pub(super) passage: Passage,
+    /// What holds for this connection and perhaps for no other.
+    pub(super) also: Option<HostRule>,
 }
 
 /// Who wanted something.
@@ -35,24 +49,48 @@ impl Caller {
 }
 
 impl Gate {
-    pub(crate) fn new(ground: Arc<Ground>) -> Self {
-        Self { ground, denials: Mutex::default() }
+    pub(crate) fn new(ground: Arc<Ground>, asks: Option<Arc<Asks>>) -> Self {
+        Self { ground, denials: Mutex::default(), connections: Mutex::default(), asks }
     }
 
     fn read<T>(&self, look: impl FnOnce(&NetworkRules) -> T) -> T {
-        self.ground.read(|grants| look(&grants.network))
+        self.ground.network(None, look)
     }
 
-    pub(super) fn name(&self, name: &Name, port: u16) -> Passage {
-        self.read(|rules| rules.name(name, port))
+    /// What holds of a port of `host`.
+    pub(super) fn host(&self, host: &Host, port: u16, also: Option<&HostRule>) -> Passage {
+        self.ground.network(also, |rules| match host {
+            Host::Name(name) => rules.name(name, port),
+            Host::Address(address) => rules.address(*address, port, None, &own()),
+        })
     }
 
-    pub(super) fn address(&self, address: IpAddr, port: u16) -> Passage {
-        self.address_of(address, port, None)
+    /// What holds of an address by the name it was looked up with.
+    pub(super) fn address_of(&self, name: &Name, address: IpAddr, port: u16, also: Option<&HostRule>) -> Passage {
+        self.ground.network(also, |rules| rules.address(address, port, Some(name), &own()))
     }
 
-    pub(super) fn address_of(&self, address: IpAddr, port: u16, name: Option<&Name>) -> Passage {
-        self.read(|rules| rules.address(address, port, name, &own()))
+    /// Lets somebody go on by `passage`, if that is open or somebody who is asked opens it now;
+    /// if not, it was refused, and told of.
+    pub(super) fn admit(&self, passage: Passage, program: Option<Connecting>, caller: &Caller) -> Result<Admitted, Passage> {
+        if passage.is_open() {
+            return Ok(Admitted { program, passage, also: None });
+        }
+        let refused = |passage: Passage, program: Option<Connecting>| {
+            self.refuse(&passage, caller);
+            let _ = program.map(|program| program.fail(libc::EACCES));
+            Err(passage)
+        };
+        let (Some(asks), Some(wanted), Some(port)) = (&self.asks, Wanted::of(&passage), passage.port) else {
+            return refused(passage, program);
+        };
+        let (also, (onwards, answered)) = (wanted.rule.clone(), channel());
+        asks.ask(denial(&passage, caller), Matter::Connect(wanted), Held::Connect(Halted::new(program, onwards)));
+        // Whoever is refused was told, and does not come back.
+        let Ok(program) = answered.recv() else { return Err(passage) };
+        // What is denied by now stays so.
+        let passage = self.host(&passage.host, port, Some(&also));
+        if passage.is_open() { Ok(Admitted { program, passage, also: Some(also) }) } else { refused(passage, program) }
     }
 
     /// The ports that lead in.
@@ -74,12 +112,19 @@ impl Gate {
         std::mem::take(&mut *self.denials())
     }
 
+    /// Who was connected to since this was asked for last.
+    pub(crate) fn connections(&self) -> Connections {
+        std::mem::take(&mut self.connections.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Notes a connection that was let through, or what is known of it only now.
+    pub(super) fn connected(&self, connection: Connection) {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner).note(connection);
+    }
+
     /// Notes that somebody was not reached.
     pub(super) fn refuse(&self, passage: &Passage, caller: &Caller) {
-        let rule = passage.rule().unwrap_or_else(|| passage.why());
-        let origin = passage.origin().map_or_else(|| "built in".to_owned(), ToString::to_string);
-        let explicit = matches!(passage.ground, Because::Deny(_));
-        self.note(passage.target(), (rule, origin), explicit, caller);
+        self.denials().note(denial(passage, caller));
     }
 
     /// Notes that what was said to somebody was not for them.
@@ -98,16 +143,46 @@ impl Gate {
     }
 
     fn note(&self, target: String, (rule, origin): (String, String), explicit: bool, caller: &Caller) {
-        let time_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-        let (operation, evidence) = (Operation::Connect, Evidence::Kernel);
-        let Caller { pid, program } = caller.clone();
-        self.denials().note(Denial { operation, target, rule, origin, explicit, pid, program, time_ms, evidence, count: 1 });
+        self.denials().note(told(target, (rule, origin), explicit, caller));
     }
 }
 
+/// What is told of a connection by `passage`, before anything is known of whom it leads to.
+pub(super) fn connection(passage: &Passage, caller: &Caller) -> Connection {
+    let (rule, origin) = because(passage);
+    let Caller { pid, program } = caller.clone();
+    let (address, sent, received, failed) = (None, None, None, None);
+    Connection { target: passage.target(), address, rule, origin, pid, program, time_ms: now_ms(), sent, received, failed, count: 1 }
+}
+
+/// The rule that decides, and where it was written.
+fn because(passage: &Passage) -> (String, String) {
+    let rule = passage.rule().unwrap_or_else(|| passage.why());
+    (rule, passage.origin().map_or_else(|| "built in".to_owned(), ToString::to_string))
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// What is told of somebody who is not reached.
+fn denial(passage: &Passage, caller: &Caller) -> Denial {
+    told(passage.target(), because(passage), matches!(passage.ground, Because::Deny(_)), caller)
+}
+
+fn told(target: String, (rule, origin): (String, String), explicit: bool, caller: &Caller) -> Denial {
+    let (operation, evidence, time_ms) = (Operation::Connect, Evidence::Kernel, now_ms());
+    let Caller { pid, program } = caller.clone();
+    Denial { operation, target, rule, origin, explicit, pid, program, time_ms, evidence, count: 1 }
+}
+
 impl NameGate for Gate {
+    /// Where somebody can be asked, every name that an answer could open is looked up: they are
+    /// asked when it is connected to, and at which port is known.
     fn decide(&self, name: &Name) -> Verdict {
-        if self.read(|rules| rules.lookup(name).is_open()) { Verdict::Open } else { Verdict::Shut }
+        let passage = self.read(|rules| rules.lookup(name));
+        let is_asked_about = || self.asks.is_some() && Wanted::of(&passage).is_some();
+        if passage.is_open() || is_asked_about() { Verdict::Open } else { Verdict::Shut }
     }
 
     fn wait(&self, name: &Name) -> Verdict {

@@ -10,6 +10,7 @@ use ringfence_enforce::apply::Connecting;
 
 use super::Egress;
 use super::gate::Caller;
+use super::goal::Goal;
 
 impl Egress {
     /// Connects a program to its own loopback, or to the host's where that is open.
@@ -21,7 +22,8 @@ impl Egress {
             } else {
                 IpAddr::from([127, 0, 0, 1])
             };
-            return self.hand_over(program, &Host::Address(host), port, &|_| Ok(()));
+            let goal = Goal { host: Host::Address(host), port, judge: &|_| Ok(()), caller: Caller::of(&program), passage: &passage };
+            return self.hand_over(program, &goal);
         }
         // Its own socket, in its own network. If only the host serves that port, it is likely that
         // the host was meant.

@@ -250,14 +250,14 @@ impl<'a> Course<'a> {
         let usage = self.usage(duration, all);
         let timed_out = self.timed_out;
         let (mut denials, denials_dropped) = self.shell.place.refused();
-        let granted = self.shell.place.granted();
+        let (granted, connections) = (self.shell.place.granted(), self.shell.place.connections());
         let background = self.shell.late.take();
         let [stdout, stderr] = self.kept.map(Capture::finish);
         if status != Status::Exited(0) {
             let at = self.shell.cwd().unwrap_or_else(AbsPath::root);
             denials.extend(self.shell.place.guess(&at, &stderr, &denials));
         }
-        Ran { stdout, stderr, status, timed_out, duration, usage, denials, denials_dropped, granted, background, shell }
+        Ran { stdout, stderr, status, timed_out, duration, usage, denials, denials_dropped, granted, connections, background, shell }
     }
 
     /// What was used since that was looked at last.

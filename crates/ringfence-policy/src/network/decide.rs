@@ -159,6 +159,17 @@ impl NetworkRules {
         }
     }
 
+    /// What is decided about the one port of the one host that `rule` speaks of; `None` where it
+    /// speaks of several.
+    pub fn about(&self, rule: &HostRule) -> Option<Passage> {
+        let port = rule.port?;
+        match &rule.subject {
+            Subject::Name(name) => Some(self.name(name, port)),
+            Subject::Range(range) if *range == Range::of(range.first()) => Some(self.address(range.first(), port, None, &[])),
+            Subject::Range(_) | Subject::Below(_) => None,
+        }
+    }
+
     /// The entry that opens a port of an address.
     fn opener(&self, address: IpAddr, port: u16, guard: Option<&Guard>) -> Result<&Listed, Beside> {
         let speaks = |rule: &HostRule| match (&rule.subject, guard) {

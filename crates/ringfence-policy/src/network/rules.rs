@@ -198,6 +198,21 @@ impl NetworkRules {
         self.mode == NetworkMode::AllowList || (self.mode == NetworkMode::None && ports)
     }
 
+    /// As they hold where somebody is asked: a network that nobody spoke of is a list with
+    /// nothing on it. Whoever shuts it by name is not asked.
+    pub fn for_asking(&mut self) {
+        if self.mode == NetworkMode::None && self.mode_origin.is_none() && self.locked.is_none() {
+            self.mode = NetworkMode::AllowList;
+        }
+    }
+
+    /// As they would hold if nobody were asked.
+    pub fn unasked(&self) -> Self {
+        // A list that somebody has chosen says who.
+        let is_for_asking = self.mode == NetworkMode::AllowList && self.mode_origin.is_none();
+        Self { mode: if is_for_asking { NetworkMode::None } else { self.mode }, ..self.clone() }
+    }
+
     /// The secrets that requests to this host are to carry.
     pub fn secrets_for(&self, name: &Name, port: u16) -> impl Iterator<Item = &Secret> {
         let is_meant = move |rule: &HostRule| rule.names(name) && rule.has_port(port);

@@ -100,6 +100,8 @@ fn nothing() -> Outcome {
         denials: Vec::new(),
         granted: Vec::new(),
         observed: None,
+        connections: Vec::new(),
+        connections_dropped: 0,
         denials_dropped: 0,
         timed_out: false,
         duration_ms: 0,

@@ -7,7 +7,7 @@ use std::sync::PoisonError;
 use ringfence_api::Operation;
 use ringfence_enforce::apply::{Delivery, Inside, LaunchError, Revised, support};
 use ringfence_enforce::{Access as Bound, Act, Cover, Guard, Kind, Person, Plan, Revision, Step, Survey, View, plan, revision, survey};
-use ringfence_policy::{AbsPath, Access, Change, Direction, Effect, Grants, Source, Turn, Verdict};
+use ringfence_policy::{AbsPath, Access, Change, Direction, Effect, Grants, Listed, Rule, Source, Turn, Verdict};
 use ringfence_provider::ProviderError;
 
 use super::{Ground, Shut, Target};
@@ -65,10 +65,29 @@ struct Seen {
     survey: Survey,
 }
 
+/// What people answered since a sandbox was made.
+struct Answered {
+    rules: Vec<Rule>,
+    hosts: Vec<Listed>,
+}
+
+impl Answered {
+    /// What of `now` is not in what was `given`.
+    fn of(now: &Grants, given: &Grants) -> Self {
+        let is_answer = |rule: &&Rule| rule.origin.source == Source::Session && !given.rules.contains(rule);
+        let is_host = |host: &&Listed| host.origin.source == Source::Session && !given.network.allow.contains(host);
+        let rules = now.rules.iter().filter(is_answer).cloned().collect();
+        Self { rules, hosts: now.network.allow.iter().filter(is_host).cloned().collect() }
+    }
+}
+
 impl Seen {
-    fn by(given: &Grants, answered: &[ringfence_policy::Rule]) -> Self {
+    fn by(given: &Grants, answered: &Answered) -> Self {
         let mut grants = given.clone();
-        grants.rules.extend(answered.iter().cloned());
+        grants.rules.extend(answered.rules.iter().cloned());
+        if grants.network.locked.is_none() {
+            grants.network.allow.extend(answered.hosts.iter().cloned());
+        }
         let survey = survey(&grants);
         grants.rules.extend(survey.rules.iter().cloned());
         Self { grants, survey }
@@ -92,10 +111,7 @@ impl Ground {
     pub(crate) fn revise(&self, standing: &mut InForce, given: &Grants) -> Result<(Vec<Change>, Plan), ProviderError> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let inside = self.inside().ok_or(ProviderError::Gone { what: "sandbox" })?;
-        let answered: Vec<_> = self.read(|grants| {
-            let is_answer = |rule: &&ringfence_policy::Rule| rule.origin.source == Source::Session && !standing.given.rules.contains(rule);
-            grants.rules.iter().filter(is_answer).cloned().collect()
-        });
+        let answered = self.read(|grants| Answered::of(grants, &standing.given));
         let (old, new) = (Seen::by(&standing.given, &answered), Seen::by(given, &answered));
         let Revision { mut open, mut shut, left } = revision(old.view(), new.view(), &standing.plan);
         shut.extend(InForce::protected(&new));

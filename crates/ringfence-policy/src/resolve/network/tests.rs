@@ -1,6 +1,6 @@
 use crate::error::PolicyError;
 use crate::facts::{Facts, Flags, Remote};
-use crate::grants::{Grants, NetworkMode, Ports};
+use crate::grants::{Asking, Grants, NetworkMode, Ports};
 use crate::network::{Listed, Name, Sni};
 use crate::resolve::resolve;
 use crate::resolve::tests::{check_warns, facts, flags, grants, with};
@@ -48,6 +48,17 @@ fn a_list_without_a_mode_is_meant_to_be_used() {
     assert_eq!((empty.network.mode, empty.network.allow.len()), (NetworkMode::AllowList, 0));
     assert!(!empty.network.lookup(&Name::new("a.org").unwrap()).is_open());
     assert_eq!(taken(&[("user", "mode = \"none\"\nallow = [\"a.org\"]")]).network.mode, NetworkMode::None);
+}
+
+#[test]
+fn where_somebody_is_asked_a_network_that_nobody_spoke_of_is_an_empty_list() {
+    let asked = |layers: &[(&str, &str)]| flagged(layers, |flags| flags.ask = Some(Asking::Terminal)).unwrap().network;
+    let list = asked(&[]);
+    assert_eq!((list.mode, list.mode_origin.clone(), list.allow.len()), (NetworkMode::AllowList, None, 0));
+    assert_eq!(list.unasked(), flagged(&[], |_| {}).unwrap().network);
+    assert_eq!(asked(&[("user", "[network]\nmode = \"none\"")]).mode, NetworkMode::None);
+    assert_eq!(asked(&[("managed", "[network]\nlocked = true")]).mode, NetworkMode::None);
+    assert_eq!(asked(&[("user", "[network]\nmode = \"full\"")]).mode, NetworkMode::Full);
 }
 
 #[test]

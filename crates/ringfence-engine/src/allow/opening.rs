@@ -1,0 +1,46 @@
+//! What can be open for good.
+
+use ringfence_policy::{AbsPath, Access, Facts, Grants, HostRule, Origin, Permit, Source, Verdict};
+
+use super::{AllowError, is_own};
+
+/// What is to be open from now on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Opening {
+    /// A path, and what is below it.
+    Path(AbsPath, Access),
+    /// One port of one host.
+    Host(HostRule),
+}
+
+impl Opening {
+    /// The entry that opens it and nothing else.
+    pub(crate) fn permit(&self, facts: &Facts) -> Result<Permit, AllowError> {
+        match self {
+            Opening::Path(path, _) if is_own(path, facts) => Err(AllowError::Own { path: path.clone() }),
+            Opening::Path(path, access) => Permit::new(path, *access, facts).ok_or_else(|| AllowError::Unnamed { path: path.clone() }),
+            Opening::Host(rule) => Ok(Permit::host(rule)),
+        }
+    }
+
+    /// What it is open by; what keeps it shut is an error.
+    pub(super) fn opener(&self, grants: &Grants) -> Result<Origin, AllowError> {
+        let mode = || Origin::new(Source::Mode, "the mode");
+        match self {
+            Opening::Path(path, access) => {
+                let decision = grants.decide(path, *access);
+                match (decision.verdict, decision.rule.map(|because| because.origin().clone())) {
+                    (Verdict::Allowed, Some(origin)) => Ok(origin),
+                    (_, by) => Err(AllowError::Shut { path: path.clone(), by: Box::new(by.unwrap_or_else(mode)) }),
+                }
+            }
+            Opening::Host(rule) => match grants.network.about(rule) {
+                Some(passage) if passage.is_open() => Ok(passage.origin().cloned().unwrap_or_else(mode)),
+                passage => {
+                    let why = passage.map_or_else(|| "it is not one port of one host".to_owned(), |passage| passage.why());
+                    Err(AllowError::Unreachable { host: rule.clone(), why })
+                }
+            },
+        }
+    }
+}

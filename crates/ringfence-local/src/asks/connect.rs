@@ -1,0 +1,68 @@
+//! A host that somebody is asked about, and a program that waits for it.
+
+use std::ffi::OsString;
+use std::sync::mpsc::Sender;
+
+use ringfence_enforce::apply::Connecting;
+use ringfence_policy::{Ground, Host, HostRule, Passage};
+
+/// A port of a host, by the name that was looked up.
+#[derive(Debug, Clone)]
+pub(crate) struct Wanted {
+    /// As people are told.
+    pub(crate) target: OsString,
+    /// The entry that opens it and nothing else.
+    pub(crate) rule: HostRule,
+}
+
+impl Wanted {
+    /// What to ask about where `passage` is shut; `None` where no answer is to open it.
+    ///
+    /// What is denied stays so, whatever else allows it. A name that leads to a guarded address
+    /// is nobody's to open by its name: whoever says yes to a name has not seen where it leads.
+    pub(crate) fn of(passage: &Passage) -> Option<Self> {
+        let is_asked_about = match (&passage.ground, &passage.host) {
+            (Ground::Unlisted, _) | (Ground::Guarded { .. }, Host::Address(_)) => !passage.is_open(),
+            _ => false,
+        };
+        let rule = passage.remedy().filter(|_| is_asked_about)?;
+        Some(Self { target: passage.target().into(), rule })
+    }
+}
+
+/// A program that connects, or a client of the proxy, held until somebody has said something to
+/// it. Dropped, it is refused.
+#[derive(Debug)]
+pub(crate) struct Halted {
+    program: Option<Connecting>,
+    /// Whoever connects it.
+    onwards: Sender<Option<Connecting>>,
+}
+
+impl Halted {
+    pub(crate) fn new(program: Option<Connecting>, onwards: Sender<Option<Connecting>>) -> Self {
+        Self { program, onwards }
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        // A client that is gone is noticed when it is answered.
+        self.program.as_ref().is_none_or(Connecting::is_waiting)
+    }
+
+    pub(crate) fn mind_signals(&mut self) {
+        self.program.iter_mut().for_each(Connecting::mind_signals);
+    }
+
+    /// It goes on to be connected.
+    pub(crate) fn release(mut self) {
+        let _ = self.onwards.send(self.program.take());
+    }
+}
+
+impl Drop for Halted {
+    fn drop(&mut self) {
+        if let Some(program) = self.program.take() {
+            program.fail(libc::EACCES);
+        }
+    }
+}
