@@ -13,7 +13,7 @@ mod window;
 
 pub(crate) use gate::Gate;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -155,25 +155,13 @@ impl Egress {
         }
     }
 
-    /// The program gets the connection that was dialed.
+    /// The program gets the connection that was dialed, when it is one: with a socket that is not
+    /// yet connected and of the host's network, it could do something else.
     fn hand_over(&self, program: Connecting, goal: &Goal<'_>) {
         let options = match Options::of(program.socket()) {
             Ok(options) => options,
             Err(error) => return program.fail(error.raw_os_error().unwrap_or(libc::EIO)),
         };
-        // Whoever does not wait gets an address that is the only one while it is being reached.
-        if let (Host::Address(address), Waiting::Never) = (&goal.host, options.waiting()) {
-            let peer = SocketAddr::new(*address, goal.port);
-            let started = (goal.judge)(*address).map_err(|why| Failure::Judged { address: *address, why });
-            let started = started.and_then(|()| self.dialer.start(peer, &options).map_err(|error| Failure::Connect { peer, error }));
-            return match started {
-                Ok(socket) => {
-                    goal.made(&self.gate, peer);
-                    drop(program.replace(&socket, Err(libc::EINPROGRESS)));
-                }
-                Err(failure) => program.fail(goal.missed(&self.gate, &failure)),
-            };
-        }
         match self.dialer.connect(&goal.host, goal.port, &options, goal.judge) {
             Ok(reached) => match options.finish(reached.socket.as_fd()) {
                 Ok(()) => {

@@ -17,6 +17,8 @@ use ringfence_enforce::apply::{Job, Orphans, Start};
 use ringfence_policy::AbsPath;
 use ringfence_provider::{Feeder, Interrupter, ProviderError, Shell, ShellStart, Sink};
 use ringfence_shell::{Kind, Word, prelude};
+use rustix::net::sockopt::set_socket_passcred;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::packed;
@@ -117,7 +119,8 @@ impl Persistent {
     pub(crate) fn start(place: Arc<dyn Place>, how: &ShellStart) -> Result<Self, ProviderError> {
         let system = |error: rustix::io::Errno| ProviderError::System { what: "make the pipes of a shell", source: error.into() };
         let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(system);
-        let ((script_end, script), (report, report_end), (out, out_end), (err, err_end)) = (pipe()?, pipe()?, stream()?, stream()?);
+        let ((script_end, script), (report, report_end), (out, out_end), (err, err_end)) =
+            (pipe()?, reports().map_err(system)?, stream()?, stream()?);
         for ours in [&script, &report] {
             rustix::io::ioctl_fionbio(ours, true).map_err(system)?;
         }
@@ -183,6 +186,14 @@ const PIPE: usize = 256 * 1024;
 
 /// As much is read at once.
 const BUFFER: usize = 64 * 1024;
+
+/// Where a shell tells of ends. A socket and no pipe: programs get the descriptor as well, and a
+/// pipe can be opened anew to read from it what the shell says. And the kernel tells who speaks.
+fn reports() -> Result<(OwnedFd, OwnedFd), rustix::io::Errno> {
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    set_socket_passcred(&ours, true)?;
+    Ok((ours, theirs))
+}
 
 /// The number of a process on this host.
 pub(crate) fn number(pidfd: &OwnedFd) -> Option<i32> {

@@ -329,9 +329,10 @@ fn judged(caller: &Caller<'_>, masks: &mut caller::Masks, mounts: &mut Mounts, j
     if let Some(foreseen) = foreseen {
         judge.foreseen(caller, &foreseen);
     }
-    if judge.is_listed() && call == Call::Connect {
+    if judge.is_listed() && matches!(call, Call::Connect | Call::Listen) {
         judge.report(control);
-        return reach::connect(caller, control).unwrap_or_else(Reply::from);
+        let done = if call == Call::Connect { reach::connect(caller, control) } else { reach::listen(caller) };
+        return done.unwrap_or_else(Reply::from);
     }
     if matches!(call, Call::Sendto | Call::Sendmsg | Call::Sendmmsg) {
         if let Some(to) = reach::sent_to(call, caller) {

@@ -105,6 +105,7 @@ calls! {
     Renameat2        316  353  276
     Bind              49  361  200
     Connect           42  362  203
+    Listen            50  363  201
     Sendto            44  369  206
     Sendmsg           46  370  211
     Sendmmsg         307  345  269

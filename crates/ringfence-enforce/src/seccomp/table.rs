@@ -191,6 +191,7 @@ const CONNECTED: &[Line] = &[
     (Call::Sendmmsg, When::AnyBit(3, FAST_OPEN), NO_WAY, "connects as it sends"),
     (Call::Socketcall, When::NoneOf(0, &[1, 2]), NONE, "what is meant stands in memory; the C library has a call for each"),
     (Call::Connect, When::Always, Action::Notify, "reaches a host"),
+    (Call::Listen, When::Always, Action::Notify, "would let the host's network in"),
     (Call::Sendto, When::NoneOf(4, &[0]), Action::Notify, "may be meant for a host; only told of"),
     (Call::Sendmsg, When::NoneOf(2, &[HANDED_OVER]), Action::Notify, "may be meant for a host; only told of"),
     (Call::Sendmmsg, When::Always, Action::Notify, "may be meant for a host; only told of"),

@@ -1,5 +1,7 @@
 //! One command of a shell, from its beginning to its end.
 
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -11,6 +13,7 @@ use ringfence_provider::{ProviderError, Shell, Sink};
 use ringfence_shell::{Capture, Hearing, Reads, Word, script, telling};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::time::Timespec;
 
 use super::family::Beginning;
@@ -216,14 +219,18 @@ impl<'a> Course<'a> {
 
     /// The status, if our word was said.
     fn hear(&mut self) -> Result<Option<i32>, ProviderError> {
+        /// Whoever else speaks without end does not keep us from everything else.
+        const TURNS: usize = 64;
         let mut said = [0; 512];
-        loop {
-            match read(&self.shell.ends.report, &mut said) {
-                Ok(0) => {
+        for _ in 0..TURNS {
+            match heard(&self.shell.ends.report, &mut said) {
+                Ok((0, _)) => {
                     self.is_shut = true;
                     return Ok(None);
                 }
-                Ok(length) => {
+                // A program that has the descriptor from its shell.
+                Ok((_, pid)) if pid != Some(self.shell.pid) => {}
+                Ok((length, _)) => {
                     let status = self.hearing.hear(&said[..length], &self.word);
                     if status.is_some() {
                         return Ok(status);
@@ -235,6 +242,7 @@ impl<'a> Course<'a> {
                 Err(_) => return Ok(None),
             }
         }
+        Ok(None)
     }
 
     /// The shell has ended: by what it was told, or otherwise.
@@ -331,6 +339,23 @@ fn read(from: &OwnedFd, buffer: &mut [u8]) -> Result<usize, Errno> {
             other => return other,
         }
     }
+}
+
+/// What was said, and by whom. Two are never heard at once.
+fn heard(report: &OwnedFd, buffer: &mut [u8]) -> Result<(usize, Option<i32>), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        match recvmsg(report, &mut [IoSliceMut::new(buffer)], &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            other => break other?,
+        }
+    };
+    let pid = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmCredentials(who) => Some(who.pid.as_raw_nonzero().get()),
+        _ => None,
+    });
+    Ok((received.bytes, pid))
 }
 
 struct Ready {

@@ -14,6 +14,7 @@ use super::caller::{Caller, Masks};
 use super::foresee::held;
 use super::judge::Judge;
 use super::place::{self, End, Last, Lead, Place};
+use super::reach;
 use super::tell::Making;
 use crate::apply::{Deed, OFFERED, OnExecute};
 use crate::seccomp::calls::{Arch, Call};
@@ -459,6 +460,9 @@ impl Acts<'_, '_> {
         let path = &path[..path.iter().position(|byte| *byte == 0).unwrap_or(path.len())];
         let bind =
             |address: &[u8]| net::bind_raw(socket.as_fd(), address).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
+        if family != Some(libc::AF_UNIX as u16) && self.judge.is_listed() && !reach::is_of_the_sandbox(&socket)? {
+            return Err(Errno::INVAL);
+        }
         if family != Some(libc::AF_UNIX as u16) || path.is_empty() {
             return bind(&address).map(|()| Reply::Value(0));
         }

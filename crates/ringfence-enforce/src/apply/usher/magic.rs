@@ -12,15 +12,14 @@ const PASS: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
 /// What the link `name` in `directory` leads to, as the caller would have got it.
 ///
-/// A process can always pass through its own. Another's pipe is open only to who could write
-/// to it anyway: the outputs of two commands of a session are two pipes, and what one of them
+/// A process can pass through its own also where it hides from us. A pipe is open only to who
+/// could write to it anyway: the outputs of two commands of a session are two pipes, and what one of them
 /// left running has no business in the other's.
 pub(super) fn pass(caller: &Caller<'_>, directory: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
     let open = || rustix::fs::openat(directory, name, PASS, Mode::empty());
-    if is_of(caller, directory)? {
-        return open().or_else(|error| if error == Errno::ACCESS { hidden(open) } else { Err(error) });
-    }
-    let through = open()?;
+    let is_own = is_of(caller, directory)?;
+    let through = open().or_else(|error| if is_own && error == Errno::ACCESS { hidden(open) } else { Err(error) })?;
+    // Also of its own: it may have got that one from another, to read from it, or to look at it.
     if is_pipe(&through)? && !writes_to(caller, &rustix::fs::fstat(&through)?)? {
         return Err(Errno::ACCESS);
     }

@@ -54,6 +54,16 @@ pub(super) fn connect(caller: &Caller<'_>, control: &OwnedFd) -> Result<Reply, E
     }
 }
 
+/// Listens for `caller`.
+pub(super) fn listen(caller: &Caller<'_>) -> Result<Reply, Errno> {
+    let socket = caller.descriptor(caller.int(0))?;
+    caller.still_waits()?;
+    if !is_of_the_sandbox(&socket)? {
+        return Err(Errno::INVAL);
+    }
+    rustix::net::listen(&socket, caller.int(1)).map(|()| Reply::Value(0))
+}
+
 /// Whether somebody in the sandbox is meant.
 fn is_within(to: SocketAddr) -> bool {
     let address = to.ip().to_canonical();
@@ -76,7 +86,7 @@ fn internet(address: &[u8]) -> Option<SocketAddr> {
 }
 
 /// The usher lives in the sandbox's network.
-fn is_of_the_sandbox(socket: &OwnedFd) -> Result<bool, Errno> {
+pub(super) fn is_of_the_sandbox(socket: &OwnedFd) -> Result<bool, Errno> {
     let number = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
     let ours = net::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0).map_err(number)?;
     Ok(net::cookie(socket.as_fd()).map_err(number)? == net::cookie(ours.as_fd()).map_err(number)?)
