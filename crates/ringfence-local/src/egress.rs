@@ -157,13 +157,16 @@ impl Egress {
             if passage.is_open() { Ok(()) } else { Err(Box::new(passage)) }
         };
         match (way, named.as_ref()) {
-            (Way::Checked(check), Some(name)) => self.relay(program, name, port, Some(look(check, name, port)), &judge),
+            (Way::Checked(check), Some(name)) => self.relay(program, host, port, Some(look(check, name, port)), &judge),
             _ => self.hand_over(program, host, port, &judge),
         }
     }
 
-    /// The program gets the connection that was dialed.
+    /// The program gets the connection that was dialed, unless that would be of no use to it.
     fn hand_over(&self, program: Connecting, host: &Host, port: u16, judge: &Judge<'_>) {
+        if program.is_watched() {
+            return self.relay(program, host, port, None, judge);
+        }
         let options = match Options::of(program.socket()) {
             Ok(options) => options,
             Err(error) => return program.fail(error.raw_os_error().unwrap_or(libc::EIO)),
@@ -187,14 +190,9 @@ impl Egress {
                 Ok(()) => drop(program.replace(&reached.socket, Ok(()))),
                 Err(error) => program.fail(error.raw_os_error().unwrap_or(libc::EIO)),
             },
+            // A socket is not replaced by one whose addresses are longer than the program has room for.
+            Err(Failure::OtherFamily) => self.relay(program, host, port, None, judge),
             Err(failure) => {
-                // A socket is not replaced by one whose addresses are longer than the program has
-                // room for.
-                if let (Failure::OtherFamily, Host::Name(name)) = (&failure, host)
-                    && let Ok(name) = Name::new(name)
-                {
-                    return self.relay(program, &name, port, None, judge);
-                }
                 self.note(&failure, &Caller::of(&program));
                 program.fail(failure.errno());
             }
@@ -203,15 +201,15 @@ impl Egress {
 
     /// The program's own socket is connected to the relay, and the relay to the host. Whoever does
     /// not wait is connected before it is known whether anybody is there.
-    fn relay(&self, program: Connecting, name: &Name, port: u16, check: Option<Look>, judge: &Judge<'_>) {
+    fn relay(&self, program: Connecting, host: &Host, port: u16, check: Option<Look>, judge: &Judge<'_>) {
         let options = Options::of(program.socket()).unwrap_or_default();
         let caller = Caller::of(&program);
         let (waiting, far) = (options.waiting(), options.for_the_way());
-        let dial = || self.dialer.connect(&Host::Name(name.to_string()), port, &far, judge);
+        let dial = || self.dialer.connect(host, port, &far, judge);
         if waiting == Waiting::Never {
             let Some(inside) = self.let_in(program) else { return };
             match dial() {
-                Ok(reached) => self.carry(inside, reached.socket, check, caller, name, port),
+                Ok(reached) => self.carry(inside, reached.socket, check, caller, host, port),
                 Err(failure) => {
                     self.note(&failure, &caller);
                     reset(&inside);
@@ -222,7 +220,7 @@ impl Egress {
         match dial() {
             Ok(reached) => {
                 if let Some(inside) = self.let_in(program) {
-                    self.carry(inside, reached.socket, check, caller, name, port);
+                    self.carry(inside, reached.socket, check, caller, host, port);
                 }
             }
             Err(failure) => {
@@ -243,11 +241,11 @@ impl Egress {
         }
     }
 
-    fn carry(&self, inside: OwnedFd, outside: OwnedFd, check: Option<Look>, caller: Caller, name: &Name, port: u16) {
-        let (gate, name) = (self.gate.clone(), name.clone());
+    fn carry(&self, inside: OwnedFd, outside: OwnedFd, check: Option<Look>, caller: Caller, host: &Host, port: u16) {
+        let (gate, host) = (self.gate.clone(), host.to_string());
         let ended = move |end: End| {
             if let Ending::Refused(reason) = end.why {
-                gate.refuse_talk(name.as_str(), port, &reason, &caller);
+                gate.refuse_talk(&host, port, &reason, &caller);
             }
         };
         self.relay.carry(Pair { inside, outside, said: Vec::new(), check, ended: Box::new(ended) });

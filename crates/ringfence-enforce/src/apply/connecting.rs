@@ -19,6 +19,8 @@ pub(super) struct Told {
     /// The descriptor that is to be connected, by its number.
     pub(super) number: u32,
     pub(super) on_execute: OnExecute,
+    /// Whether events of that descriptor are waited for already.
+    pub(super) is_watched: bool,
 }
 
 /// What a socket is for.
@@ -66,6 +68,12 @@ impl Connecting {
     /// A copy of its socket, which is the sandbox's own.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+
+    /// Whether it waits for events of its socket, and would not hear of those of another one that
+    /// took its place.
+    pub fn is_watched(&self) -> bool {
+        self.told.is_watched
     }
 
     /// Whether anybody still waits.
