@@ -54,7 +54,9 @@ impl Asks for Window {
         };
         let judge = |address: IpAddr| match &name {
             None => Ok(()),
-            Some(name) => Some(self.gate.address_of(address, port, Some(name))).filter(|passage| !passage.is_open()).map_or(Ok(()), Err),
+            Some(name) => {
+                Some(self.gate.address_of(address, port, Some(name))).filter(|passage| !passage.is_open()).map(Box::new).map_or(Ok(()), Err)
+            }
         };
         let reached = self.dialer.connect(&dialed, port, &Options::default(), &judge).map_err(|failure| match &failure {
             Failure::Judged { why, .. } => refuse(why),
