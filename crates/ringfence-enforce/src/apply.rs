@@ -28,7 +28,7 @@ pub use lookout::{FOREIGN, Inside, Lookout, OWN, Question, Shortage, Sighting};
 pub use plea::{Deed, Plea};
 pub use porter::{Covered, Delivery, Holder};
 pub use probe::{Obstacle, probe, support};
-pub use waiting::{OnExecute, Waiting};
+pub use waiting::{Minder, OnExecute, Waiting};
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};

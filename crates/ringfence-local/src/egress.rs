@@ -8,6 +8,7 @@
 mod gate;
 mod goal;
 mod loopback;
+mod minds;
 mod publish;
 mod window;
 
@@ -31,12 +32,17 @@ use ringfence_sys::net;
 
 use gate::{Admitted, Caller};
 use goal::{Goal, Look, look};
+use minds::Minds;
 use publish::{Published, Taken};
 use ringfence_provider::ProviderError;
 use window::Window;
 
+/// Enough for a thread that connects.
+const STACK: usize = 256 * 1024;
 /// How long reaching somebody may take.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a program that does not want to wait is kept waiting for a connection of its own.
+const IMPATIENCE: Duration = Duration::from_millis(200);
 /// So many may be about to connect at once.
 const MOST: usize = 1024;
 
@@ -47,8 +53,11 @@ pub(crate) struct Egress {
     inlet: Inlet,
     relay: Arc<Relay>,
     dialer: Dialer,
+    /// For those who do not want to wait.
+    quick: Dialer,
     busy: AtomicUsize,
     published: Published,
+    minds: Minds,
     _proxy: Option<Proxy>,
     _names: Server,
 }
@@ -75,12 +84,14 @@ impl Egress {
             Published::open(&gate.published(), reins).map_err(|Taken { port, source }| ProviderError::PortTaken { port, source })?;
         Ok(Arc::new(Self {
             published,
+            minds: Minds::start().map_err(system)?,
             _proxy: proxy,
             gate,
             pool,
             inlet,
             relay,
             dialer: Dialer::direct(PATIENCE),
+            quick: Dialer::direct(IMPATIENCE),
             busy: AtomicUsize::new(0),
             _names: names,
         }))
@@ -88,9 +99,14 @@ impl Egress {
 
     /// A socket of the sandbox's network is there, for somebody who has come from the host.
     pub(crate) fn arrived(&self, socket: OwnedFd) {
-        if let Some((inside, outside)) = self.published.arrived(socket) {
-            self.relay.carry(Pair::new(inside, outside));
-        }
+        let Some(guest) = self.published.next() else { return };
+        let relay = self.relay.clone();
+        // Whoever is to let it in may not do so for a long time, or at all.
+        let _ = thread::Builder::new().name("published".into()).stack_size(STACK).spawn(move || {
+            if let Some((inside, outside)) = guest.let_in(socket) {
+                relay.carry(Pair::new(inside, outside));
+            }
+        });
     }
 
     /// Connects a program, or refuses to, on a thread of its own.
@@ -99,8 +115,9 @@ impl Egress {
             self.busy.fetch_sub(1, Ordering::Relaxed);
             return program.fail(libc::EAGAIN);
         }
+        self.minds.add(program.minder());
         let egress = self.clone();
-        let begun = thread::Builder::new().name("connects".into()).stack_size(256 * 1024).spawn(move || {
+        let begun = thread::Builder::new().name("connects".into()).stack_size(STACK).spawn(move || {
             egress.connect(program);
             egress.busy.fetch_sub(1, Ordering::Relaxed);
         });
@@ -157,12 +174,20 @@ impl Egress {
 
     /// The program gets the connection that was dialed, when it is one: with a socket that is not
     /// yet connected and of the host's network, it could do something else.
+    ///
+    /// Nor is it of any use to one that waits for events of its own socket already; and one that
+    /// does not wait is not kept waiting for long.
     fn hand_over(&self, program: Connecting, goal: &Goal<'_>) {
+        if program.is_watched() {
+            return self.relay(program, None, goal);
+        }
         let options = match Options::of(program.socket()) {
             Ok(options) => options,
             Err(error) => return program.fail(error.raw_os_error().unwrap_or(libc::EIO)),
         };
-        match self.dialer.connect(&goal.host, goal.port, &options, goal.judge) {
+        let is_impatient = options.waiting() == Waiting::Never;
+        let dialer = if is_impatient { &self.quick } else { &self.dialer };
+        match dialer.connect(&goal.host, goal.port, &options, goal.judge) {
             Ok(reached) => match options.finish(reached.socket.as_fd()) {
                 Ok(()) => {
                     goal.made(&self.gate, reached.peer);
@@ -171,7 +196,8 @@ impl Egress {
                 Err(error) => program.fail(error.raw_os_error().unwrap_or(libc::EIO)),
             },
             // A socket is not replaced by one whose addresses are longer than the program has room for.
-            Err(Failure::OtherFamily) if matches!(goal.host, Host::Name(_)) => self.relay(program, None, goal),
+            Err(Failure::OtherFamily) => self.relay(program, None, goal),
+            Err(failure) if is_impatient && failure.errno() == libc::ETIMEDOUT => self.relay(program, None, goal),
             Err(failure) => program.fail(goal.missed(&self.gate, &failure)),
         }
     }

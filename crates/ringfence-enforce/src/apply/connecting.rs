@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::waiting::{self, OnExecute, Waiting};
+use super::waiting::{self, Minder, OnExecute, Waiting};
 
 /// What the usher tells of it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -19,6 +19,8 @@ pub(super) struct Told {
     /// The descriptor that is to be connected, by its number.
     pub(super) number: u32,
     pub(super) on_execute: OnExecute,
+    /// Whether events of that descriptor are waited for already.
+    pub(super) is_watched: bool,
 }
 
 /// What a socket is for.
@@ -68,6 +70,12 @@ impl Connecting {
         self.socket.as_fd()
     }
 
+    /// Whether it waits for events of its socket, and would not hear of those of another one that
+    /// took its place.
+    pub fn is_watched(&self) -> bool {
+        self.told.is_watched
+    }
+
     /// Whether anybody still waits.
     pub fn is_waiting(&self) -> bool {
         self.waiting.is_waiting()
@@ -76,6 +84,11 @@ impl Connecting {
     /// Lets whoever has a signal to handle go and handle it.
     pub fn mind_signals(&mut self) {
         self.waiting.mind_signals();
+    }
+
+    /// For somebody else to do that.
+    pub fn minder(&self) -> Minder {
+        self.waiting.minder()
     }
 
     /// Its own socket is connected.

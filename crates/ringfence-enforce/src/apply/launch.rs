@@ -137,6 +137,8 @@ pub enum Event {
     Standing,
     /// Something became of a process that was started beside others.
     Of(Job, What),
+    /// Nothing that matters.
+    Nothing,
     /// Nothing more will come: the sandbox is gone.
     Closed,
 }
@@ -321,11 +323,16 @@ impl Running {
             Report::Denied(denial) => Event::Denied(*denial),
             Report::Pleads(told) => self.listener.get().map_or(Event::Closed, |listener| Event::Pleads(Plea::of(told, listener.clone()))),
             Report::Sent(to, pid, program) => Event::Sent { to, pid, program },
-            Report::Socket => descriptors.pop().map_or(Event::Closed, Event::Socket),
+            Report::Socket => descriptors.pop().map_or(Event::Nothing, Event::Socket),
             Report::Doors(more) => Doors::of(descriptors, more).map_or(Event::Closed, Event::Doors),
             Report::Connects(told) => match (self.listener.get(), descriptors.pop()) {
                 (Some(listener), Some(socket)) => Event::Connects(Connecting::of(told, socket, listener.clone())),
-                _ => Event::Closed,
+                // There was no room for it here: that is that program's trouble, and nobody else's.
+                (Some(listener), None) => {
+                    Waiting::of(told.call, listener.clone()).fail(libc::EAGAIN);
+                    Event::Nothing
+                }
+                (None, _) => Event::Closed,
             },
             Report::Takes(number, on_execute, call) => match self.listener.get() {
                 Some(listener) => Event::Takes { number, on_execute, call: Waiting::of(call, listener.clone()) },

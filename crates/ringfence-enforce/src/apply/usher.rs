@@ -20,6 +20,7 @@ mod place;
 mod reach;
 mod tell;
 mod undelivered;
+mod watched;
 
 use std::os::fd::{AsFd, OwnedFd};
 

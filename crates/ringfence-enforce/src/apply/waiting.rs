@@ -5,7 +5,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use ringfence_sys::{process, seccomp};
 use serde::{Deserialize, Serialize};
@@ -23,9 +24,55 @@ pub(super) struct Told {
 /// A call that waits for an answer. Dropped, it is refused.
 #[derive(Debug)]
 pub struct Waiting {
+    call: Arc<Call>,
+}
+
+/// The call itself.
+#[derive(Debug)]
+struct Call {
     told: Told,
     listener: Arc<OwnedFd>,
-    is_answered: bool,
+    is_answered: AtomicBool,
+}
+
+/// Somebody who minds the signals of a call, whoever answers it.
+#[derive(Debug)]
+pub struct Minder {
+    call: Weak<Call>,
+}
+
+impl Minder {
+    /// Lets the caller go if it has a signal to handle; answers whether it still waits.
+    pub fn mind(&self) -> bool {
+        let Some(call) = self.call.upgrade() else { return false };
+        call.mind_signals();
+        call.is_waiting()
+    }
+}
+
+impl Call {
+    /// Whether it is for whoever asks to answer it: once.
+    fn claim(&self) -> bool {
+        !self.is_answered.swap(true, Ordering::SeqCst)
+    }
+
+    fn is_waiting(&self) -> bool {
+        !self.is_answered.load(Ordering::SeqCst) && seccomp::is_waiting(self.listener.as_fd(), self.told.id)
+    }
+
+    fn mind_signals(&self) {
+        /// The kernel's own word for "as the handler of the signal says".
+        const RESTART: i32 = 512;
+        if self.is_waiting() && handles_signal(self.told.pid) && self.claim() {
+            // Whoever is gone by now needs none.
+            let _ = seccomp::answer(self.listener.as_fd(), self.told.id, Err(RESTART));
+        }
+    }
+}
+
+/// Its caller has been let go meanwhile.
+fn gone() -> io::Error {
+    io::Error::from_raw_os_error(libc::ENOENT)
 }
 
 /// Whether a descriptor goes along to the next program.
@@ -39,69 +86,83 @@ pub enum OnExecute {
 
 impl Waiting {
     pub(super) fn of(told: Told, listener: Arc<OwnedFd>) -> Self {
-        Self { told, listener, is_answered: false }
+        Self { call: Arc::new(Call { told, listener, is_answered: AtomicBool::new(false) }) }
     }
 
     /// Who waits.
     pub fn pid(&self) -> u32 {
-        self.told.pid
+        self.call.told.pid
     }
 
     /// Whether anybody still waits. Whoever was killed does not.
     pub fn is_waiting(&self) -> bool {
-        !self.is_answered && seccomp::is_waiting(self.listener.as_fd(), self.told.id)
+        self.call.is_waiting()
     }
 
     /// Lets whoever has a signal to handle go and handle it: the kernel then returns to the
     /// program or makes the call again, and waits anew. It does not do so by itself once the
     /// usher has heard of a call (from 5.19).
-    pub fn mind_signals(&mut self) {
-        /// The kernel's own word for "as the handler of the signal says".
-        const RESTART: i32 = 512;
-        if self.is_waiting() && handles_signal(self.told.pid) {
-            self.is_answered = true;
-            // Whoever is gone by now needs none.
-            let _ = seccomp::answer(self.listener.as_fd(), self.told.id, Err(RESTART));
-        }
+    pub fn mind_signals(&self) {
+        self.call.mind_signals();
+    }
+
+    /// For somebody else to do that.
+    pub fn minder(&self) -> Minder {
+        Minder { call: Arc::downgrade(&self.call) }
     }
 
     /// The call has succeeded with this descriptor; an error if its caller never heard of it.
-    pub fn give(mut self, descriptor: &OwnedFd, on_execute: OnExecute) -> io::Result<()> {
-        let flags = if on_execute == OnExecute::Close { libc::O_CLOEXEC as u32 } else { 0 };
-        let given = seccomp::answer_with(self.listener.as_fd(), self.told.id, descriptor.as_fd(), flags);
+    pub fn give(self, descriptor: &OwnedFd, on_execute: OnExecute) -> io::Result<()> {
+        let Call { told, listener, .. } = &*self.call;
+        if !self.call.claim() {
+            return Err(gone());
+        }
+        let given = seccomp::answer_with(listener.as_fd(), told.id, descriptor.as_fd(), on_execute.flags());
         // The caller's table is full: that is its error, not a refusal.
         if let Some(number) = given.as_ref().err().and_then(io::Error::raw_os_error) {
-            let _ = seccomp::answer(self.listener.as_fd(), self.told.id, Err(number));
+            let _ = seccomp::answer(listener.as_fd(), told.id, Err(number));
         }
-        self.is_answered = true;
         given
     }
 
     /// The caller has `descriptor` in the place of its own of that number now, and the call has
     /// ended so; an error if its caller never heard of it.
-    pub fn replace(mut self, number: u32, descriptor: &OwnedFd, on_execute: OnExecute, ended: Result<(), i32>) -> io::Result<()> {
-        let flags = if on_execute == OnExecute::Close { libc::O_CLOEXEC as u32 } else { 0 };
-        seccomp::replace(self.listener.as_fd(), self.told.id, number, descriptor.as_fd(), flags)?;
-        self.is_answered = true;
-        seccomp::answer(self.listener.as_fd(), self.told.id, ended.map(|()| 0))
+    pub fn replace(self, number: u32, descriptor: &OwnedFd, on_execute: OnExecute, ended: Result<(), i32>) -> io::Result<()> {
+        let Call { told, listener, .. } = &*self.call;
+        if !self.call.claim() {
+            return Err(gone());
+        }
+        let replaced = seccomp::replace(listener.as_fd(), told.id, number, descriptor.as_fd(), on_execute.flags());
+        let ended = replaced.as_ref().map_err(|error| error.raw_os_error().unwrap_or(libc::EIO)).copied().and(ended);
+        seccomp::answer(listener.as_fd(), told.id, ended.map(|()| 0)).and(replaced)
     }
 
     /// The call has failed with this number.
-    pub fn fail(mut self, errno: i32) {
-        self.told.errno = errno;
+    pub fn fail(self, errno: i32) {
+        if self.call.claim() {
+            let _ = seccomp::answer(self.call.listener.as_fd(), self.call.told.id, Err(errno));
+        }
     }
 
     /// The call has succeeded; an error if its caller never heard of it.
-    pub fn done(mut self) -> io::Result<()> {
-        self.is_answered = true;
-        seccomp::answer(self.listener.as_fd(), self.told.id, Ok(0))
+    pub fn done(self) -> io::Result<()> {
+        if !self.call.claim() {
+            return Err(gone());
+        }
+        seccomp::answer(self.call.listener.as_fd(), self.call.told.id, Ok(0))
+    }
+}
+
+impl OnExecute {
+    fn flags(self) -> u32 {
+        if self == OnExecute::Close { libc::O_CLOEXEC as u32 } else { 0 }
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        if !self.is_answered {
-            let _ = seccomp::answer(self.listener.as_fd(), self.told.id, Err(self.told.errno));
+        if self.call.claim() {
+            let _ = seccomp::answer(self.call.listener.as_fd(), self.call.told.id, Err(self.call.told.errno));
         }
     }
 }

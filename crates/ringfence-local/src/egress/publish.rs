@@ -6,17 +6,35 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use ringfence_enforce::apply::Reins;
 use ringfence_policy::{OpenPorts, Ports};
 use rustix::net::Shutdown;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 /// Those who have come from the host and wait for a socket of the sandbox's network: only a
 /// process in it can make one.
 #[derive(Default)]
 struct Lobby {
-    waiting: Mutex<VecDeque<(TcpStream, u16)>>,
+    waiting: Mutex<VecDeque<Guest>>,
 }
+
+impl Lobby {
+    /// Whether there is room for one more.
+    fn takes(&self, guest: Guest) -> bool {
+        const ROOM: usize = 512;
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_room = waiting.len() < ROOM;
+        if has_room {
+            waiting.push_back(guest);
+        }
+        has_room
+    }
+}
+
+/// How long the port inside may take to let somebody in.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Listens on the host. Dropped, nobody does any more.
 pub(super) struct Published {
@@ -55,9 +73,18 @@ impl Published {
         let listener = Arc::new(TcpListener::bind((Ipv4Addr::LOCALHOST, port))?);
         let (accepts, lobby) = (listener.clone(), self.lobby.clone());
         let thread = thread::Builder::new().name("publishes".into()).spawn(move || {
-            while let Ok((stream, _)) = accepts.accept() {
-                lobby.waiting.lock().unwrap_or_else(PoisonError::into_inner).push_back((stream, port));
-                reins.ask_for_socket();
+            loop {
+                match accepts.accept() {
+                    Ok((stream, _)) => {
+                        if lobby.takes(Guest { stream, port }) {
+                            reins.ask_for_socket();
+                        }
+                    }
+                    // It was shut.
+                    Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return,
+                    // No descriptor is left, perhaps: those who wait are still there a little later.
+                    Err(_) => thread::sleep(Duration::from_millis(20)),
+                }
             }
         })?;
         self.listeners.push(listener);
@@ -65,14 +92,25 @@ impl Published {
         Ok(())
     }
 
-    /// A socket of the sandbox's network has come: connects it for whoever waited longest, and
-    /// answers both ends.
-    pub(super) fn arrived(&self, inside: OwnedFd) -> Option<(OwnedFd, OwnedFd)> {
-        let (stream, port) = self.lobby.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front()?;
-        let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        // On a loopback there is somebody or there is not.
+    /// Whoever has waited longest for a socket of the sandbox's network.
+    pub(super) fn next(&self) -> Option<Guest> {
+        self.lobby.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+}
+
+/// Somebody from the host who wants to get to a port of the sandbox.
+pub(super) struct Guest {
+    stream: TcpStream,
+    port: u16,
+}
+
+impl Guest {
+    /// Connects `inside`, a socket of the sandbox's network, to that port, and answers both ends.
+    pub(super) fn let_in(self, inside: OwnedFd) -> Option<(OwnedFd, OwnedFd)> {
+        set_socket_timeout(&inside, Timeout::Send, Some(PATIENCE)).ok()?;
+        let to = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
         rustix::net::connect(&inside, &to).ok()?;
-        Some((inside, stream.into()))
+        Some((inside, self.stream.into()))
     }
 }
 

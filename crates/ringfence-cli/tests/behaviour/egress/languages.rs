@@ -131,6 +131,31 @@ for port in 80, 8080, 443, 8443:
 }
 
 #[test]
+fn events_of_a_socket_are_waited_for_before_it_is_connected() {
+    on_a_lan(&[], |project, lan| {
+        let Some(python) = python() else { return };
+        project.write(
+            "wait.py",
+            "import os, select, socket
+for where in ('app.test', 7), ('app.test', 8080), ('app.test', 80), ('11.22.33.9', 7):
+    s = socket.socket()
+    s.setblocking(False)
+    events = select.epoll()
+    events.register(s, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
+    events.poll(0)
+    s.connect_ex(socket.getaddrinfo(*where, socket.AF_INET, socket.SOCK_STREAM)[0][4])
+    assert events.poll(5)[0][1] == select.EPOLLOUT, where
+    s.send(b'hello\\n' if where[1] == 7 else b'GET /hello HTTP/1.0\\r\\nHost: app.test\\r\\n\\r\\n')
+    while not events.poll(5)[0][1] & select.EPOLLIN: pass
+    print(s.recv(5))
+",
+        );
+        let said = lan.run(&["--allow-host", "app.test", "--allow-host", "11.22.33.9", "--", python, "wait.py"]).ok();
+        assert_eq!(said, "b'HELLO'\nb'HTTP/'\nb'HTTP/'\nb'HELLO'");
+    });
+}
+
+#[test]
 fn go_asks() {
     on_a_lan(&["go"], |project, lan| {
         project.write(

@@ -17,6 +17,7 @@ use rustix::net::SocketType;
 use super::Reply;
 use super::caller::Caller;
 use super::place;
+use super::watched::is_watched;
 use crate::apply::connecting::{Carries, Told};
 use crate::apply::helper::tell_with;
 use crate::apply::{Report, waiting};
@@ -100,7 +101,10 @@ fn done(socket: &OwnedFd, address: &[u8]) -> Result<Reply, Errno> {
 fn tell(caller: &Caller<'_>, socket: &OwnedFd, to: SocketAddr, carries: Carries, control: &OwnedFd) -> Result<Reply, Errno> {
     let call = waiting::Told { id: caller.notification.id, pid: caller.notification.pid, errno: libc::ENETUNREACH };
     let on_execute = caller.on_execute(caller.int(0));
-    let told = Told { call, to, carries, program: caller.program(), number: caller.int(0) as u32, on_execute };
+    // Whoever waits in `connect` has nothing to hear of its socket before that has ended.
+    let is_watched =
+        carries == Carries::Stream && rustix::fs::fcntl_getfl(socket)?.contains(OFlags::NONBLOCK) && is_watched(caller, caller.int(0));
+    let told = Told { call, to, carries, program: caller.program(), number: caller.int(0) as u32, on_execute, is_watched };
     let is_told = tell_with(control, &Report::Connects(Box::new(told)), &[socket.as_fd()]);
     if is_told { Ok(Reply::Later) } else { Err(Errno::NETUNREACH) }
 }
