@@ -52,6 +52,47 @@ fn the_shell_cannot_be_got_at_by_what_it_runs() {
     });
 }
 
+/// Writes to whatever any process has open, also by way of a descriptor that it gets first to
+/// read from it, or to look at it.
+const FORGE: &str = r#"
+import glob, os
+open("forging-too", "w").close()
+me = f"/proc/{os.getpid()}/"
+while os.path.exists("forging"):
+    for path in glob.glob("/proc/[0-9]*/fd/[12]"):
+        for first in (None, os.O_PATH, os.O_RDONLY | os.O_NONBLOCK):
+            try:
+                held = None if first is None else os.open(path, first)
+                to = path if held is None else f"/proc/self/fd/{held}"
+                if not path.startswith(me):
+                    os.write(os.open(to, os.O_WRONLY | os.O_NONBLOCK), b"forged\n")
+            except OSError:
+                pass
+            finally:
+                os.closerange(3, 64)
+"#;
+
+/// Reads what the shell says of ends, if it can, and says it all the same of others.
+const THIEF: &str = r#"
+import os
+for number in range(3, 256):
+    for mode in (os.O_RDONLY, os.O_RDWR):
+        try:
+            os.open(f"/proc/self/fd/{number}", mode | os.O_NONBLOCK)
+            print("opened", number)
+        except OSError:
+            pass
+"#;
+
+#[test]
+fn nobody_hears_what_the_shell_tells() {
+    each_user(|user| {
+        let session = Session::start(user);
+        session.project.write("thief.py", THIEF);
+        assert_eq!(session.exec("exec 5<thief.py; python3 thief.py | sort -u; exec 5<&-").ok(), "opened 5");
+    });
+}
+
 #[test]
 fn what_was_left_running_cannot_write_to_another_commands_output() {
     each_user(|user| {
@@ -60,8 +101,11 @@ fn what_was_left_running_cannot_write_to_another_commands_output() {
         session
             .project
             .write("forge.sh", format!("echo $$ >forging; while [ -e forging ]; do {write}; done 2>/dev/null; echo over >ended"));
+        session.project.write("forge.py", FORGE);
         session.exec("sh forge.sh >/dev/null &").ok();
         assert!(soon(Duration::from_secs(5), || session.project.has("forging")));
+        session.exec("python3 forge.py >/dev/null 2>&1 &").ok();
+        assert!(soon(Duration::from_secs(5), || session.project.has("forging-too")));
         for round in 0..20 {
             let ran = session.exec(&format!("sh -c 'sleep 0.05; echo {round}; echo own >/proc/self/fd/1; sleep 0.05'"));
             assert_eq!(ran.ok(), format!("{round}\nown"));

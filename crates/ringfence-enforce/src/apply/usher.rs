@@ -341,7 +341,7 @@ fn judged(caller: &Caller<'_>, masks: &mut caller::Masks, mounts: &mut Mounts, j
         }
         return Reply::Through;
     }
-    if let Some((number, on_execute)) = act::takes(call, caller) {
+    if let Some((number, on_execute)) = magic::takes(call, caller) {
         let told = waiting::Told { id: notification.id, pid: notification.pid, errno: libc::ENOENT };
         let is_told = tell_with(control, &Report::Takes(number, on_execute, told), &[]);
         return if is_told { Reply::Later } else { Reply::Error(libc::ENOENT) };

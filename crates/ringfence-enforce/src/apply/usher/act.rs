@@ -16,7 +16,7 @@ use super::judge::Judge;
 use super::place::{self, End, Last, Lead, Place};
 use super::reach;
 use super::tell::Making;
-use crate::apply::{Deed, OFFERED, OnExecute};
+use crate::apply::{Deed, OnExecute};
 use crate::seccomp::calls::{Arch, Call};
 
 const HERE: i32 = libc::AT_FDCWD;
@@ -132,18 +132,6 @@ fn carry_out(call: Call, caller: &Caller<'_>, masks: &mut Masks, judge: &mut Jud
         Call::Socketcall => acts.socketcall(),
         _ => Err(Errno::NOSYS),
     }
-}
-
-/// Which of the streams that are offered to a shell is wanted, if one is.
-pub(super) fn takes(call: Call, caller: &Caller<'_>) -> Option<(u32, OnExecute)> {
-    let (path, flags) = match call {
-        Call::Open => (0, caller.int(1)),
-        Call::Openat => (1, caller.int(2)),
-        _ => return None,
-    };
-    let path = caller.text(path).ok()?;
-    let number = path.to_bytes().strip_prefix(OFFERED.as_bytes())?;
-    Some((std::str::from_utf8(number).ok()?.parse().ok()?, Wish::new(flags, 0).on_execute))
 }
 
 /// Opens `/dev/null`, if that is what is wanted.

@@ -1,4 +1,4 @@
-//! Links of `/proc` that lead to what a process has open.
+//! Paths that lead to what a process has open: links of `/proc`, and what is offered to a shell.
 
 use std::ffi::OsStr;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -7,6 +7,8 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::caller::{Caller, raised};
+use crate::apply::{OFFERED, OnExecute};
+use crate::seccomp::calls::Call;
 
 const PASS: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
@@ -73,4 +75,16 @@ fn writes_to(caller: &Caller<'_>, pipe: &Stat) -> Result<bool, Errno> {
 /// With the right to look into processes that hide.
 fn hidden<T>(look: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     raised(|| look().map_err(std::io::Error::from)).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::ACCESS))
+}
+
+/// Which of the streams that are offered to a shell is wanted, if one is.
+pub(super) fn takes(call: Call, caller: &Caller<'_>) -> Option<(u32, OnExecute)> {
+    let (path, flags) = match call {
+        Call::Open => (0, caller.int(1)),
+        Call::Openat => (1, caller.int(2)),
+        _ => return None,
+    };
+    let path = caller.text(path).ok()?;
+    let number = path.to_bytes().strip_prefix(OFFERED.as_bytes())?;
+    Some((std::str::from_utf8(number).ok()?.parse().ok()?, if flags & libc::O_CLOEXEC != 0 { OnExecute::Close } else { OnExecute::Keep }))
 }
