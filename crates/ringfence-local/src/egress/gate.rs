@@ -72,14 +72,14 @@ impl Gate {
 
     /// Lets somebody go on by `passage`, if that is open or somebody who is asked opens it now;
     /// if not, it was refused, and told of.
-    pub(super) fn admit(&self, passage: Passage, program: Option<Connecting>, caller: &Caller) -> Result<Admitted, Passage> {
+    pub(super) fn admit(&self, passage: Passage, program: Option<Connecting>, caller: &Caller) -> Result<Admitted, Box<Passage>> {
         if passage.is_open() {
             return Ok(Admitted { program, passage, also: None });
         }
         let refused = |passage: Passage, program: Option<Connecting>| {
             self.refuse(&passage, caller);
             let _ = program.map(|program| program.fail(libc::EACCES));
-            Err(passage)
+            Err(Box::new(passage))
         };
         let (Some(asks), Some(wanted), Some(port)) = (&self.asks, Wanted::of(&passage), passage.port) else {
             return refused(passage, program);
@@ -87,7 +87,7 @@ impl Gate {
         let (also, (onwards, answered)) = (wanted.rule.clone(), channel());
         asks.ask(denial(&passage, caller), Matter::Connect(wanted), Held::Connect(Halted::new(program, onwards)));
         // Whoever is refused was told, and does not come back.
-        let Ok(program) = answered.recv() else { return Err(passage) };
+        let Ok(program) = answered.recv() else { return Err(Box::new(passage)) };
         // What is denied by now stays so.
         let passage = self.host(&passage.host, port, Some(&also));
         if passage.is_open() { Ok(Admitted { program, passage, also: Some(also) }) } else { refused(passage, program) }
