@@ -103,6 +103,11 @@ impl Pool {
         book.entries.get(&number).map(|entry| Name::clone(&entry.name))
     }
 
+    /// Whether `address` is the sandbox's own.
+    pub fn is_own(address: IpAddr) -> bool {
+        [IpAddr::V4(Self::OWN.v4), IpAddr::V6(Self::OWN.v6)].contains(&address)
+    }
+
     /// Whether `address` is one of those that stand for names, be it given or not: it can mean no
     /// host by itself.
     pub fn covers(address: IpAddr) -> bool {

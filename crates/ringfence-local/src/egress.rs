@@ -135,6 +135,9 @@ impl Egress {
         if address.is_loopback() || address.is_unspecified() {
             return self.loopback(program, port);
         }
+        if Pool::is_own(address) {
+            return loopback::within(program);
+        }
         match self.pool.name_of(address, Instant::now()) {
             Some(name) => self.dial(program, &Whom::Name(name), port),
             // It stood for a name once.

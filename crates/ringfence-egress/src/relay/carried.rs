@@ -246,8 +246,7 @@ impl Carried {
 
 /// Prepares a socket whose other end is on this machine. There is no congestion on the way, and
 /// what some hosts use against it (`bbr`) spaces out what is sent. There is no distance either,
-/// and what is in flight should fit into the processor's caches: left alone, buffers grow to
-/// megabytes, and everybody who copies does so from memory. Together it is a third faster.
+/// so little has to be in flight: left alone, buffers grow to megabytes.
 fn make_near(socket: &OwnedFd) {
     let _ = sockopt::set_tcp_congestion(socket, "reno");
     let _ = sockopt::set_socket_send_buffer_size(socket, IN_FLIGHT);

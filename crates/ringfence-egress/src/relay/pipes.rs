@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
 /// How much a pipe holds that is made for much: as much as an ordinary user may have. The more is
-/// moved at once, the less often anybody is woken up; with 64 KiB it is half as fast.
+/// moved at once, the less often anybody is woken up.
 pub(super) const LARGE: usize = 1024 * 1024;
 /// So many are made large. The kernel counts a user's pipes together and gives 64 MiB to all of
 /// them; beyond that, everybody's new pipes are tiny. The others keep the size they are born with.

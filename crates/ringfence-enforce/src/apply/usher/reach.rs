@@ -8,6 +8,7 @@ use std::ffi::CString;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, OwnedFd};
 
+use ringfence_egress::pool::Pool;
 use ringfence_sys::process::{self, Fork};
 use ringfence_sys::{net, seccomp};
 use rustix::fs::OFlags;
@@ -68,7 +69,7 @@ pub(super) fn listen(caller: &Caller<'_>) -> Result<Reply, Errno> {
 /// Whether somebody in the sandbox is meant.
 fn is_within(to: SocketAddr) -> bool {
     let address = to.ip().to_canonical();
-    address.is_loopback() || address.is_unspecified()
+    address.is_loopback() || address.is_unspecified() || Pool::is_own(address)
 }
 
 fn family(address: &[u8]) -> Option<i32> {
