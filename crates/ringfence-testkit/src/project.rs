@@ -49,6 +49,8 @@ impl Project {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let base = ground().join(format!("ringfence-test-{}-{count}", std::process::id()));
+        // Left by one that was killed and had the number that is ours now.
+        let _ = fs::remove_dir_all(&base);
         fs::create_dir_all(&base).unwrap_or_else(|error| panic!("cannot make {}: {error}", base.display()));
         fs::set_permissions(&base, fs::Permissions::from_mode(0o755)).expect("the directory was just made");
         user.own(&base);
