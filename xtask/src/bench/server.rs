@@ -31,14 +31,16 @@ fn serve(each: fn(TcpStream)) -> io::Result<u16> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let port = listener.local_addr()?.port();
     thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            thread::spawn(move || each(stream));
-        }
+        listener.incoming().flatten().for_each(each);
     });
     Ok(port)
 }
 
-fn pour(mut stream: TcpStream) {
+fn pour(stream: TcpStream) {
+    thread::spawn(move || pour_into(stream));
+}
+
+fn pour_into(mut stream: TcpStream) {
     const PIECE: u64 = 256 * 1024;
     let piece = vec![7; PIECE as usize];
     for _ in 0..POURED / PIECE {
