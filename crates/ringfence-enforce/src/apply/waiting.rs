@@ -154,7 +154,13 @@ impl Waiting {
 }
 
 impl OnExecute {
-    fn flags(self) -> u32 {
+    /// As the flags of a call that opens something say.
+    pub(super) fn of(flags: i32) -> Self {
+        if flags & libc::O_CLOEXEC != 0 { OnExecute::Close } else { OnExecute::Keep }
+    }
+
+    /// As the kernel is told.
+    pub(super) fn flags(self) -> u32 {
         if self == OnExecute::Close { libc::O_CLOEXEC as u32 } else { 0 }
     }
 }

@@ -550,7 +550,7 @@ impl Wish {
             | libc::O_NOATIME;
         let known = OFlags::from_bits_retain((flags & KNOWN) as u32) | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::LARGEFILE;
         let mode = if known.contains(OFlags::CREATE) { Mode::from_raw_mode(mode & PLAIN) } else { Mode::empty() };
-        Self { flags: known, mode, on_execute: if flags & libc::O_CLOEXEC != 0 { OnExecute::Close } else { OnExecute::Keep } }
+        Self { flags: known, mode, on_execute: OnExecute::of(flags) }
     }
 
     fn writes(&self) -> bool {
@@ -572,7 +572,7 @@ impl Wish {
     }
 
     fn target_flags(&self) -> u32 {
-        if self.on_execute == OnExecute::Close { libc::O_CLOEXEC as u32 } else { 0 }
+        self.on_execute.flags()
     }
 
     /// Takes off the flag with which it was opened so as not to wait.

@@ -139,8 +139,8 @@ impl Caller<'_> {
             Ok::<_, std::io::Error>(String::from_utf8_lossy(&text).into_owned())
         };
         let text = read().or_else(|_| raised(read)).unwrap_or_default();
-        let flags = text.lines().find_map(|line| line.strip_prefix("flags:")).and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
-        if flags.is_some_and(|flags| flags & libc::O_CLOEXEC as u32 == 0) { OnExecute::Keep } else { OnExecute::Close }
+        let flags = text.lines().find_map(|line| line.strip_prefix("flags:")).and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok());
+        flags.map_or(OnExecute::Close, OnExecute::of)
     }
 
     /// The program the caller runs.

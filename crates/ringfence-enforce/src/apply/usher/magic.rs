@@ -86,5 +86,5 @@ pub(super) fn takes(call: Call, caller: &Caller<'_>) -> Option<(u32, OnExecute)>
     };
     let path = caller.text(path).ok()?;
     let number = path.to_bytes().strip_prefix(OFFERED.as_bytes())?;
-    Some((std::str::from_utf8(number).ok()?.parse().ok()?, if flags & libc::O_CLOEXEC != 0 { OnExecute::Close } else { OnExecute::Keep }))
+    Some((std::str::from_utf8(number).ok()?.parse().ok()?, OnExecute::of(flags)))
 }

@@ -22,7 +22,7 @@ use super::watched::is_watched;
 use crate::apply::connecting::{Carries, Told};
 use crate::apply::helper::tell_with;
 use crate::apply::{Report, waiting};
-use crate::seccomp::calls::Call;
+use crate::seccomp::calls::{Arch, Call};
 
 const HERE: i32 = libc::AT_FDCWD;
 /// No address is longer.
@@ -145,9 +145,12 @@ pub(super) fn sent_to(call: Call, caller: &Caller<'_>) -> Option<SocketAddr> {
         Call::Sendto => (caller.raw(4), caller.raw(5)),
         // The first of several is as good as any.
         Call::Sendmsg | Call::Sendmmsg => {
+            let is_narrow = Arch::from_audit(caller.notification.arch) == Some(Arch::X86);
             let message = caller.bytes(caller.raw(1), 12).ok()?;
-            let (address, length) = message.split_at(8);
-            (u64::from_ne_bytes(address.try_into().ok()?), u64::from(u32::from_ne_bytes(length.try_into().ok()?)))
+            let (address, length) = message.split_at(if is_narrow { 4 } else { 8 });
+            let word = |bytes: &[u8]| bytes.first_chunk().map(|four| u64::from(u32::from_ne_bytes(*four)));
+            let address = if is_narrow { word(address)? } else { u64::from_ne_bytes(address.try_into().ok()?) };
+            (address, word(length)?)
         }
         _ => return None,
     };
