@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringfence_testkit::{Ran, each_user, soon};
 
@@ -79,5 +79,58 @@ fn a_port_that_is_taken_is_told_and_nothing_runs() {
         ran.ends(125);
         assert!(ran.talk().contains(&format!("port {taken}")), "{}", ran.talk());
         assert!(!project.has("ran"));
+    });
+}
+
+/// A listener that nobody accepts at, and those who fill its queue: whoever comes next waits.
+fn crowded() -> (TcpListener, Vec<TcpStream>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let waiting = (0..8).map_while(|_| TcpStream::connect_timeout(&at, Duration::from_millis(200)).ok()).collect();
+    (listener, waiting)
+}
+
+/// Wants to be called after a second, and connects.
+const CALLED: &str = "
+import signal, socket, sys, time
+def handle(*_): raise KeyboardInterrupt
+signal.signal(signal.SIGALRM, handle)
+signal.alarm(1)
+began = time.monotonic()
+try: socket.create_connection(('127.0.0.1', int(sys.argv[1])))
+except KeyboardInterrupt: print('called' if time.monotonic() - began < 20 else 'late')
+";
+
+#[test]
+fn who_waits_to_be_connected_hears_signals() {
+    each_user(|user| {
+        let project = project(user);
+        let (listener, _waiting) = crowded();
+        let port = listener.local_addr().unwrap().port();
+        project.write("called.py", CALLED);
+        let words = ["run", &format!("--allow-localhost={port}"), "--", "python3", "called.py", &port.to_string()];
+        assert_eq!(Ran::of(project.ringfence().args(words), b"").ok(), "called");
+    });
+}
+
+#[test]
+fn a_server_inside_that_lets_nobody_in_keeps_nobody_else_waiting() {
+    each_user(|user| {
+        let project = project(user);
+        let port = free_port();
+        project.write(
+            "deaf.py",
+            "import socket, sys, time\ns = socket.socket(); s.bind(('127.0.0.1', int(sys.argv[1]))); s.listen(0)\n\
+             full = []\nfor _ in range(8):\n    c = socket.socket(); c.setblocking(False); c.connect_ex(s.getsockname()); full.append(c)\n\
+             open('up', 'w'); time.sleep(60)\n",
+        );
+        let words = ["run", "--timeout=4s", &format!("--bind={port}"), "--", "python3", "deaf.py", &port.to_string()];
+        let mut running = project.ringfence().args(words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let began = Instant::now();
+        assert!(soon(Duration::from_secs(10), || project.has("up")));
+        let _guests: Vec<_> = (0..4).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+        assert_eq!(running.wait().unwrap().code(), Some(124));
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     });
 }

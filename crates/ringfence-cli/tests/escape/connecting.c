@@ -59,7 +59,15 @@ int main(int count, char **words) {
     connect(hosts, (void *)&wanted, sizeof wanted);
     sendto(hosts, "x", 1, MSG_FASTOPEN | MSG_NOSIGNAL, (void *)&wanted, sizeof wanted);
     if (listen(hosts, 1) == 0) puts("listens");
+    // One that need not wait gets its connection when it is one: one that is still being made could
+    // be shut down, and is then as good as new.
+    int soon = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    struct sockaddr_in anywhere = {.sin_family = AF_INET};
+    connect(soon, (void *)&listed, sizeof listed);
+    shutdown(soon, SHUT_RDWR);
     shutdown(hosts, SHUT_RDWR);
+    if (bind(soon, (void *)&anywhere, sizeof anywhere) == 0 || bind(hosts, (void *)&anywhere, sizeof anywhere) == 0) puts("is bound");
+    if (listen(soon, 1) == 0) puts("listens");
     connect(hosts, (void *)&wanted, sizeof wanted);
     sendto(hosts, "x", 1, MSG_FASTOPEN | MSG_NOSIGNAL, (void *)&wanted, sizeof wanted);
     if (listen(hosts, 1) == 0) puts("listens");
