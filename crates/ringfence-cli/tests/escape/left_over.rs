@@ -89,7 +89,7 @@ fn a_run_that_still_goes_on_is_taken_for_a_killed_one() {
 fn a_small_stack_keeps_the_sweep_from_its_work() {
     let plant = "git init -q own; EVIL >> own/.git/config";
     Plant { before: "true", commands: &[plant], then: "cd own && git status" }.never_runs_after(|project, line| {
-        let words = r#"ulimit -s 64; exec "$0" run -c "$1""#;
+        let words = r#"ulimit -s 96; exec "$0" run -c "$1""#;
         let ran = Ran::of(project.command("/bin/sh").args(["-c", words]).arg(project.binary()).arg(line), b"");
         ran.ok();
         ran

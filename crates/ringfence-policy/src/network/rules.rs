@@ -39,9 +39,35 @@ pub struct NetworkRules {
 /// The port of the proxy inside.
 pub const PROXY_PORT: u16 = 3128;
 
+/// Where, inside, those stand whom programs are to trust, where TLS is ended on the way.
+pub const CA_BUNDLE: &str = "/etc/ringfence/ca-bundle.crt";
+
+/// The variables by which programs are told of it: OpenSSL and Go, curl, git, Python's requests,
+/// pip, Node, cargo, Deno, Amazon's and Google's libraries, Nix.
+const TRUST: &[&str] = &[
+    "SSL_CERT_FILE",
+    "CURL_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
+    "REQUESTS_CA_BUNDLE",
+    "PIP_CERT",
+    "NODE_EXTRA_CA_CERTS",
+    "CARGO_HTTP_CAINFO",
+    "DENO_CERT",
+    "AWS_CA_BUNDLE",
+    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
+    "NIX_SSL_CERT_FILE",
+];
+
 impl NetworkRules {
-    /// What programs are told of the proxy inside, if they are.
+    /// What programs are told of the ways out.
     pub fn variables(&self) -> Vec<(String, String)> {
+        let trust = if self.ends_tls() { TRUST } else { &[] };
+        let trust = trust.iter().map(|name| ((*name).to_owned(), CA_BUNDLE.to_owned()));
+        trust.chain(self.of_the_proxy()).collect()
+    }
+
+    /// What they are told of the proxy inside, if they are.
+    fn of_the_proxy(&self) -> Vec<(String, String)> {
         if !(self.proxy_variables && self.has_a_border()) {
             return Vec::new();
         }
@@ -120,9 +146,26 @@ pub struct Secret {
     pub hosts: Vec<HostRule>,
     /// The header that it is put into.
     pub header: String,
+    /// Whether the variable has a value outside; without one nothing is put in.
+    pub is_set: bool,
     /// Where it was written.
     pub origin: Origin,
 }
+
+impl Secret {
+    /// What the variable has inside. It says what it is to whoever comes across it.
+    pub fn placeholder(&self) -> String {
+        format!("ringfence-placeholder-{}", self.env)
+    }
+
+    /// Whether requests to this host carry it. Where no port is named it is that of HTTPS: what
+    /// is said elsewhere need not be TLS, and the value is never sent in the clear.
+    fn is_for(&self, name: &Name, port: u16) -> bool {
+        self.hosts.iter().any(|rule| rule.names(name) && rule.port.unwrap_or(HTTPS) == port)
+    }
+}
+
+const HTTPS: u16 = 443;
 
 /// A choice of ports.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -215,7 +258,11 @@ impl NetworkRules {
 
     /// The secrets that requests to this host are to carry.
     pub fn secrets_for(&self, name: &Name, port: u16) -> impl Iterator<Item = &Secret> {
-        let is_meant = move |rule: &HostRule| rule.names(name) && rule.has_port(port);
-        self.secrets.iter().filter(move |secret| secret.hosts.iter().any(is_meant))
+        self.secrets.iter().filter(move |secret| secret.is_set && secret.is_for(name, port))
+    }
+
+    /// Whether TLS is ended on the way to some hosts, so that values can be put into requests.
+    pub fn ends_tls(&self) -> bool {
+        self.mode == NetworkMode::AllowList && self.secrets.iter().any(|secret| secret.is_set)
     }
 }

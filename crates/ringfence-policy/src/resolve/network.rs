@@ -70,7 +70,7 @@ pub(super) fn network(
     if !flags.allow_host.is_empty() && rules.mode != NetworkMode::AllowList {
         warnings.push(format!("--allow-host has no effect: `network.mode = {}` holds", rules.mode.word()));
     }
-    rules.secrets = secrets::secrets(layers, &rules, environment, warnings)?;
+    rules.secrets = secrets::secrets(layers, facts, &rules, environment, warnings)?;
     Ok(rules)
 }
 

@@ -2,6 +2,7 @@
 
 use super::super::rest::USERS_FILE;
 use crate::error::PolicyError;
+use crate::facts::Facts;
 use crate::grants::{EnvironmentRules, NetworkMode, NetworkRules, Source};
 use crate::layer::Layer;
 use crate::network::Secret;
@@ -10,6 +11,7 @@ use crate::network::Secret;
 /// hosts of its own choice. None of their variables passes, whoever lets it.
 pub(super) fn secrets(
     layers: &[Layer],
+    facts: &Facts,
     rules: &NetworkRules,
     environment: &mut EnvironmentRules,
     warnings: &mut Vec<String>,
@@ -34,11 +36,30 @@ pub(super) fn secrets(
                 hosts.push(host);
             }
             keep_out(&written.env, environment, warnings);
+            let is_set = is_set(&written.env, facts).map_err(|problem| PolicyError::BadSecret {
+                at: layer.place(&format!("{key}.env")),
+                env: written.env.clone(),
+                problem,
+            })?;
             let origin = layer.origin(&key, &written.env);
-            secrets.push(Secret { env: written.env.clone(), hosts, header: written.header.clone(), origin });
+            let secret = Secret { env: written.env.clone(), hosts, header: written.header.clone(), is_set, origin };
+            if is_set {
+                environment.set.insert(secret.env.clone(), secret.placeholder());
+            }
+            secrets.push(secret);
         }
     }
     Ok(secrets)
+}
+
+/// Whether the variable has a value, which then can stand in a header: no line ends before it.
+fn is_set(name: &str, facts: &Facts) -> Result<bool, &'static str> {
+    match facts.variables.get(name).map(String::as_str).unwrap_or_default() {
+        "" => Ok(false),
+        value if value.trim() != value => Err("it begins or ends with a blank"),
+        value if value.chars().any(|c| !(c.is_ascii_graphic() || c == ' ')) => Err("it has other characters than printable ASCII"),
+        _ => Ok(true),
+    }
 }
 
 fn keep_out(name: &str, environment: &mut EnvironmentRules, warnings: &mut Vec<String>) {
