@@ -10,6 +10,7 @@ mod ask;
 mod line;
 mod outcome;
 mod permission;
+mod sealed;
 mod text;
 pub mod violations;
 
@@ -19,6 +20,7 @@ pub use outcome::{
     Allowance, Connection, Denial, Evidence, Gap, Granted, Loss, Observed, Operation, Outcome, Output, Quarantined, Status, Usage,
 };
 pub use permission::{Permission, PermissionKind, PermissionStatus, RequiresPermission};
+pub use sealed::Sealed;
 pub use text::{base64, is_hidden, visible};
 
 use std::ffi::OsString;

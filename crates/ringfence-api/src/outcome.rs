@@ -270,6 +270,8 @@ pub struct Connection {
     pub received: Option<u64>,
     /// Why nobody was reached, if nobody was.
     pub failed: Option<String>,
+    /// The variables whose values were put into what was sent.
+    pub secrets: Vec<String>,
     /// How often; 0 of one that was told of before and has ended since.
     pub count: u64,
 }

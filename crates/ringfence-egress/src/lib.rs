@@ -6,9 +6,11 @@
 
 #![forbid(unsafe_code)]
 
+mod base64;
 mod bytes;
 pub mod dial;
 pub mod dns;
+pub mod ender;
 pub mod peek;
 pub mod pool;
 pub mod proxy;

@@ -31,8 +31,12 @@ pub(crate) fn gaps(grants: &Grants, survey: &Survey, support: &Support) -> Vec<G
     if network.bind.entries.iter().any(|entry| entry.ports == Ports::All) && network.mode != NetworkMode::Full {
         gap("network.bind", "only ports that are listed can be published", "list them: `bind = [3000]`, or use `--net full`");
     }
-    if network.mode != NetworkMode::None && !network.secrets.is_empty() {
-        gap("secrets", "values cannot be put into requests on the way yet", "remove [[secrets]] from the policy or use `--net none`");
+    if network.mode == NetworkMode::Full && network.secrets.iter().any(|secret| secret.is_set) {
+        gap(
+            "secrets",
+            "on the host's own network nobody stands on the way to put values into requests",
+            "use `--net allow-list`, or remove [[secrets]] from the policy",
+        );
     }
     if network.mode == NetworkMode::Full && support.landlock < 6 {
         gap(

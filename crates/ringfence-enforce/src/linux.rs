@@ -1,8 +1,10 @@
 //! The plan for Linux: pure, so that it can be read, shown and tested on any host.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
-use ringfence_policy::{AbsPath, Access as Wanted, Effect, Grants, NetworkMode, Observe, Verdict};
+use ringfence_api::Sealed;
+use ringfence_policy::{AbsPath, Access as Wanted, CA_BUNDLE, Effect, Grants, NetworkMode, Observe, Verdict};
 
 use crate::gaps;
 use crate::plan::{Access, Cover, Guard, Identity, Kind, Network, Plan, Step};
@@ -24,13 +26,29 @@ pub struct Person {
     pub git_ignore: Option<String>,
     /// Where what had to be moved away is kept.
     pub quarantine: AbsPath,
+    /// Values that stay outside, by their variables. No plan has any of them.
+    pub sealed: BTreeMap<String, Sealed>,
+    /// The file of those whom the person trusts to vouch for hosts, if it is not the system's.
+    pub certificates: Option<PathBuf>,
+    /// Whom programs trust, where TLS is ended on the way.
+    pub trust: Option<Trust>,
+}
+
+/// Whom programs trust.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trust {
+    /// Certificates of those who vouch for hosts, and of one who vouches for us.
+    pub bundle: String,
+    /// Where the host keeps its own, which these are to stand in for.
+    pub places: Vec<AbsPath>,
 }
 
 impl Person {
     /// Somebody of whom nothing more is known.
     pub fn plain(quarantine: AbsPath) -> Self {
         let (user, shell) = ("somebody".into(), "/bin/sh".into());
-        Self { user, shell, resolver: None, git_config: None, git_ignore: None, quarantine }
+        let (resolver, git_config, git_ignore, trust) = (None, None, None, None);
+        Self { user, shell, resolver, git_config, git_ignore, quarantine, sealed: BTreeMap::new(), certificates: None, trust }
     }
 }
 
@@ -55,6 +73,7 @@ pub fn plan(grants: &Grants, survey: &Survey, support: &Support, person: &Person
     draft.trees();
     draft.links();
     draft.private();
+    draft.trust(person);
     draft.covers();
     draft.walls(support);
     Plan { steps: draft.steps, gaps: draft.gaps }
@@ -133,6 +152,9 @@ impl Draft<'_> {
         if let Some(config) = &person.git_config {
             file(self.grants.home.join(".gitconfig"), config.clone());
         }
+        if let Some(trust) = &person.trust {
+            file(path(CA_BUNDLE), trust.bundle.clone());
+        }
         // Git looks here several times in every command; settings are in the file above.
         let git = self.grants.home.join(".config/git");
         match &person.git_ignore {
@@ -187,6 +209,15 @@ impl Draft<'_> {
                 if self.enclosing(at).is_none() && made.insert(at.clone()) {
                     self.steps.push(Step::Symlink { path: at.clone(), target: target.clone() });
                 }
+            }
+        }
+    }
+
+    /// What programs find where they look for those whom the host trusts, without being told.
+    fn trust(&mut self, person: &Person) {
+        for place in person.trust.iter().flat_map(|trust| &trust.places) {
+            if self.enclosing(place).is_some() {
+                self.steps.push(Step::Instead { path: place.clone(), with: path(CA_BUNDLE) });
             }
         }
     }
@@ -297,6 +328,14 @@ impl Draft<'_> {
         }
         if self.grants.network.has_a_border() {
             self.steps.push(Step::Egress);
+        }
+        if self.grants.network.ends_tls() {
+            let kept = self.grants.network.secrets.iter().filter(|secret| secret.is_set);
+            self.steps.extend(kept.map(|secret| Step::Secret {
+                env: secret.env.clone(),
+                header: secret.header.clone(),
+                hosts: secret.hosts.iter().map(ToString::to_string).collect(),
+            }));
         }
         if self.grants.network.has_a_border() && self.grants.network.proxy_variables {
             self.steps.push(Step::Proxy);

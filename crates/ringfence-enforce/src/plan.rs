@@ -137,6 +137,13 @@ pub enum Step {
         /// What the cover does.
         cover: Cover,
     },
+    /// A file of ours in place of the host's.
+    Instead {
+        /// Where.
+        path: AbsPath,
+        /// Where ours stands.
+        with: AbsPath,
+    },
     /// Something denied outside the opened trees: it is there and cannot be opened.
     Denied {
         /// Where.
@@ -164,6 +171,15 @@ pub enum Step {
     Guards(Vec<Guard>),
     /// The way to some hosts.
     Egress,
+    /// A value that stays outside is put into requests on the way.
+    Secret {
+        /// The variable.
+        env: String,
+        /// The header.
+        header: String,
+        /// The hosts that get it.
+        hosts: Vec<String>,
+    },
     /// The same by a proxy, for those who would rather ask one.
     Proxy,
     /// What goes through is told of.
@@ -267,6 +283,7 @@ impl fmt::Display for Step {
             Step::Devices => f.write_str("private  /dev"),
             Step::Cover { path, cover: Cover::Deny(_) } => write!(f, "deny     {path}"),
             Step::Cover { path, cover: Cover::ReadOnly | Cover::Shallow } => write!(f, "protect  {path}"),
+            Step::Instead { path, with } => write!(f, "splice   {path} (shows {with})"),
             Step::Denied { path, .. } => write!(f, "deny     {path}"),
             Step::Passage { path } => write!(f, "pass     {path} (not listed)"),
             Step::Lookout { trees } => {
@@ -280,6 +297,7 @@ impl fmt::Display for Step {
                 write!(f, "guard    protected and denied names while absent; {} directories keep their names", guards.len())
             }
             Step::Egress => f.write_str("reach    the hosts that the policy lists"),
+            Step::Secret { env, header, hosts } => write!(f, "secret   {env} is put into {header} for {}", hosts.join(", ")),
             Step::Proxy => write!(f, "proxy    the same, at 127.0.0.1:{PROXY_PORT}"),
             Step::Observe => f.write_str("observe  every file opened, program started and host reached"),
             Step::Seccomp => f.write_str("seccomp  refuse what a command does not need"),

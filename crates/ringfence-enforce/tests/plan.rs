@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use ringfence_api::Loss;
-use ringfence_enforce::{Builds, Cover, Folding, Found, Fuse, Guard, GuardKind, Kind, Person, Plan, Step, Support, Survey, plan};
+use ringfence_api::{Loss, Sealed};
+use ringfence_enforce::{Builds, Cover, Folding, Found, Fuse, Guard, GuardKind, Kind, Person, Plan, Step, Support, Survey, Trust, plan};
 use ringfence_policy::{AbsPath, Facts, Flags, GitLayout, Grants, Mode, NetworkMode, Source, parse, resolve};
 
 fn path(text: &str) -> AbsPath {
@@ -79,6 +79,9 @@ fn person() -> Person {
         git_config: Some("[user]\n\tname = Me\n".into()),
         git_ignore: None,
         quarantine: path("/q"),
+        sealed: BTreeMap::new(),
+        certificates: None,
+        trust: None,
     }
 }
 
@@ -185,6 +188,31 @@ fn what_cannot_be_enforced_is_a_gap() {
     let grants = resolve(&[layer], &flags(), &facts()).unwrap();
     let plan = plan(&grants, &host(&grants, DIRECTORIES, FILES, LINKS), &Support { landlock: 0, ..SUPPORT }, &person());
     check("gaps.txt", &Plan { steps: Vec::new(), ..plan });
+}
+
+#[test]
+fn secrets_bring_their_own_authority_and_stay_out_of_the_plan() {
+    const POLICY: &str =
+        "version = 1\n[network]\nallow = [\"a.org\"]\n[[secrets]]\nenv = \"TOKEN\"\nhosts = [\"a.org\"]\nheader = \"X-Key\"";
+    let layer = parse(POLICY, &path("/home/me/.config/ringfence/policy.toml"), Source::User).unwrap();
+    let mut facts = facts();
+    facts.variables.insert("TOKEN".into(), "s3cret".into());
+    let grants = resolve(&[layer], &flags(), &facts).unwrap();
+    let places = vec![path("/etc/ssl/certs/ca-certificates.crt"), path("/opt/unseen.crt")];
+    let trust = Some(Trust { bundle: "us\n".into(), places });
+    let person = Person { trust, sealed: [("TOKEN".into(), Sealed::new("s3cret".into()))].into(), ..person() };
+    let survey = host(&grants, DIRECTORIES, FILES, LINKS);
+    let plan = plan(&grants, &survey, &SUPPORT, &person);
+    let text = text(&plan);
+    for line in [
+        "write    /etc/ringfence/ca-bundle.crt \"us\\n\"",
+        "splice   /etc/ssl/certs/ca-certificates.crt (shows /etc/ringfence/ca-bundle.crt)",
+        "secret   TOKEN is put into X-Key for a.org",
+    ] {
+        assert_eq!(text.lines().filter(|found| *found == line).count(), 1, "{line} in {text}");
+    }
+    assert!(!text.contains("unseen") && !format!("{plan:?}").contains("s3cret"), "{text}");
+    assert_eq!(plan.gaps, []);
 }
 
 #[test]

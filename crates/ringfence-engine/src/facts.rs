@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use ringfence_api::Sealed;
 use ringfence_enforce::Person;
 use ringfence_policy::presets::PRESETS;
 use ringfence_policy::{AbsPath, Facts, GitLayout, Grants, NetworkMode, Remote};
@@ -35,7 +36,16 @@ impl Surroundings {
             git_config: gitconfig::shown(&self.facts.home, &config_directory(&self.facts)),
             git_ignore: gitconfig::ignored(&self.facts.home, &config_directory(&self.facts)),
             quarantine: self.facts.store.join("quarantine"),
+            sealed: self.sealed(grants),
+            certificates: self.facts.variables.get("SSL_CERT_FILE").filter(|file| !file.is_empty()).map(PathBuf::from),
+            trust: None,
         }
+    }
+
+    /// The values that the policy has put into requests, outside.
+    fn sealed(&self, grants: &Grants) -> BTreeMap<String, Sealed> {
+        let kept = grants.network.secrets.iter().filter(|secret| secret.is_set);
+        kept.filter_map(|secret| Some((secret.env.clone(), Sealed::new(self.facts.variables.get(&secret.env)?.clone())))).collect()
     }
 }
 

@@ -21,6 +21,8 @@ impl Connections {
                 known.count += connection.count;
                 known.sent = sum(known.sent, connection.sent);
                 known.received = sum(known.received, connection.received);
+                let unknown = connection.secrets.into_iter().filter(|name| !known.secrets.contains(name));
+                known.secrets.extend(unknown.collect::<Vec<_>>());
             }
             None if self.kept.len() < READABLE => self.kept.push(connection),
             None => self.dropped += connection.count,
@@ -53,6 +55,7 @@ mod tests {
             sent: None,
             received: None,
             failed: None,
+            secrets: Vec::new(),
             count: 1,
         }
     }
@@ -73,9 +76,12 @@ mod tests {
         for _ in 0..2 {
             connections.note(Connection { sent: Some(3), received: Some(5), count: 0, ..connection(1) });
         }
+        for name in ["A", "B", "A"] {
+            connections.note(Connection { secrets: vec![name.into()], count: 0, ..connection(1) });
+        }
         connections.note(Connection { failed: Some("no".into()), ..connection(1) });
         let (kept, _) = connections.into_parts();
-        assert_eq!(kept.len(), 2);
+        assert_eq!((kept.len(), kept[0].secrets.join(" ").as_str()), (2, "A B"));
         assert_eq!((kept[0].count, kept[0].sent, kept[0].received), (2, Some(6), Some(10)));
     }
 }

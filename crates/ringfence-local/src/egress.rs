@@ -10,9 +10,11 @@ mod goal;
 mod loopback;
 mod minds;
 mod publish;
+mod seal;
 mod window;
 
 pub(crate) use gate::Gate;
+pub(crate) use seal::Seal;
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,7 +29,7 @@ use ringfence_egress::pool::Pool;
 use ringfence_egress::proxy::{Proxy, Speaks};
 use ringfence_egress::relay::{Inlet, Limits, Pair, Relay};
 use ringfence_enforce::apply::{Carries, Connecting, Doors, Reins};
-use ringfence_policy::{Host as Whom, Way};
+use ringfence_policy::{Check, Host as Whom, Way};
 use ringfence_sys::net;
 
 use gate::{Admitted, Caller};
@@ -168,8 +170,10 @@ impl Egress {
             let named = named.map(|name| self.gate.address_of(name, address, port, also.as_ref()));
             named.filter(|passage| !passage.is_open()).map_or(Ok(()), |passage| Err(Box::new(passage)))
         };
-        let goal = Goal { host, port, judge: &judge, caller, passage: &passage };
+        let sealing = named.and_then(|name| self.gate.sealing(name, port));
+        let goal = Goal { host, port, judge: &judge, caller, passage: &passage, sealing };
         match (passage.way, named) {
+            (_, Some(name)) if goal.sealing.is_some() => self.relay(program, Some(look(Check::Tls, name, port)), &goal),
             (Some(Way::Checked(check)), Some(name)) => self.relay(program, Some(look(check, name, port)), &goal),
             _ => self.hand_over(program, &goal),
         }
@@ -244,8 +248,10 @@ impl Egress {
     }
 
     fn carry(&self, inside: OwnedFd, outside: Reached, check: Option<Look>, goal: &Goal<'_>) {
-        let ended = goal.carried(&self.gate, outside.peer);
-        self.relay.carry(Pair { inside, outside: outside.socket, said: Vec::new(), check, ended });
+        match goal.carried(&self.gate, outside) {
+            Ok((outside, ended)) => self.relay.carry(Pair { inside, outside, said: Vec::new(), check, ended }),
+            Err(_) => reset(&inside),
+        }
     }
 }
 

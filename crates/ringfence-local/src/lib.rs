@@ -35,7 +35,7 @@ use ringfence_provider::{Provider, ProviderError, Session, Standing};
 use ringfence_sys::signal::{self, Set};
 
 use attend::Farewell;
-use egress::Gate;
+use egress::{Gate, Seal};
 use guess::Guess;
 use live::LookingOut;
 use runs::{Listed, Mark, Runs};
@@ -72,7 +72,9 @@ impl Provider for Local {
         if !grants.is_confined() {
             return Ok(Box::new(bare::Bare::new()));
         }
-        let Planned { plan, held, begun, listed } = planned(grants, person);
+        let mut person = person.clone();
+        let seal = Seal::of(grants, &mut person)?;
+        let Planned { plan, held, begun, listed } = planned(grants, &person);
         Ok(Box::new(Confined {
             plan,
             looked: Some(Instant::now()),
@@ -80,7 +82,8 @@ impl Provider for Local {
             listed,
             grants: grants.clone(),
             held,
-            person: person.clone(),
+            person,
+            seal,
             farewell: self.farewell,
             ahead: self.ahead.take(),
             asker: None,
@@ -127,6 +130,7 @@ struct Confined {
     /// The same with what the host's own settings add.
     held: Grants,
     person: Person,
+    seal: Option<Arc<Seal>>,
     farewell: Farewell,
     ahead: Option<Ahead>,
     asker: Option<Arc<dyn Asker>>,
@@ -202,7 +206,10 @@ impl Confined {
     fn seen(&self, plan: &Plan) -> attend::Seen {
         let ground = Arc::new(asks::Ground::new(self.held.clone(), plan.is_wired().then(|| scene(plan))));
         let watch = Watch::over(plan, &ground, self.asker.as_ref());
-        let gate = plan.steps.contains(&Step::Egress).then(|| Arc::new(Gate::new(ground.clone(), watch.as_ref().and_then(Watch::asks))));
+        let gate = plan.steps.contains(&Step::Egress).then(|| {
+            let asks = watch.as_ref().and_then(Watch::asks);
+            Arc::new(Gate::new(ground.clone(), asks, self.seal.clone()))
+        });
         attend::Seen { watch, gate, ground: Some(ground), live: LookingOut::over(plan), ..attend::Seen::default() }
     }
 

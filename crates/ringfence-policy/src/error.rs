@@ -49,6 +49,8 @@ pub enum PolicyError {
     LockedOutsideManaged { at: Place },
     #[error("{at}`{host}` is to get a secret, and no entry of `allow` opens it")]
     UnreachableSecret { at: Place, host: String },
+    #[error("{at}the value of `{env}` cannot stand in a header: {problem}")]
+    BadSecret { at: Place, env: String, problem: &'static str },
     #[error("{at}`{entry}` cannot be added without changing something else in the file")]
     NotAmendable { at: Place, entry: String },
     #[error("policy files extend each other in a circle: {}", chain(.files))]
@@ -77,6 +79,7 @@ impl PolicyError {
             PolicyError::UnsetVariable { .. } => "policy-unset-variable",
             PolicyError::LockedOutsideManaged { .. } => "policy-locked-outside-managed",
             PolicyError::UnreachableSecret { .. } => "policy-unreachable-secret",
+            PolicyError::BadSecret { .. } => "policy-bad-secret",
             PolicyError::NotAmendable { .. } => "policy-not-amendable",
             PolicyError::ExtendsCycle { .. } => "policy-extends-cycle",
             PolicyError::WorkspaceTooBroad { .. } => "policy-workspace-too-broad",
@@ -103,6 +106,7 @@ impl PolicyError {
             PolicyError::UnsetVariable { name, .. } => format!("export {name}=…, or write the path out"),
             PolicyError::LockedOutsideManaged { .. } => "move the entry to /etc/ringfence/policy.toml".to_owned(),
             PolicyError::UnreachableSecret { host, .. } => format!("add `{host}` to `allow` under [network], or remove the secret"),
+            PolicyError::BadSecret { env, .. } => format!("export {env} anew, without line ends and blanks around it"),
             PolicyError::NotAmendable { .. } => "add it by hand".to_owned(),
             PolicyError::ExtendsCycle { .. } => "take one of the files out of `extends`".to_owned(),
             PolicyError::WorkspaceTooBroad { workspace } => {
@@ -143,6 +147,7 @@ impl PolicyError {
             | PolicyError::UnsetVariable { at, .. }
             | PolicyError::LockedOutsideManaged { at }
             | PolicyError::UnreachableSecret { at, .. }
+            | PolicyError::BadSecret { at, .. }
             | PolicyError::NotAmendable { at, .. } => Some(at),
             PolicyError::ExtendsCycle { .. } | PolicyError::WorkspaceTooBroad { .. } | PolicyError::BeyondCeiling { .. } => None,
         }

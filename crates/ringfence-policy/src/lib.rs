@@ -48,8 +48,8 @@ pub use grants::*;
 pub use layer::{Layer, check_cycle};
 pub use names::NameIndex;
 pub use network::{
-    Check, Ground, Host, HostRule, HostRuleError, Listed, Name, NameError, OpenPorts, PROXY_PORT, Passage, PortEntry, Range, Secret, Sni,
-    Subject, Way, guarded,
+    CA_BUNDLE, Check, Ground, Host, HostRule, HostRuleError, Listed, Name, NameError, OpenPorts, PROXY_PORT, Passage, PortEntry, Range,
+    Secret, Sni, Subject, Way, guarded,
 };
 pub use parse::{parse, parse_bytes};
 pub use path::AbsPath;

@@ -235,6 +235,14 @@ pub enum ProviderError {
         /// Why not.
         source: io::Error,
     },
+    /// It is not known whom to trust, so values cannot be sent to anybody.
+    #[error("cannot put secrets into requests")]
+    NoTrust {
+        /// What to do.
+        hint: String,
+        /// Why not.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// Talking to the operating system failed in the middle.
     #[error("cannot {what}")]
     System {
@@ -257,6 +265,7 @@ impl ProviderError {
             ProviderError::Unconfined => "unconfined",
             ProviderError::Mute => "shell-mute",
             ProviderError::PortTaken { .. } => "port-taken",
+            ProviderError::NoTrust { .. } => "no-trust",
             ProviderError::System { .. } => "system",
         }
     }
@@ -264,7 +273,7 @@ impl ProviderError {
     /// What to type next.
     pub fn hint(&self) -> Option<String> {
         match self {
-            ProviderError::NotStarted { hint, .. } => Some(hint.clone()),
+            ProviderError::NotStarted { hint, .. } | ProviderError::NoTrust { hint, .. } => Some(hint.clone()),
             ProviderError::NotExecuted { source, .. } if source.kind() == io::ErrorKind::NotFound => {
                 Some("`ringfence explain exec PATH` shows whether a rule opens the program".into())
             }

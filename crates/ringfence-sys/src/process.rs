@@ -172,6 +172,28 @@ pub fn exit_now(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
+/// Overwrites the variables that this process has, where they stand, and has none from then on:
+/// a copy of a process has those of the one it was copied from, and memory outlives its purpose.
+///
+/// To be called by a process with one thread.
+pub fn forget_variables() {
+    unsafe extern "C" {
+        static mut environ: *mut *mut libc::c_char;
+    }
+    // SAFETY: the C library keeps a list of pointers to strings there, with a null pointer behind
+    // the last, or none at all. With one thread nobody else reads it, and every string is ours to
+    // write to: it came with the process or was made by `setenv`.
+    unsafe {
+        let mut variable = environ;
+        while !variable.is_null() && !(*variable).is_null() {
+            let length = libc::strlen(*variable);
+            std::ptr::write_bytes(*variable, 0, length);
+            variable = variable.add(1);
+        }
+        environ = std::ptr::null_mut();
+    }
+}
+
 /// Closes every descriptor from `first` on.
 pub fn close_from(first: RawFd) -> io::Result<()> {
     // SAFETY: takes no pointer. Whoever owns one of these descriptors must not use it

@@ -27,6 +27,9 @@ class Web(http.server.SimpleHTTPRequestHandler):
     def hear(self):
         name = getattr(self.connection, 'heard_name', '-')
         hear(self.port, name, self.command, self.headers['Host'], self.path)
+        for header in 'Authorization', 'X-Key':
+            if said := self.headers.get(header):
+                hear(self.port, name, self.headers['Host'], header, said)
 
     def say(self, body, kind='text/plain'):
         self.send_response(200)
@@ -40,6 +43,8 @@ class Web(http.server.SimpleHTTPRequestHandler):
         if self.path == '/hello':
             scheme = 'https' if isinstance(self.connection, ssl.SSLSocket) else 'http'
             self.say(('hello from %s://%s\n' % (scheme, self.headers['Host'])).encode())
+        elif self.path == '/headers':
+            self.say(str(self.headers).encode())
         elif self.path.startswith('/git/'):
             self.git(b'')
         elif self.headers.get('Upgrade'):

@@ -18,6 +18,9 @@ pub struct Connected {
     /// Bytes that came in, where they were counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub received: Option<u64>,
+    /// The variables whose values were put into what was sent.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<String>,
     /// Where the rule was written that allows it.
     pub origin: String,
     /// The process that connected.
@@ -44,6 +47,7 @@ impl Record {
                 address: connection.address.clone(),
                 sent: connection.sent,
                 received: connection.received,
+                secrets: connection.secrets.clone(),
                 origin: connection.origin.clone(),
                 pid: connection.pid,
                 program: connection.program.clone(),
@@ -70,12 +74,15 @@ mod tests {
             sent: Some(3),
             received: Some(5),
             failed: None,
+            secrets: Vec::new(),
             count: 2,
         };
         let subject = Subject { agent: None, session: "s".into() };
         let text = |connection: &Connection| serde_json::to_string(&Record::connected(&subject, connection)).unwrap();
         let expect = r#"{"timestamp":"1970-01-01T00:00:00.000Z","agent":null,"session":"s","operation":"connect","target":"a.org:443","result":"allowed","policy":"allow a.org","address":"192.0.2.1:443","sent":3,"received":5,"origin":"a flag","pid":42,"program":"/usr/bin/curl","count":2}"#;
         assert_eq!(text(&connection), expect);
+        let with = Connection { secrets: vec!["TOKEN".into()], ..connection.clone() };
+        assert!(text(&with).contains(r#""received":5,"secrets":["TOKEN"],"origin""#), "{}", text(&with));
         let failed = Connection { address: None, sent: None, received: None, failed: Some("no answer".into()), ..connection };
         assert!(text(&failed).contains(r#""result":"failed","policy":"allow a.org","reason":"no answer","origin""#), "{}", text(&failed));
     }

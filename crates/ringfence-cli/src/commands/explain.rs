@@ -90,7 +90,7 @@ struct Answer {
     /// One or two words.
     verdict: &'static str,
     fate: Fate,
-    /// Labels are `rule`, `from`, `why`, `kept`, `change`.
+    /// Labels are `rule`, `from`, `why`, `kept`, `change`, `secret`.
     lines: Vec<Line>,
 }
 

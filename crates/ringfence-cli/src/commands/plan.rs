@@ -125,7 +125,7 @@ fn groups(plan: &Enforced, home: &AbsPath) -> Groups {
             Step::Seal => groups.walls.push("seal everything else".into()),
             Step::Lock => groups.walls.push("lock the mounts, drop every capability".into()),
             Step::Landlock => groups.walls.push("Landlock: no signals or abstract sockets out".into()),
-            Step::Guards(_) | Step::Egress | Step::Proxy | Step::Observe | Step::Seccomp => {
+            Step::Guards(_) | Step::Egress | Step::Secret { .. } | Step::Instead { .. } | Step::Proxy | Step::Observe | Step::Seccomp => {
                 groups.walls.push(step.to_string().split_whitespace().collect::<Vec<_>>().join(" "))
             }
         }

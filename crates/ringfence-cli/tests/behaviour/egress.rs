@@ -6,6 +6,7 @@ mod packages;
 mod records;
 mod refusals;
 mod remotes;
+mod secrets;
 mod web;
 mod within;
 

@@ -59,6 +59,24 @@ enum Turn {
     Past,
 }
 
+/// A piece of a queue, and how long it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Piece {
+    /// The head of a request, all of it.
+    Head(usize),
+    /// Something of its body, or what has become of the connection.
+    Other(usize),
+}
+
+impl Piece {
+    /// How many bytes.
+    pub fn length(self) -> usize {
+        match self {
+            Piece::Head(length) | Piece::Other(length) => length,
+        }
+    }
+}
+
 /// What has been found in a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checked {
@@ -90,16 +108,28 @@ impl Requests {
     /// Looks at the `queue`, see [`super`]. What is clear must be taken off before the next time.
     pub fn check(&mut self, queue: &[u8]) -> Checked {
         let mut clear = 0;
-        while let Some(count) = self.step(&queue[clear..]) {
-            clear += count;
+        while let Some(piece) = self.piece(&queue[clear..]) {
+            clear += piece.length();
         }
-        let next = match &self.state {
+        Checked { clear, next: self.next() }
+    }
+
+    /// What is to be done where the queue has no whole piece.
+    pub fn next(&self) -> Next {
+        match &self.state {
             State::Answer => Next::Answer,
             State::Opaque => Next::Opaque,
             State::Refused(objection) => Next::Refused(objection.clone()),
             _ => Next::More,
-        };
-        Checked { clear, next }
+        }
+    }
+
+    /// The next piece of the `queue` that can go out, if there is a whole one: its bytes must be
+    /// taken off before the next time. It may be one without any.
+    pub fn piece(&mut self, queue: &[u8]) -> Option<Piece> {
+        let is_head = matches!(self.state, State::Head(_));
+        let length = self.step(queue)?;
+        Some(if is_head { Piece::Head(length) } else { Piece::Other(length) })
     }
 
     /// Goes on to the next state, if `rest` is enough for it: how many bytes are clear by that.

@@ -129,6 +129,16 @@ fn errno(error: std::io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 
+/// Writes all of it.
+fn fill(file: &OwnedFd, content: &str) -> rustix::io::Result<()> {
+    let mut rest = content.as_bytes();
+    while !rest.is_empty() {
+        let count = rustix::io::retry_on_intr(|| rustix::io::write(file, rest))?;
+        rest = &rest[count..];
+    }
+    Ok(())
+}
+
 pub(super) fn make(kind: &str, options: &[(&str, &str)], set: &[&str], flags: MountAttrFlags) -> rustix::io::Result<OwnedFd> {
     let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     for (name, value) in options {
@@ -278,6 +288,7 @@ impl Root {
                 Source::Mount(mount),
             ) => self.attach(mount, path),
             (Step::Bind { path, access: Access::ReadOnly, .. }, _) if self.is_late(path) => self.bind_late(path, source),
+            (Step::Instead { path, with }, _) => self.instead(path, with),
             (Step::Cover { path, cover: Cover::Deny(kind) }, _) => self.deny(path, *kind),
             (Step::Cover { path, cover: Cover::ReadOnly }, _) => self.protect(path, Reach::Below),
             (Step::Cover { path, cover: Cover::Shallow }, _) => self.protect(path, Reach::One),
@@ -388,7 +399,19 @@ impl Root {
         }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.base, relative(path), flags, Mode::from_raw_mode(0o644)).during(|| format!("write {path}"))?;
-        rustix::io::write(&file, content.as_bytes()).during(|| format!("write {path}")).map(drop)
+        fill(&file, content).during(|| format!("write {path}"))
+    }
+
+    /// A file of ours over one of the host's, if that is still there.
+    fn instead(&mut self, path: &AbsPath, with: &AbsPath) -> Result<(), Fault> {
+        if self.find(path).during(|| format!("look at {path}"))?.is_none() {
+            return Ok(());
+        }
+        let ours = self.find(with).and_then(|ours| ours.ok_or(Errno::NOENT)).during(|| format!("look at {with}"))?;
+        let how = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+        let copy = open_tree(&ours, "", how).during(|| format!("copy {with}"))?;
+        restrict(&copy, Reach::One, READ_ONLY | NO_SUID | NO_DEV).during(|| format!("copy {with}"))?;
+        self.attach(&copy, path)
     }
 
     /// An empty file.

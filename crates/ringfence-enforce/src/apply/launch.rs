@@ -243,7 +243,11 @@ fn copy_self(network: Network, control: OwnedFd, mask: &Set) -> Result<(i32, Opt
     let processors = rustix::thread::sched_getaffinity(None).ok();
     match process::fork().map_err(failed("fork"))? {
         Fork::Parent(pid) => Ok((pid, processors.and_then(|processors| send_elsewhere(pid, &processors)))),
-        Fork::Child => process::exit_now(super::helper::become_warden(network, control, mask, processors.as_ref())),
+        Fork::Child => {
+            // What is made of it stands in the sandbox.
+            process::forget_variables();
+            process::exit_now(super::helper::become_warden(network, control, mask, processors.as_ref()))
+        }
     }
 }
 

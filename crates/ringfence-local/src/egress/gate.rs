@@ -10,7 +10,9 @@ use ringfence_egress::dns::{NameGate, Refusal, Verdict};
 use ringfence_enforce::apply::Connecting;
 use ringfence_policy::{Ground as Because, Host, HostRule, Name, NetworkRules, OpenPorts, Passage};
 
+use super::goal::Sealing;
 use super::own;
+use super::seal::Seal;
 use crate::asks::{Asks, Ground, Halted, Held, Matter, Wanted};
 use crate::connections::Connections;
 use crate::denials::Denials;
@@ -24,6 +26,8 @@ pub(crate) struct Gate {
     connections: Mutex<Connections>,
     /// Who asks, where somebody can be asked.
     asks: Option<Arc<Asks>>,
+    /// What is put into requests, where something is.
+    seal: Option<Arc<Seal>>,
 }
 
 /// Somebody who may be connected, and by what.
@@ -49,8 +53,15 @@ impl Caller {
 }
 
 impl Gate {
-    pub(crate) fn new(ground: Arc<Ground>, asks: Option<Arc<Asks>>) -> Self {
-        Self { ground, denials: Mutex::default(), connections: Mutex::default(), asks }
+    pub(crate) fn new(ground: Arc<Ground>, asks: Option<Arc<Asks>>, seal: Option<Arc<Seal>>) -> Self {
+        Self { ground, denials: Mutex::default(), connections: Mutex::default(), asks, seal }
+    }
+
+    /// What is put into requests to `name` by now, and by whom.
+    pub(super) fn sealing(&self, name: &Name, port: u16) -> Option<Sealing> {
+        let seal = self.seal.as_ref()?;
+        let swaps: Vec<_> = self.read(|rules| rules.secrets_for(name, port).filter_map(|secret| seal.swap(secret)).collect());
+        (!swaps.is_empty()).then(|| Sealing { seal: seal.clone(), name: name.clone(), swaps })
     }
 
     fn read<T>(&self, look: impl FnOnce(&NetworkRules) -> T) -> T {
@@ -152,7 +163,8 @@ pub(super) fn connection(passage: &Passage, caller: &Caller) -> Connection {
     let (rule, origin) = because(passage);
     let Caller { pid, program } = caller.clone();
     let (address, sent, received, failed) = (None, None, None, None);
-    Connection { target: passage.target(), address, rule, origin, pid, program, time_ms: now_ms(), sent, received, failed, count: 1 }
+    let (target, time_ms, secrets) = (passage.target(), now_ms(), Vec::new());
+    Connection { target, address, rule, origin, pid, program, time_ms, sent, received, failed, secrets, count: 1 }
 }
 
 /// The rule that decides, and where it was written.

@@ -22,7 +22,8 @@ impl Egress {
             } else {
                 IpAddr::from([127, 0, 0, 1])
             };
-            let goal = Goal { host: Host::Address(host), port, judge: &|_| Ok(()), caller: Caller::of(&program), passage: &passage };
+            let (host, caller) = (Host::Address(host), Caller::of(&program));
+            let goal = Goal { host, port, judge: &|_| Ok(()), caller, passage: &passage, sealing: None };
             return self.hand_over(program, &goal);
         }
         // Its own socket, in its own network. If only the host serves that port, it is likely that

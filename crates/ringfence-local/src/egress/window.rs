@@ -1,11 +1,12 @@
 //! The same ways for programs that would rather ask a proxy.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use ringfence_egress::dial::{Dialer, Failure, Host as Dialed, Options};
 use ringfence_egress::proxy::{Connection, Gate as Asks, Refusal, RefusalKind, Speech, Wish};
-use ringfence_policy::{Host, Passage, Way};
+use ringfence_policy::{Check, Host, Passage, Way};
 
 use super::PATIENCE;
 use super::gate::{Admitted, Caller, Gate};
@@ -55,7 +56,9 @@ impl Asks for Window {
             let named = name.map(|name| self.gate.address_of(name, address, port, also.as_ref()));
             named.filter(|passage| !passage.is_open()).map_or(Ok(()), |passage| Err(Box::new(passage)))
         };
-        let goal = Goal { host: dialed, port, judge: &judge, caller, passage: &passage };
+        // What is sent in the clear carries no secret.
+        let sealing = name.filter(|_| wish.speech == Speech::Tunnel).and_then(|name| self.gate.sealing(name, port));
+        let goal = Goal { host: dialed, port, judge: &judge, caller, passage: &passage, sealing };
         let reached = self.dialer.connect(&goal.host, port, &Options::default(), goal.judge).map_err(|failure| {
             let kind = match (&failure, goal.missed(&self.gate, &failure)) {
                 (Failure::Judged { why, .. }, _) => return denied(why.to_string()),
@@ -67,11 +70,13 @@ impl Asks for Window {
         })?;
         // A request was read already, and names the host that was asked for.
         let check = match (passage.way, name, wish.speech) {
+            (_, Some(name), _) if goal.sealing.is_some() => Some(look(Check::Tls, name, port)),
             (Some(Way::Checked(check)), Some(name), Speech::Tunnel) => Some(look(check, name, port)),
             _ => None,
         };
-        let ended = goal.carried(&self.gate, reached.peer);
-        Ok(Connection { outside: reached.socket, check, ended })
+        let unreachable = |error: io::Error| Refusal { kind: RefusalKind::Unreachable, sentence: error.to_string() };
+        let (outside, ended) = goal.carried(&self.gate, reached).map_err(unreachable)?;
+        Ok(Connection { outside, check, ended })
     }
 
     fn objected(&self, _client: std::net::SocketAddr, _reason: &str) {}

@@ -26,7 +26,15 @@ pub(super) fn explain(target: &str, meant: &Meant, origins: &Origins<'_>) -> Res
         _ => "network.allow-list",
     };
     let gap = plan(&Local::default(), &meant.resolved)?.gaps.into_iter().find(|gap| gap.what == opener);
-    Ok(answer(&passage, gap))
+    let answer = answer(&passage, gap);
+    Ok(if answer.fate == Fate::Allowed { answer.maybe("secret", secrets(&grants.network, &passage)) } else { answer })
+}
+
+/// What requests to it carry, and in what.
+fn secrets(rules: &NetworkRules, passage: &Passage) -> Option<String> {
+    let (Host::Name(name), Some(port)) = (&passage.host, passage.port) else { return None };
+    let each: Vec<String> = rules.secrets_for(name, port).map(|secret| format!("{} in {}", secret.env, secret.header)).collect();
+    (!each.is_empty()).then(|| format!("{}; TLS is ended on the way", each.join(", ")))
 }
 
 /// What the rules say of `HOST[:PORT]`. Without a port, of a name: whether anything of it is open.

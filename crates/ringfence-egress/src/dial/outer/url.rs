@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use ringfence_api::base64;
+
 use crate::dial::Host;
 
 /// A proxy that is spoken to in plain HTTP.
@@ -122,19 +124,6 @@ fn decode(text: &str) -> Option<Vec<u8>> {
         });
     }
     Some(plain)
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::new();
-    for three in bytes.chunks(3) {
-        let number = three.iter().fold(0_u32, |number, byte| number << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
-        for digit in 0..4 {
-            let letter = LETTERS[(number >> (18 - 6 * digit)) as usize & 63];
-            text.push(if digit <= three.len() { char::from(letter) } else { '=' });
-        }
-    }
-    text
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use ringfence_policy::AbsPath;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount};
 
-use super::{DEVICES, Root, here, make, relative};
+use super::{DEVICES, Root, fill, here, make, relative};
 use crate::apply::{During, Fault};
 use crate::plan::Step;
 use crate::scene::{COVERS, OWN, tells};
@@ -90,7 +90,7 @@ impl Root {
         *files += 1;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&*own, &name, flags, Mode::from_raw_mode(0o644)).during(|| format!("write {path}"))?;
-        rustix::io::write(&file, content.as_bytes()).during(|| format!("write {path}"))?;
+        fill(&file, content).during(|| format!("write {path}"))?;
         let tree = tree(own, &name)?;
         self.attach(&tree, path)
     }

@@ -42,13 +42,11 @@ pub(super) fn secrets(
                 problem,
             })?;
             let origin = layer.origin(&key, &written.env);
-            let secret = Secret { env: written.env.clone(), hosts, header: written.header.clone(), is_set, origin };
-            if is_set {
-                environment.set.insert(secret.env.clone(), secret.placeholder());
-            }
-            secrets.push(secret);
+            secrets.push(Secret { env: written.env.clone(), hosts, header: written.header.clone(), is_set, origin });
         }
     }
+    let set = secrets.iter().filter(|secret| secret.is_set);
+    environment.set.extend(set.map(|secret| (secret.env.clone(), secret.placeholder())));
     Ok(secrets)
 }
 

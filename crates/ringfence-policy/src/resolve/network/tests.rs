@@ -1,7 +1,7 @@
 use crate::error::PolicyError;
 use crate::facts::{Facts, Flags, Remote};
 use crate::grants::{Asking, Grants, NetworkMode, Ports};
-use crate::network::{Listed, Name, Sni};
+use crate::network::{CA_BUNDLE, Listed, Name, Sni};
 use crate::resolve::resolve;
 use crate::resolve::tests::{check_warns, facts, flags, grants, with};
 
@@ -171,12 +171,16 @@ fn remotes_are_opened_for_git() {
 fn secrets_stay_outside_and_go_to_hosts_that_are_open() {
     const SECRET: &str = "[[secrets]]\nenv = \"GITHUB_TOKEN\"\nhosts = [\"api.github.com\"]\nheader = \"Authorization\"\n";
     let user = format!("{SECRET}[network]\nallow = [\"*.github.com\"]\n[environment]\nallow = [\"GITHUB_TOKEN\"]\nset = {{ A = \"1\" }}");
-    let rules = check_warns(&[("user", &user)], "the variable GITHUB_TOKEN stays outside");
-    assert_eq!((rules.network.secrets.len(), rules.network.secrets[0].origin.line), (1, Some(2)));
-    assert!(!rules.environment.decide("GITHUB_TOKEN").passes());
-    let api = Name::new("api.github.com").unwrap();
-    assert_eq!(rules.network.secrets_for(&api, 443).count(), 1);
-    assert_eq!(rules.network.secrets_for(&Name::new("x.github.com").unwrap(), 443).count(), 0);
+    let unset = check_warns(&[("user", &user)], "the variable GITHUB_TOKEN stays outside");
+    assert_eq!((unset.network.secrets.len(), unset.network.secrets[0].origin.line), (1, Some(2)));
+    assert!(!unset.environment.decide("GITHUB_TOKEN").passes());
+    let (api, other) = (Name::new("api.github.com").unwrap(), Name::new("x.github.com").unwrap());
+    assert_eq!((unset.network.secrets_for(&api, 443).count(), unset.network.ends_tls()), (0, false));
+    let rules = resolve(&with(&[("user", &user)]), &flags(), &holding("ghp_1")).unwrap();
+    assert_eq!(rules.environment.set["GITHUB_TOKEN"], "ringfence-placeholder-GITHUB_TOKEN");
+    assert_eq!(rules.environment.set["NODE_EXTRA_CA_CERTS"], CA_BUNDLE);
+    let count = |name, port| rules.network.secrets_for(name, port).count();
+    assert_eq!((count(&api, 443), count(&api, 80), count(&other, 443), rules.network.ends_tls()), (1, 0, 0, true));
     let unreachable = |network: &str| resolve(&with(&[("user", &format!("{SECRET}{network}"))]), &flags(), &facts());
     let error = unreachable("[network]\nallow = [\"github.com\"]").unwrap_err();
     assert!(
@@ -186,4 +190,24 @@ fn secrets_stay_outside_and_go_to_hosts_that_are_open() {
     assert!(unreachable("").is_ok() && unreachable("[network]\nmode = \"full\"").is_ok());
     let project = check_warns(&[("project", SECRET)], "`GITHUB_TOKEN` is ignored: a project's file cannot send secrets");
     assert!(project.network.secrets.is_empty());
+}
+
+#[test]
+fn a_value_that_cannot_stand_in_a_header_is_refused_and_not_shown() {
+    const SECRETS: &str = "[[secrets]]\nenv = \"GITHUB_TOKEN\"\nhosts = [\"a.org:8443\"]\nheader = \"X-Key\"\n\
+        [[secrets]]\nenv = \"GITHUB_TOKEN\"\nhosts = [\"b.org\"]\nheader = \"X-Key\"\n[network]\nallow = [\"a.org\", \"b.org\"]";
+    let with_value = |value| resolve(&with(&[("user", SECRETS)]), &flags(), &holding(value));
+    for value in ["ghp_1\r\nX: y", "ghp_1\n", " ghp_1", "ghp_\u{fc}", "ghp\t1"] {
+        let error = with_value(value).unwrap_err().to_string();
+        assert!(error.contains("policy.toml:3:7: the value of `GITHUB_TOKEN` cannot stand in a header: it "), "{error}");
+        assert!(!error.contains("ghp"), "{error}");
+    }
+    let rules = with_value("ghp_1").unwrap();
+    let of = |name: &str, port| rules.network.secrets_for(&Name::new(name).unwrap(), port).count();
+    assert_eq!((of("a.org", 8443), of("a.org", 443), of("b.org", 443)), (1, 0, 1));
+    assert_eq!(rules.warnings, Vec::<String>::new());
+}
+
+fn holding(value: &str) -> Facts {
+    Facts { variables: [("GITHUB_TOKEN".to_owned(), value.to_owned())].into(), ..facts() }
 }

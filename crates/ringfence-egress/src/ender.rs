@@ -1,0 +1,140 @@
+//! Ends TLS on the way to a host, so that a value can be put in which never enters the sandbox.
+//!
+//! The program inside speaks TLS with us, by a certificate of an [`Authority`] that exists for
+//! this sandbox alone and that nobody outside trusts. We speak TLS with the host, by those whom
+//! the host's own [`Bundle`] trusts. In between, requests of HTTP/1 are followed from one to the
+//! next as they are in plain HTTP (`crate::peek::requests`), and in one header of each, what
+//! stands for the value is replaced by the value. HTTP/2 is not offered to either side.
+//!
+//! Whoever carries bytes between the program and the host notices none of it: the connection to
+//! the host is exchanged for one that leads to us.
+
+mod authority;
+mod bundle;
+mod leg;
+mod scrub;
+mod swap;
+mod talk;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use ringfence_policy::Name;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustls::crypto::CryptoProvider;
+use rustls::sign::SingleCertAndKey;
+use rustls::{ClientConfig, ServerConfig};
+
+pub use authority::Authority;
+pub use bundle::{Bundle, BundleError, PLACES, VARIABLE};
+use leg::Leg;
+pub use swap::Swap;
+use talk::Talk;
+
+/// What is spoken, and nothing else is.
+const HTTP: &[u8] = b"http/1.1";
+/// Connections at once; each has a thread.
+const MOST: usize = 512;
+/// Enough for a thread that shakes hands twice.
+const STACK: usize = 512 * 1024;
+
+/// Ends TLS for one sandbox.
+#[derive(Debug)]
+pub struct Ender {
+    authority: Authority,
+    crypto: Arc<CryptoProvider>,
+    far: Arc<ClientConfig>,
+    busy: Arc<AtomicUsize>,
+}
+
+/// What is told of a connection, as it happens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    /// This one's value is about to be sent.
+    Put(String),
+    /// What was said may not go.
+    Refused(String),
+    /// One of the two did not come to an understanding with us.
+    Failed(String),
+}
+
+/// Whom it is for, what it is to carry, and who is told.
+pub struct Errand {
+    /// The host, as the program has looked it up.
+    pub name: Name,
+    /// The port that was dialed.
+    pub port: u16,
+    /// What is put in.
+    pub swaps: Vec<Swap>,
+    /// Hears what happens, on another thread.
+    pub told: Box<dyn Fn(Told) + Send>,
+}
+
+impl Ender {
+    /// With an authority of its own, for hosts that `bundle` vouches for.
+    pub fn new(bundle: &Bundle) -> io::Result<Self> {
+        let crypto = Arc::new(rustls::crypto::ring::default_provider());
+        let far = ClientConfig::builder_with_provider(crypto.clone()).with_safe_default_protocol_versions().map_err(failed)?;
+        let mut far = far.with_root_certificates(bundle.roots()).with_no_client_auth();
+        far.alpn_protocols = vec![HTTP.to_vec()];
+        Ok(Self { authority: Authority::new()?, crypto, far: Arc::new(far), busy: Arc::default() })
+    }
+
+    /// What we are to a program that takes us for `name`.
+    fn near(&self, name: &Name) -> io::Result<Arc<ServerConfig>> {
+        let near = ServerConfig::builder_with_provider(self.crypto.clone()).with_safe_default_protocol_versions().map_err(failed)?;
+        let certified = SingleCertAndKey::from(self.authority.vouch_for(name)?);
+        let mut near = near.with_no_client_auth().with_cert_resolver(Arc::new(certified));
+        near.alpn_protocols = vec![HTTP.to_vec()];
+        Ok(Arc::new(near))
+    }
+
+    /// The certificate of its authority, for those inside.
+    pub fn certificate(&self) -> String {
+        self.authority.pem()
+    }
+
+    /// Takes a connection to the host, and answers one in its place.
+    pub fn end(&self, host: OwnedFd, errand: Errand) -> io::Result<OwnedFd> {
+        let place = Place::take(&self.busy)?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (theirs, ours) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        let near = Leg::near(ours, self.near(&errand.name)?)?;
+        let far = Leg::far(host, self.far.clone(), &errand.name)?;
+        let talk = Talk::new(near, far, errand);
+        thread::Builder::new().name("ender".into()).stack_size(STACK).spawn(move || {
+            talk.hold();
+            drop(place);
+        })?;
+        Ok(theirs)
+    }
+}
+
+/// One of the places there are.
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn take(busy: &Arc<AtomicUsize>) -> io::Result<Self> {
+        let place = Self(busy.clone());
+        match busy.fetch_add(1, Ordering::Relaxed) {
+            0..MOST => Ok(place),
+            _ => Err(Errno::AGAIN.into()),
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn failed(error: rustls::Error) -> io::Error {
+    io::Error::other(error)
+}

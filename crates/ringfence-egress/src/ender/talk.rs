@@ -1,0 +1,258 @@
+//! A conversation between a program and a host, each of whom speaks with us.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::leg::Leg;
+use super::scrub::Scrub;
+use super::swap;
+use super::{Errand, Told};
+use crate::peek::requests::{Next, Piece, Requests};
+use crate::peek::{LONGEST, Objection};
+
+/// How long the two may take until they can speak.
+const GREETING: Duration = Duration::from_secs(30);
+/// How long the rest of what may be a value is waited for.
+const REST: Duration = Duration::from_millis(20);
+/// How long one who was refused may take to ask, and to read why.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// What goes on between the two.
+pub(super) struct Talk {
+    near: Leg,
+    far: Leg,
+    errand: Errand,
+    requests: Requests,
+    scrub: Scrub,
+    /// What the program has said and was not passed on yet.
+    queue: Vec<u8>,
+    /// The host has answered something.
+    is_answered: bool,
+}
+
+/// What cannot be got over.
+enum Fault {
+    Near(io::Error),
+    Far(io::Error),
+    Refused(Objection),
+}
+
+impl Talk {
+    pub(super) fn new(near: Leg, far: Leg, errand: Errand) -> Self {
+        let requests = Requests::new(errand.name.clone(), errand.port);
+        let scrub = Scrub::new(errand.swaps.iter().map(|swap| swap.value.reveal()));
+        Self { near, far, errand, requests, scrub, queue: Vec::new(), is_answered: false }
+    }
+
+    /// Until it is over.
+    pub(super) fn hold(mut self) {
+        match self.carry() {
+            Ok(()) => self.near.shut(),
+            Err(Fault::Near(error)) => {
+                if self.near.is_greeting() {
+                    (self.errand.told)(Told::Failed(format!("the program did not accept the sandbox's certificate: {error}")));
+                }
+            }
+            Err(Fault::Far(error)) => {
+                let sentence = format!("{} and ringfence did not come to terms: {error}", self.errand.name);
+                if !self.is_answered {
+                    (self.errand.told)(Told::Failed(sentence.clone()));
+                    self.answer("502 Bad Gateway", &sentence);
+                }
+            }
+            Err(Fault::Refused(objection)) => {
+                (self.errand.told)(Told::Refused(objection.to_string()));
+                self.answer("421 Misdirected Request", &format!("this request does not go to {}: {objection}", self.errand.name));
+            }
+        }
+        self.part();
+    }
+
+    fn carry(&mut self) -> Result<(), Fault> {
+        let greeting = Instant::now() + GREETING;
+        loop {
+            self.near.flush().map_err(Fault::Near)?;
+            self.far.flush().map_err(Fault::Far)?;
+            if self.far.is_heard_out() {
+                if self.far.is_greeting() {
+                    return Err(Fault::Far(Errno::CONNRESET.into()));
+                }
+                self.release()?;
+                return self.send_rest();
+            }
+            if self.near.is_heard_out() && !self.far.is_full() {
+                if self.near.is_greeting() {
+                    return Err(Fault::Near(Errno::CONNRESET.into()));
+                }
+                self.far.shut();
+            }
+            let is_greeting = self.near.is_greeting() || self.far.is_greeting();
+            let limit = match (self.scrub.holds(), is_greeting) {
+                (true, _) => Some(REST),
+                (false, true) => Some(greeting.saturating_duration_since(Instant::now())),
+                (false, false) => None,
+            };
+            match self.wait(limit).map_err(Fault::Near)? {
+                Heard::Nothing if self.scrub.holds() => self.release()?,
+                Heard::Nothing if is_greeting => {
+                    let late = Errno::TIMEDOUT.into();
+                    return Err(if self.far.is_greeting() { Fault::Far(late) } else { Fault::Near(late) });
+                }
+                Heard::Nothing => {}
+                Heard::Gone => return Ok(()),
+                Heard::Some { near, far } => {
+                    if near {
+                        self.program_speaks()?;
+                    }
+                    if far {
+                        self.host_speaks()?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until somebody speaks or can be spoken to. From each only so much is heard as the
+    /// other takes.
+    fn wait(&self, limit: Option<Duration>) -> io::Result<Heard> {
+        let may_ask = self.near.is_greeting() || !(self.far.is_greeting() || self.far.is_full() || self.queue.len() >= LONGEST);
+        let flags = |leg: &Leg, may_hear: bool| {
+            let hear = if may_hear && !leg.is_heard_out() { PollFlags::IN } else { PollFlags::empty() };
+            hear | if leg.is_full() { PollFlags::OUT } else { PollFlags::empty() }
+        };
+        let (near, far) = (flags(&self.near, may_ask), flags(&self.far, !self.near.is_full()));
+        let mut polled = vec![PollFd::new(&self.near.socket, near)];
+        if !far.is_empty() {
+            polled.push(PollFd::new(&self.far.socket, far));
+        }
+        let limit = limit.map(|limit| Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() });
+        match poll(&mut polled, limit.as_ref()) {
+            Ok(0) => return Ok(Heard::Nothing),
+            Ok(_) => {}
+            Err(Errno::INTR) => return Ok(Heard::Some { near: false, far: false }),
+            Err(error) => return Err(error.into()),
+        }
+        let told = |at: usize| polled.get(at).map_or(PollFlags::empty(), PollFd::revents);
+        let wrong = PollFlags::HUP | PollFlags::ERR;
+        // Nobody is inside any more to hear anything.
+        if told(0).intersects(wrong) && !near.contains(PollFlags::IN) {
+            return Ok(Heard::Gone);
+        }
+        let speaks = |asked: PollFlags, told: PollFlags| asked.contains(PollFlags::IN) && told.intersects(PollFlags::IN | wrong);
+        Ok(Heard::Some { near: speaks(near, told(0)), far: speaks(far, told(1)) })
+    }
+
+    fn program_speaks(&mut self) -> Result<(), Fault> {
+        let said = self.near.hear().map_err(Fault::Near)?;
+        self.queue.extend_from_slice(&said);
+        self.pass_requests()
+    }
+
+    fn host_speaks(&mut self) -> Result<(), Fault> {
+        let said = self.far.hear().map_err(Fault::Far)?;
+        if said.is_empty() {
+            return Ok(());
+        }
+        self.is_answered = true;
+        if self.requests.wants_answer() {
+            self.requests.answer(&said);
+            self.pass_requests()?;
+        }
+        let clean = self.scrub.pass(&said);
+        self.near.say(&clean).map_err(Fault::Near)
+    }
+
+    /// Passes on what belongs to requests for the host, with the values in their heads.
+    fn pass_requests(&mut self) -> Result<(), Fault> {
+        while let Some(piece) = self.requests.piece(&self.queue) {
+            let count = piece.length();
+            let mut rest = self.queue.split_off(count);
+            std::mem::swap(&mut rest, &mut self.queue);
+            let said = match piece {
+                Piece::Head(_) => {
+                    let (with, names) = swap::put(&rest, &self.errand.swaps);
+                    names.into_iter().for_each(|name| (self.errand.told)(Told::Put(name.to_owned())));
+                    with
+                }
+                Piece::Other(_) => rest,
+            };
+            self.far.say(&said).map_err(Fault::Far)?;
+        }
+        match self.requests.next() {
+            Next::Refused(objection) => Err(Fault::Refused(objection)),
+            Next::More | Next::Answer | Next::Opaque => Ok(()),
+        }
+    }
+
+    fn release(&mut self) -> Result<(), Fault> {
+        let rest = self.scrub.release();
+        self.near.say(&rest).map_err(Fault::Near)
+    }
+
+    /// What the host has said last, until the program has it.
+    fn send_rest(&mut self) -> Result<(), Fault> {
+        loop {
+            self.near.flush().map_err(Fault::Near)?;
+            if !self.near.is_full() {
+                return Ok(());
+            }
+            let mut polled = [PollFd::new(&self.near.socket, PollFlags::OUT)];
+            match poll(&mut polled, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(Fault::Near(error.into())),
+            }
+        }
+    }
+
+    /// Tells the program why nothing comes of it, once it has asked for something.
+    fn answer(&mut self, status: &str, sentence: &str) {
+        let end = Instant::now() + FAREWELL;
+        while (self.near.is_greeting() || self.queue.is_empty()) && !self.near.is_heard_out() {
+            match self.next_of_near(end) {
+                Some(said) => self.queue.extend_from_slice(&said),
+                None => return,
+            }
+        }
+        // It is shown at terminals as it is.
+        let sentence: String = sentence.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let text = format!("ringfence: {sentence}\n");
+        let head = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            text.len()
+        );
+        let _ = self.near.say(format!("{head}{text}").as_bytes());
+        self.near.shut();
+    }
+
+    /// Hears the program out: if it were cut off while it speaks, it could miss what it was told.
+    fn part(mut self) {
+        let end = Instant::now() + FAREWELL;
+        while !self.near.is_heard_out() && self.next_of_near(end).is_some() {}
+    }
+
+    /// What the program says next, if it does in time.
+    fn next_of_near(&mut self, end: Instant) -> Option<Vec<u8>> {
+        self.near.flush().ok()?;
+        let left = end.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        let mut polled = [PollFd::new(&self.near.socket, PollFlags::IN)];
+        match poll(&mut polled, Some(&left)) {
+            Ok(0) => None,
+            Ok(_) | Err(Errno::INTR) => self.near.hear().ok(),
+            Err(_) => None,
+        }
+    }
+}
+
+/// What was heard.
+enum Heard {
+    /// Nothing in time.
+    Nothing,
+    /// The program is gone.
+    Gone,
+    /// Of these two, perhaps of neither: then somebody can be spoken to.
+    Some { near: bool, far: bool },
+}
