@@ -49,6 +49,8 @@ pub enum PolicyError {
     LockedOutsideManaged { at: Place },
     #[error("{at}`{host}` is to get a secret, and no entry of `allow` opens it")]
     UnreachableSecret { at: Place, host: String },
+    #[error("{at}`mode = allow-list` is said, and nobody is listed")]
+    EmptyList { at: Place },
     #[error("{at}the value of `{env}` cannot stand in a header: {problem}")]
     BadSecret { at: Place, env: String, problem: &'static str },
     #[error("{at}`{entry}` cannot be added without changing something else in the file")]
@@ -79,6 +81,7 @@ impl PolicyError {
             PolicyError::UnsetVariable { .. } => "policy-unset-variable",
             PolicyError::LockedOutsideManaged { .. } => "policy-locked-outside-managed",
             PolicyError::UnreachableSecret { .. } => "policy-unreachable-secret",
+            PolicyError::EmptyList { .. } => "policy-empty-list",
             PolicyError::BadSecret { .. } => "policy-bad-secret",
             PolicyError::NotAmendable { .. } => "policy-not-amendable",
             PolicyError::ExtendsCycle { .. } => "policy-extends-cycle",
@@ -106,6 +109,9 @@ impl PolicyError {
             PolicyError::UnsetVariable { name, .. } => format!("export {name}=…, or write the path out"),
             PolicyError::LockedOutsideManaged { .. } => "move the entry to /etc/ringfence/policy.toml".to_owned(),
             PolicyError::UnreachableSecret { host, .. } => format!("add `{host}` to `allow` under [network], or remove the secret"),
+            PolicyError::EmptyList { .. } => {
+                "list hosts in `allow` under [network] or by `--allow-host`; `mode = \"none\"` or `--net none` if none is meant".to_owned()
+            }
             PolicyError::BadSecret { env, .. } => format!("export {env} anew, without line ends and blanks around it"),
             PolicyError::NotAmendable { .. } => "add it by hand".to_owned(),
             PolicyError::ExtendsCycle { .. } => "take one of the files out of `extends`".to_owned(),
@@ -148,6 +154,7 @@ impl PolicyError {
             | PolicyError::LockedOutsideManaged { at }
             | PolicyError::UnreachableSecret { at, .. }
             | PolicyError::BadSecret { at, .. }
+            | PolicyError::EmptyList { at }
             | PolicyError::NotAmendable { at, .. } => Some(at),
             PolicyError::ExtendsCycle { .. } | PolicyError::WorkspaceTooBroad { .. } | PolicyError::BeyondCeiling { .. } => None,
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_api::{Asker, Status, Stdio};
-use ringfence_engine::{permission, run as run_engine};
+use ringfence_engine::{EngineError, permission, run as run_engine};
 use ringfence_local::Local;
 use ringfence_policy::{Asking, Mode, Observe};
 
@@ -39,6 +39,9 @@ pub(crate) fn run(arguments: Run, local: &Local) -> Result<ExitCode, CliError> {
     let patience = arguments.ask_timeout.as_deref().map(duration).transpose()?.map_or(PATIENCE, Duration::from_millis);
     let meant = meant_to_run(&arguments.policy, Chosen { timeout: arguments.timeout.as_deref(), observe, ask })?;
     let grants = &meant.resolved.grants;
+    if grants.ask == Asking::Never && grants.is_confined() {
+        grants.network.refuse_empty_list().map_err(EngineError::from)?;
+    }
     if grants.mode == Mode::FullAccess || !grants.enabled {
         say::warning("nothing is confined: the command can do whatever you can");
     }

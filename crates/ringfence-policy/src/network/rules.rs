@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::name::Name;
 use super::rule::HostRule;
+use crate::error::{Place, PolicyError};
 use crate::grants::Origin;
 use crate::path::AbsPath;
 
@@ -239,6 +240,16 @@ impl NetworkRules {
     pub fn has_a_border(&self) -> bool {
         let ports = !self.localhost.is_empty() || !self.bind.is_empty();
         self.mode == NetworkMode::AllowList || (self.mode == NetworkMode::None && ports)
+    }
+
+    /// Refuses a list that somebody has chosen and that has nobody on it. It is as good as no
+    /// network, and who wrote it meant something else. Where the list can grow, it is for others to
+    /// say whether that is so.
+    pub fn refuse_empty_list(&self) -> Result<(), PolicyError> {
+        let Some(origin) = self.mode_origin.as_ref().filter(|_| self.mode == NetworkMode::AllowList) else { return Ok(()) };
+        let is_empty = self.allow.is_empty() && self.localhost.is_empty() && self.bind.is_empty() && !self.git;
+        let at = Place { file: origin.file.clone(), line: origin.line, column: None };
+        if is_empty { Err(PolicyError::EmptyList { at }) } else { Ok(()) }
     }
 
     /// As they hold where somebody is asked: a network that nobody spoke of is a list with

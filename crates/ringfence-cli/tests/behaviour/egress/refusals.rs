@@ -201,12 +201,21 @@ except OSError as error:
 fn everybody_where_the_list_is_empty() {
     on_a_lan(&["curl"], |project, lan| {
         let file = project.home().join(".config/ringfence/policy.toml");
+        let line = "curl -sS http://11.22.33.1:8080/hello";
         project.write_at(&file, "version = 1\n[network]\nmode = \"allow-list\"\nallow = []\n");
-        refused(lan, &[], "curl -sS http://app.test:8080/hello", ("app.test", UNLISTED));
-        refused(lan, &[], "curl -sS http://11.22.33.1:8080/hello", ("11.22.33.1:8080", UNLISTED));
+        // One that is chosen is not meant, and nothing runs.
+        let ran = lan.run(&["-c", "touch ran"]);
+        assert_eq!((ran.status, project.has("ran")), (125, false), "{}", ran.talk());
+        assert!(ran.talk().contains("policy.toml:3: `mode = allow-list` is said, and nobody is listed"), "{}", ran.talk());
+        lan.run(&["--net", "allow-list", "-c", "true"]).ends(125);
+        // Something else is on it: of hosts, nobody is.
+        let port = ["--allow-localhost", "1"];
+        refused(lan, &port, "curl -sS http://app.test:8080/hello", ("app.test", UNLISTED));
+        refused(lan, &port, line, ("11.22.33.1:8080", UNLISTED));
+        // One that is not chosen opens nothing.
         project.write_at(&file, "version = 1\n[network]\nallow = []\n");
         let before = lan.heard();
-        lan.run(&["-c", "! curl -sS http://11.22.33.1:8080/hello"]).ok();
+        lan.run(&["-c", &format!("! {line}")]).ok();
         assert_eq!(lan.heard(), before);
     });
 }

@@ -1,6 +1,7 @@
 //! Values that are put into requests on the way, and are nowhere inside.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -216,6 +217,29 @@ fn by_the_proxy_it_is_the_same() {
         }
         let heard = lan.heard();
         assert!(heard.contains(BEARER) && heard.matches(VALUE).count() == 1, "{heard}");
+    });
+}
+
+#[test]
+fn in_a_session_it_is_the_same() {
+    on_a_lan(&["curl"], |project, lan| {
+        let file = project.home().join(".config/ringfence/policy.toml");
+        project.write_at(&file, POLICY);
+        let runtime = project.home().join("run");
+        let session = |words: &[&str]| {
+            let mut command = lan.command();
+            command.arg(project.binary()).arg("session").args(words).env("XDG_RUNTIME_DIR", &runtime);
+            Ran::of(command.env("APP_TOKEN", VALUE).env("SSL_CERT_FILE", project.root().join("ca.crt")), b"")
+        };
+        fs::create_dir(&runtime).unwrap();
+        fs::set_permissions(&runtime, fs::Permissions::from_mode(0o700)).unwrap();
+        project.user.own(&runtime);
+        let id = session(&["start"]).ok();
+        let asks = "curl -sS -H \"Authorization: Bearer $APP_TOKEN\" https://app.test/headers";
+        let said = [(); 3].map(|()| session(&["exec", &id, "-c", asks]).text());
+        session(&["stop", &id]).ok();
+        assert!(said.iter().all(|said| said.contains("Authorization: Bearer ****************")), "{said:?}");
+        assert_eq!(lan.heard().matches(BEARER).count(), 3, "{}", lan.heard());
     });
 }
 

@@ -4,7 +4,7 @@ use ringfence_testkit::{each_user, needs, python};
 
 use crate::project;
 
-const NETWORKS: [&[&str]; 3] = [&["--net", "none"], &["--allow-host", "app.test"], &["--net", "allow-list"]];
+const NETWORKS: [&[&str]; 3] = [&["--net", "none"], &["--allow-host", "app.test"], &["--net", "allow-list", "--allow-localhost", "1"]];
 
 /// A Python program says the same with every network.
 #[track_caller]

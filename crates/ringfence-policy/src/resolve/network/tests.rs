@@ -47,6 +47,11 @@ fn a_list_without_a_mode_is_meant_to_be_used() {
     let empty = taken(&[("user", "mode = \"allow-list\"")]);
     assert_eq!((empty.network.mode, empty.network.allow.len()), (NetworkMode::AllowList, 0));
     assert!(!empty.network.lookup(&Name::new("a.org").unwrap()).is_open());
+    assert!(empty.network.refuse_empty_list().is_err());
+    for more in ["allow = [\"a.org\"]", "localhost = [1]", "bind = [1]", "git = true"] {
+        assert_eq!(taken(&[("user", &format!("mode = \"allow-list\"\n{more}"))]).network.refuse_empty_list(), Ok(()), "{more}");
+    }
+    assert_eq!(taken(&[("user", "allow = []")]).network.refuse_empty_list(), Ok(()));
     assert_eq!(taken(&[("user", "mode = \"none\"\nallow = [\"a.org\"]")]).network.mode, NetworkMode::None);
 }
 
