@@ -110,7 +110,7 @@ class Threads(socketserver.ThreadingMixIn, socketserver.TCPServer):
     address_family = socket.AF_INET6
     allow_reuse_address = True
     daemon_threads = True
-    request_queue_size = 64
+    request_queue_size = 1024
 
     def server_bind(self):
         self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
