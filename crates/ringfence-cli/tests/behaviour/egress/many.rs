@@ -68,3 +68,82 @@ fn what_runs_inside_may_open_as_many_files_as_before() {
         assert_eq!(said, "1024");
     });
 }
+
+/// So many connect at once, in one process of as many threads, and wait: more than there are
+/// places for. It says when all have begun.
+const FLOOD: &str = "import os, socket, sys, threading
+def one():
+    try: socket.create_connection((sys.argv[1], int(sys.argv[2])))
+    except OSError: pass
+threading.stack_size(65536)
+for _ in range(1100): threading.Thread(target=one, daemon=True).start()
+print('begun', flush=True)
+sys.stdin.read()
+os._exit(0)
+";
+
+/// Whoever listens lets nobody in, and those who fill its queue have come.
+const DEAF: &str = "import socket
+def deaf():
+    server = socket.create_server(('127.0.0.1', 0)); server.listen(0)
+    full = [socket.socket() for _ in range(8)]
+    for one in full: one.setblocking(False); one.connect_ex(server.getsockname())
+    return server, full
+";
+
+/// Tries for a while to be answered by a port of `app.test`.
+const ANSWERED: &str = "import subprocess, sys, time
+def answered(seconds):
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            link = socket.create_connection(('app.test', 7), 5); link.sendall(b'hello\\n'); return link.recv(9)
+        except OSError as error:
+            if time.monotonic() > end: return error
+            time.sleep(0.05)
+def flood(*where):
+    child = subprocess.Popen([sys.executable, 'flood.py', *map(str, where)], stdin=-1, stdout=-1)
+    child.stdout.readline(); time.sleep(0.5)
+    return child
+";
+
+#[test]
+fn who_is_killed_while_it_connects_leaves_its_place() {
+    let Some(python) = python() else { return };
+    on_a_lan(&[], |project, lan| {
+        project.write("flood.py", FLOOD);
+        let code = format!(
+            "import socket\n{ANSWERED}
+child = flood('11.22.33.1', 9999)
+before = answered(0); child.kill(); child.wait()
+print(isinstance(before, OSError), answered(10))
+"
+        );
+        project.write("try.py", code);
+        let ran = lan.run(&["--allow-host", "app.test", "--allow-host", "11.22.33.1", "--", python, "try.py"]);
+        assert_eq!(ran.ok(), "True b'HELLO\\n'", "{}", ran.talk());
+    });
+}
+
+#[test]
+fn who_connects_within_keeps_nobody_from_connecting_to_a_host() {
+    let Some(python) = python() else { return };
+    on_a_lan(&[], |project, lan| {
+        project.write("flood.py", FLOOD);
+        let code = format!(
+            "{DEAF}{ANSWERED}
+server, full = deaf()
+child = flood(*server.getsockname())
+print(answered(0)); child.kill(); child.wait()
+end = time.monotonic() + 10
+inner = socket.create_server(('127.0.0.1', 0))
+while time.monotonic() < end:
+    try: socket.create_connection(inner.getsockname()); print('within'); break
+    except OSError: time.sleep(0.05)
+"
+        );
+        project.write("try.py", code);
+        let ran = lan.run(&["--allow-host", "app.test", "--", python, "try.py"]);
+        assert_eq!(ran.ok(), "b'HELLO\\n'\nwithin", "{}", ran.talk());
+    });
+}
