@@ -10,12 +10,14 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Barrier;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::Done;
 use crate::bench::POURED;
 
-/// `open COUNT PATH`, `stat COUNT PATH`, `connect COUNT ADDRESS`, `download COUNT ADDRESS`, `loop COUNT COMMAND…` or `fresh COUNT DIRECTORY COMMAND…`.
+/// `open COUNT PATH`, `stat COUNT PATH`, `connect COUNT ADDRESS`, `crowd COUNT ADDRESS`, `download COUNT ADDRESS`, `loop COUNT COMMAND…` or `fresh COUNT DIRECTORY COMMAND…`.
 pub(crate) fn run(task: &[&str]) -> Done {
     let [task, count, rest @ ..] = task else { return Err("probe: no task".into()) };
     let count = count.parse()?;
@@ -23,6 +25,7 @@ pub(crate) fn run(task: &[&str]) -> Done {
         ("open", [path]) => calls(count, || File::open(path))?,
         ("stat", [path]) => calls(count, || fs::metadata(path))?,
         ("connect", [address]) => calls(count, || TcpStream::connect(address))?,
+        ("crowd", [address]) => crowd(count, address)?,
         ("download", [address]) => calls(count, || download(address))?,
         ("loop", command) => commands(count, None, command)?,
         ("fresh", [directory, command @ ..]) => commands(count, Some(Path::new(directory)), command)?,
@@ -41,12 +44,42 @@ fn calls<T>(count: u32, mut call: impl FnMut() -> io::Result<T>) -> io::Result<D
     Ok(began.elapsed())
 }
 
-/// Receives all that is sent there, by the proxy that is told of, if one is.
-fn download(address: &str) -> io::Result<()> {
-    let mut stream = match std::env::var("http_proxy") {
-        Ok(proxy) => tunnel(proxy.trim_start_matches("http://"), address)?,
-        Err(_) => TcpStream::connect(address)?,
+/// Connects as many at once, each in a thread of its own, and is answered on all of them while all
+/// stand.
+fn crowd(count: u32, address: &str) -> io::Result<Duration> {
+    const STACK: usize = 64 * 1024;
+    let (ready, connected) = (Barrier::new(count as usize + 1), Barrier::new(count as usize));
+    let one = || {
+        ready.wait();
+        let stream = reach(address);
+        connected.wait();
+        let mut stream = stream?;
+        stream.write_all(b"?")?;
+        stream.read_exact(&mut [0])?;
+        connected.wait();
+        Ok(())
     };
+    thread::scope(|scope| {
+        let begun = (0..count).map(|_| thread::Builder::new().stack_size(STACK).spawn_scoped(scope, one));
+        let threads: Vec<_> = begun.collect::<io::Result<_>>()?;
+        ready.wait();
+        let began = Instant::now();
+        let ended = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(io::Error::other("probe: a thread panicked"))));
+        ended.collect::<io::Result<()>>().map(|()| began.elapsed())
+    })
+}
+
+/// Connects, by the proxy that is told of, if one is.
+fn reach(address: &str) -> io::Result<TcpStream> {
+    match std::env::var("http_proxy") {
+        Ok(proxy) => tunnel(proxy.trim_start_matches("http://"), address),
+        Err(_) => TcpStream::connect(address),
+    }
+}
+
+/// Receives all that is sent there.
+fn download(address: &str) -> io::Result<()> {
+    let mut stream = reach(address)?;
     let mut buffer = vec![0; 256 * 1024];
     let mut received = 0;
     loop {

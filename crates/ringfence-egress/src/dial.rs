@@ -1,14 +1,19 @@
 //! Reaching something outside: names resolved, addresses judged, the first that answers taken.
 
+mod copy;
 mod options;
 mod outer;
+mod patience;
 mod race;
 mod resolve;
 
+pub(crate) use copy::begin;
+pub use copy::connect_copy;
 pub use options::{Family, Options, Waiting};
 pub use outer::{Astray, Outer, OuterUrl, Unusable};
+pub use patience::Patience;
 pub use race::Reached;
-pub(crate) use race::{outcome, wait_readable};
+pub(crate) use race::{outcome, wait_patiently, wait_readable};
 pub use resolve::{HostResolver, Resolve, Unresolved};
 
 use std::fmt;
@@ -73,6 +78,8 @@ pub enum Failure<W> {
     },
     /// The proxy of the host's network did not let it through.
     Outer(Astray),
+    /// Whoever wanted it does not wait any more.
+    Unwanted,
 }
 
 impl Dialer {
@@ -86,27 +93,42 @@ impl Dialer {
     /// `judge` is asked about every address before it is tried: what a name leads to is known
     /// here and nowhere earlier. A name that is reached by way of the host's proxy is resolved by
     /// that proxy: its addresses are never known here, and which of them it reaches is its say.
-    pub fn connect<W>(
+    pub fn connect<W>(&self, host: &Host, port: u16, options: &Options, judge: &Judge<'_, W>) -> Result<Reached, Failure<W>> {
+        self.connect_while(&|| true, host, port, options, judge)
+    }
+
+    /// The same, for as long as `is_wanted` says: it is looked at every now and then.
+    pub fn connect_while<W>(
+        &self,
+        is_wanted: &dyn Fn() -> bool,
+        host: &Host,
+        port: u16,
+        options: &Options,
+        judge: &Judge<'_, W>,
+    ) -> Result<Reached, Failure<W>> {
+        let patience = Patience::new(Instant::now() + self.limit, is_wanted);
+        let reached = match self.outer.way_to(host, port) {
+            Some(proxy) => self.by_way_of(proxy, host, port, options, judge, &patience),
+            None => self.directly(host, port, options, judge, &patience),
+        };
+        reached.map_err(|failure| if patience.is_given_up() { Failure::Unwanted } else { failure })
+    }
+
+    fn directly<W>(
         &self,
         host: &Host,
         port: u16,
         options: &Options,
-        judge: &dyn Fn(IpAddr) -> Result<(), W>,
+        judge: &Judge<'_, W>,
+        patience: &Patience<'_>,
     ) -> Result<Reached, Failure<W>> {
-        let end = Instant::now() + self.limit;
-        if let Some(proxy) = self.outer.way_to(host, port) {
-            if let Host::Address(address) = host {
-                judge(*address).map_err(|why| Failure::Judged { address: *address, why })?;
-            }
-            return self.by_way_of(proxy, host, port, options, end);
-        }
-        let addresses = self.addresses(host, end)?;
+        let addresses = self.addresses(host, patience)?;
         let open = permitted(&addresses, judge)?;
         let known: Vec<IpAddr> = open.into_iter().filter(|address| options.family != Family::V4 || address.is_ipv4()).collect();
         if known.is_empty() {
             return Err(Failure::OtherFamily);
         }
-        race::race(&known, port, options, end).map_err(|(peer, error)| Failure::Connect { peer, error })
+        race::race(&known, port, options, patience).map_err(|(peer, error)| Failure::Connect { peer, error })
     }
 
     /// Begins to connect to one address and does not wait: for a caller that does not wait either
@@ -115,23 +137,37 @@ impl Dialer {
         race::start(to, options)
     }
 
-    fn by_way_of<W>(&self, proxy: &OuterUrl, host: &Host, port: u16, options: &Options, end: Instant) -> Result<Reached, Failure<W>> {
-        let addresses = self.addresses(&proxy.host, end)?;
-        let reached = race::race(&addresses, proxy.port, options, end).map_err(|(peer, error)| Failure::Connect { peer, error })?;
-        proxy.ask(&reached.socket, host, port, end).map_err(Failure::Outer)?;
+    fn by_way_of<W>(
+        &self,
+        proxy: &OuterUrl,
+        host: &Host,
+        port: u16,
+        options: &Options,
+        judge: &Judge<'_, W>,
+        patience: &Patience<'_>,
+    ) -> Result<Reached, Failure<W>> {
+        if let Host::Address(address) = host {
+            judge(*address).map_err(|why| Failure::Judged { address: *address, why })?;
+        }
+        let addresses = self.addresses(&proxy.host, patience)?;
+        let reached = race::race(&addresses, proxy.port, options, patience).map_err(|(peer, error)| Failure::Connect { peer, error })?;
+        proxy.ask(&reached.socket, host, port, patience).map_err(Failure::Outer)?;
         Ok(reached)
     }
 
-    fn addresses<W>(&self, host: &Host, end: Instant) -> Result<Vec<IpAddr>, Failure<W>> {
+    fn addresses<W>(&self, host: &Host, patience: &Patience<'_>) -> Result<Vec<IpAddr>, Failure<W>> {
         match host {
             Host::Address(address) => Ok(vec![*address]),
-            Host::Name(name) => self.resolver.resolve(name, end.saturating_duration_since(Instant::now())).map_err(Failure::Unresolved),
+            Host::Name(name) => self.resolver.resolve(name, patience).map_err(Failure::Unresolved),
         }
     }
 }
 
+/// Asked about every address before it is tried.
+pub type Judge<'a, W> = dyn Fn(IpAddr) -> Result<(), W> + 'a;
+
 /// Those of `addresses` that may be reached; if none may, why.
-fn permitted<W>(addresses: &[IpAddr], judge: &dyn Fn(IpAddr) -> Result<(), W>) -> Result<Vec<IpAddr>, Failure<W>> {
+fn permitted<W>(addresses: &[IpAddr], judge: &Judge<'_, W>) -> Result<Vec<IpAddr>, Failure<W>> {
     let mut open = Vec::new();
     let mut shut = None;
     for address in addresses {
@@ -155,6 +191,7 @@ impl<W> Failure<W> {
             Failure::Judged { .. } => Errno::ACCESS,
             Failure::Connect { error, .. } => return error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
             Failure::Outer(astray) => astray.errno(),
+            Failure::Unwanted => Errno::CANCELED,
         };
         errno.raw_os_error()
     }
@@ -171,6 +208,7 @@ impl<W: fmt::Display> fmt::Display for Failure<W> {
             Failure::OtherFamily => out.write_str("no address of the kind that the caller's socket knows"),
             Failure::Connect { peer, error } => write!(out, "{peer}: {error}"),
             Failure::Outer(astray) => astray.fmt(out),
+            Failure::Unwanted => out.write_str("whoever wanted it did not wait for it"),
         }
     }
 }

@@ -64,6 +64,8 @@ pub struct Launch {
     pub cwd: AbsPath,
     /// Who could say yes to what is about to be refused.
     pub asker: Asker,
+    /// How many files the command may have open, where it is not as many as whoever launches it.
+    pub open_files: Option<u64>,
 }
 
 /// Whether somebody can be asked.

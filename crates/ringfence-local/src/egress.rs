@@ -11,15 +11,15 @@ mod loopback;
 mod minds;
 mod publish;
 mod seal;
+mod slots;
 mod window;
 
 pub(crate) use gate::Gate;
 pub(crate) use seal::Seal;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -31,12 +31,15 @@ use ringfence_egress::relay::{Inlet, Limits, Pair, Relay};
 use ringfence_enforce::apply::{Carries, Connecting, Doors, Reins};
 use ringfence_policy::{Check, Host as Whom, Way};
 use ringfence_sys::net;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
 
 use gate::{Admitted, Caller};
 use goal::{Goal, Look, look};
 use minds::Minds;
 use publish::{Published, Taken};
 use ringfence_provider::ProviderError;
+use slots::Slots;
 use window::Window;
 
 /// Enough for a thread that connects.
@@ -45,8 +48,6 @@ const STACK: usize = 256 * 1024;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a program that does not want to wait is kept waiting for a connection of its own.
 const IMPATIENCE: Duration = Duration::from_millis(200);
-/// So many may be about to connect at once.
-const MOST: usize = 1024;
 
 /// The ways out of one sandbox. Dropped, all of them end.
 pub(crate) struct Egress {
@@ -57,7 +58,10 @@ pub(crate) struct Egress {
     dialer: Dialer,
     /// For those who do not want to wait.
     quick: Dialer,
-    busy: AtomicUsize,
+    /// For those who connect within the sandbox, and for those who leave it: neither keeps the
+    /// other out.
+    within: Slots,
+    beyond: Slots,
     published: Published,
     minds: Minds,
     _proxy: Option<Proxy>,
@@ -82,8 +86,8 @@ impl Egress {
         let window = || Arc::new(Window::of(gate.clone()));
         let proxy = doors.proxy.map(|listener| Proxy::serve(listener, Speaks::Either, window(), relay.clone()));
         let proxy = proxy.transpose().map_err(system)?;
-        let published =
-            Published::open(&gate.published(), reins).map_err(|Taken { port, source }| ProviderError::PortTaken { port, source })?;
+        let published = Published::open(&gate.published(), publish::PATIENCE, move || reins.ask_for_socket())
+            .map_err(|Taken { port, source }| ProviderError::PortTaken { port, source })?;
         Ok(Arc::new(Self {
             published,
             minds: Minds::start().map_err(system)?,
@@ -94,7 +98,8 @@ impl Egress {
             relay,
             dialer: Dialer::direct(PATIENCE),
             quick: Dialer::direct(IMPATIENCE),
-            busy: AtomicUsize::new(0),
+            within: Slots::default(),
+            beyond: Slots::default(),
             _names: names,
         }))
     }
@@ -113,20 +118,23 @@ impl Egress {
 
     /// Connects a program, or refuses to, on a thread of its own.
     pub(crate) fn connects(self: &Arc<Self>, program: Connecting) {
-        if self.busy.fetch_add(1, Ordering::Relaxed) >= MOST {
-            self.busy.fetch_sub(1, Ordering::Relaxed);
-            return program.fail(libc::EAGAIN);
-        }
+        let slots = if self.stays(program.to()) { &self.within } else { &self.beyond };
+        let Some(slot) = slots.take() else { return program.fail(libc::EAGAIN) };
         self.minds.add(program.minder());
         let egress = self.clone();
-        let begun = thread::Builder::new().name("connects".into()).stack_size(STACK).spawn(move || {
+        // Where there can be no thread, whoever waited is dropped with it, and told that nobody is
+        // there.
+        let _ = thread::Builder::new().name("connects".into()).stack_size(STACK).spawn(move || {
             egress.connect(program);
-            egress.busy.fetch_sub(1, Ordering::Relaxed);
+            drop(slot);
         });
-        if begun.is_err() {
-            // With the thread, whoever waited was dropped, and told that nobody is there.
-            self.busy.fetch_sub(1, Ordering::Relaxed);
-        }
+    }
+
+    /// Whether what is connected to is in the sandbox.
+    fn stays(&self, to: SocketAddr) -> bool {
+        let address = to.ip().to_canonical();
+        let is_loopback = address.is_loopback() || address.is_unspecified();
+        Pool::is_own(address) || is_loopback && !self.gate.hosts_loopback(address, to.port()).is_open()
     }
 
     fn connect(&self, program: Connecting) {
@@ -194,7 +202,7 @@ impl Egress {
         };
         let is_impatient = options.waiting() == Waiting::Never;
         let dialer = if is_impatient { &self.quick } else { &self.dialer };
-        match dialer.connect(&goal.host, goal.port, &options, goal.judge) {
+        match dialer.connect_while(&|| program.is_waiting(), &goal.host, goal.port, &options, goal.judge) {
             Ok(reached) => match options.finish(reached.socket.as_fd()) {
                 Ok(()) => {
                     goal.made(&self.gate, reached.peer);
@@ -214,10 +222,10 @@ impl Egress {
     fn relay(&self, program: Connecting, check: Option<Look>, goal: &Goal<'_>) {
         let options = Options::of(program.socket()).unwrap_or_default();
         let (waiting, far) = (options.waiting(), options.for_the_way());
-        let dial = || self.dialer.connect(&goal.host, goal.port, &far, goal.judge);
+        let dial = |is_wanted: &dyn Fn() -> bool| self.dialer.connect_while(is_wanted, &goal.host, goal.port, &far, goal.judge);
         if waiting == Waiting::Never {
             let Some(inside) = self.let_in(program) else { return };
-            match dial() {
+            match dial(&|| !is_broken_off(&inside)) {
                 Ok(reached) => self.carry(inside, reached, check, goal),
                 Err(failure) => {
                     goal.missed(&self.gate, &failure);
@@ -226,7 +234,7 @@ impl Egress {
             }
             return;
         }
-        match dial() {
+        match dial(&|| program.is_waiting()) {
             Ok(reached) => {
                 if let Some(inside) = self.let_in(program) {
                     self.carry(inside, reached, check, goal);
@@ -253,6 +261,13 @@ impl Egress {
             Err(_) => reset(&inside),
         }
     }
+}
+
+/// Whether whoever is connected to the other end is gone, as far as that can be told: who has
+/// closed it may as well have said everything and wait for an answer.
+fn is_broken_off(socket: &OwnedFd) -> bool {
+    let mut looked_at = [PollFd::new(socket, PollFlags::empty())];
+    poll(&mut looked_at, Some(&Timespec::default())).is_ok() && looked_at[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
 }
 
 /// Whoever is connected to the other end is told that it was broken off.

@@ -38,6 +38,7 @@ use attend::Farewell;
 use egress::{Gate, Seal};
 use guess::Guess;
 use live::LookingOut;
+use room::Files;
 use runs::{Listed, Mark, Runs};
 use sweep::{Ground, Look, Moment};
 use watch::Watch;
@@ -47,6 +48,7 @@ use watch::Watch;
 pub struct Local {
     farewell: Farewell,
     ahead: RefCell<Option<Ahead>>,
+    files: Files,
 }
 
 impl Local {
@@ -59,7 +61,14 @@ impl Local {
         // The mask of this moment is the one the command is to start with. What fails
         // here fails again, and is told, when the command is run.
         let ahead = signal::block(&Set::of(&[])).ok().and_then(|mask| Ahead::start(Network::Own, &mask).ok());
-        Self { farewell: Farewell::Leave, ahead: RefCell::new(ahead) }
+        Self { farewell: Farewell::Leave, ahead: RefCell::new(ahead), files: Files::ours() }
+    }
+
+    /// For a program that is there for a sandbox and for nothing else: where hosts may be reached,
+    /// its limit of open files is raised, since every connection that is carried takes two. What
+    /// runs inside has the limit that the program had.
+    pub fn for_one_sandbox() -> Self {
+        Self { files: Files::ours(), ..Self::default() }
     }
 }
 
@@ -86,6 +95,7 @@ impl Provider for Local {
             seal,
             farewell: self.farewell,
             ahead: self.ahead.take(),
+            files: self.files.clone(),
             asker: None,
             refused: (Vec::new(), 0),
         }))
@@ -133,6 +143,7 @@ struct Confined {
     seal: Option<Arc<Seal>>,
     farewell: Farewell,
     ahead: Option<Ahead>,
+    files: Files,
     asker: Option<Arc<dyn Asker>>,
     /// What was refused to a command that ended in an error.
     refused: (Vec<Denial>, u64),
@@ -200,7 +211,8 @@ impl Confined {
         let listed = std::mem::take(&mut self.listed);
         let campaign = Campaign { runs, left_over, mark, ground, listed, quarantine: self.person.quarantine.clone() };
         let asker = if self.asker.is_some() { apply::Asker::Somebody } else { apply::Asker::Nobody };
-        (Launch { plan, grants: apply::pack(&self.held), command, variables, cwd: cwd.clone(), asker }, campaign)
+        let open_files = plan.steps.contains(&Step::Egress).then(|| self.files.raise()).flatten();
+        (Launch { plan, grants: apply::pack(&self.held), command, variables, cwd: cwd.clone(), asker, open_files }, campaign)
     }
 
     fn seen(&self, plan: &Plan) -> attend::Seen {

@@ -1,9 +1,11 @@
-//! Room for one sandbox more.
+//! Room for one sandbox more, and for what it connects to.
 
 use std::os::fd::OwnedFd;
+use std::sync::{Arc, OnceLock};
 
 use ringfence_provider::ProviderError;
 use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// So many descriptors a sandbox and its shell take while they are made; some twenty of them
 /// are kept.
@@ -22,4 +24,30 @@ pub(crate) fn make_sure(any: &OwnedFd) -> Result<(), ProviderError> {
         let error = if error == Errno::INVAL { Errno::MFILE } else { error };
         ProviderError::System { what: "open a sandbox beside what is open already", source: error.into() }
     })
+}
+
+/// This program's limit of open files, as far as it is ours to change. Every connection that is
+/// carried takes two of them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Files {
+    /// What it was before; `None` in a program that is somebody else's.
+    before: Option<Arc<OnceLock<Option<u64>>>>,
+}
+
+impl Files {
+    /// In a program that is nothing but us.
+    pub(crate) fn ours() -> Self {
+        Self { before: Some(Arc::default()) }
+    }
+
+    /// Raises the limit as far as that needs no privilege; answers the one that commands are to
+    /// have, since they would inherit ours: programs that use `select` or close every number there
+    /// could be are made for the lower one.
+    pub(crate) fn raise(&self) -> Option<u64> {
+        let raised = || {
+            let before = getrlimit(Resource::Nofile);
+            setrlimit(Resource::Nofile, Rlimit { current: before.maximum, ..before }).ok().and(before.current)
+        };
+        self.before.as_ref().and_then(|before| *before.get_or_init(raised))
+    }
 }

@@ -110,7 +110,7 @@ class Threads(socketserver.ThreadingMixIn, socketserver.TCPServer):
     address_family = socket.AF_INET6
     allow_reuse_address = True
     daemon_threads = True
-    request_queue_size = 64
+    request_queue_size = 1024
 
     def server_bind(self):
         self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
@@ -150,6 +150,16 @@ def names():
         server.sendto(said[:2] + b'\x81\x83' + said[4:], whence)
 
 
+def deaf(port):
+    """Somebody who lets nobody in: whoever comes waits."""
+    server = socket.create_server(('11.22.33.1', port), backlog=0)
+    full = [socket.socket() for _ in range(8)]
+    for one in full:
+        one.setblocking(False)
+        one.connect_ex(server.getsockname())
+    return server, full
+
+
 def shells():
     """An ssh server on which the superuser is at home, with the key that a test has made."""
     if not shutil.which('sshd') or os.path.exists('/proc/self/uid_map') and open('/proc/self/uid_map').read().split()[2] == '1':
@@ -169,6 +179,7 @@ for port in 80, 8080:
 for port in 443, 8443:
     serve(port, Web, tls)
 serve(7, Back)
+silent = deaf(9999)
 threading.Thread(target=names, daemon=True).start()
 shell = shells()
 print('ready', flush=True)

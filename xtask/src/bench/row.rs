@@ -175,6 +175,30 @@ pub(super) const ROWS: &[Row] = &[
         },
     },
     Row {
+        name: "crowd",
+        says: "one of 500 connections to this machine that are made at once and answered while all stand, timed inside",
+        who: Who::Both,
+        rounds: 10,
+        bars: &[Bar::Adds(0.0003, "bare")],
+        prepare: |scratch, programs| {
+            let port = server::ports()?.answers;
+            reaching(scratch, programs, port, &["crowd", "500", &format!("127.0.0.1:{port}")])
+        },
+    },
+    Row {
+        name: "crowd-relay",
+        says: "the same, each carried by the relay",
+        who: Who::Both,
+        rounds: 10,
+        bars: &[Bar::Adds(0.0003, "bare")],
+        prepare: |scratch, programs| {
+            let port = server::ports()?.answers;
+            let mut job = reaching(scratch, programs, port, &["crowd", "500", &format!("127.0.0.1:{port}")])?;
+            job.flags.extend(["--policy".into(), scratch.proxied()?.to_string_lossy().into_owned()]);
+            Ok(job)
+        },
+    },
+    Row {
         name: "download",
         says: "1 GiB from this machine over a connection that was handed over, timed inside",
         who: Who::Both,

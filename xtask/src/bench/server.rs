@@ -1,6 +1,6 @@
 //! Somebody on this machine to be connected to, as long as the bench runs.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::OnceLock;
 use std::thread;
@@ -13,6 +13,8 @@ pub(crate) const POURED: u64 = 1 << 30;
 pub(super) struct Ports {
     /// Who takes everybody and says nothing.
     pub(super) greets: u16,
+    /// Who says back what is said, a byte at a time.
+    pub(super) answers: u16,
     /// Who sends [`POURED`] bytes to everybody.
     pub(super) pours: u16,
 }
@@ -23,17 +25,28 @@ pub(super) fn ports() -> io::Result<Ports> {
     if let Some(ports) = PORTS.get() {
         return Ok(*ports);
     }
-    let ports = Ports { greets: serve(drop)?, pours: serve(pour)? };
+    let ports = Ports { greets: serve(drop)?, answers: serve(answer)?, pours: serve(pour)? };
     Ok(*PORTS.get_or_init(|| ports))
 }
 
 fn serve(each: fn(TcpStream)) -> io::Result<u16> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
+    // Many may come at once, and a queue that is full keeps them for a second.
+    rustix::net::listen(&listener, 1024)?;
     let port = listener.local_addr()?.port();
     thread::spawn(move || {
         listener.incoming().flatten().for_each(each);
     });
     Ok(port)
+}
+
+fn answer(mut stream: TcpStream) {
+    let answers = move || {
+        let mut byte = [0];
+        while stream.read_exact(&mut byte).and_then(|()| stream.write_all(&byte)).is_ok() {}
+    };
+    // Whoever has no thread is not answered, and its sample fails.
+    let _ = thread::Builder::new().stack_size(64 * 1024).spawn(answers);
 }
 
 fn pour(stream: TcpStream) {

@@ -2,6 +2,7 @@
 
 mod asked;
 mod languages;
+mod many;
 mod packages;
 mod records;
 mod refusals;

@@ -11,13 +11,13 @@ pub use url::{OuterUrl, Unusable};
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::time::Instant;
 
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use super::Host;
-use super::race::{wait_readable, wait_writable};
+use super::race::wait_patiently;
+use super::{Host, Patience};
 use no_proxy::Exceptions;
 
 /// The longest head of an answer that is read.
@@ -98,21 +98,21 @@ impl fmt::Display for Astray {
 
 impl OuterUrl {
     /// Asks for a tunnel to `host` over `socket`, which is connected to the proxy and never waits.
-    pub(super) fn ask(&self, socket: &OwnedFd, host: &Host, port: u16, end: Instant) -> Result<(), Astray> {
+    pub(super) fn ask(&self, socket: &OwnedFd, host: &Host, port: u16, patience: &Patience<'_>) -> Result<(), Astray> {
         let authority = format!("{host}:{port}");
         let credentials = self.authorization().map_or_else(String::new, |value| format!("Proxy-Authorization: {value}\r\n"));
         let question = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n{credentials}\r\n");
-        say(socket, question.as_bytes(), end)?;
-        judge(&hear(socket, end)?)
+        say(socket, question.as_bytes(), patience)?;
+        judge(&hear(socket, patience)?)
     }
 }
 
-fn say(socket: &OwnedFd, mut bytes: &[u8], end: Instant) -> Result<(), Astray> {
+fn say(socket: &OwnedFd, mut bytes: &[u8], patience: &Patience<'_>) -> Result<(), Astray> {
     while !bytes.is_empty() {
         match send(socket, bytes, SendFlags::NOSIGNAL) {
             Ok(count) => bytes = &bytes[count..],
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => in_time(wait_writable(socket, end.saturating_duration_since(Instant::now())))?,
+            Err(Errno::AGAIN) => in_time(wait_patiently(socket, PollFlags::OUT, patience))?,
             Err(error) => return Err(Astray::Broken(error.into())),
         }
     }
@@ -120,7 +120,7 @@ fn say(socket: &OwnedFd, mut bytes: &[u8], end: Instant) -> Result<(), Astray> {
 }
 
 /// The head of the answer, and not a byte more: what follows it is the other end's.
-fn hear(socket: &OwnedFd, end: Instant) -> Result<Vec<u8>, Astray> {
+fn hear(socket: &OwnedFd, patience: &Patience<'_>) -> Result<Vec<u8>, Astray> {
     let mut head = Vec::new();
     let mut part = [0; 2048];
     loop {
@@ -141,7 +141,7 @@ fn hear(socket: &OwnedFd, end: Instant) -> Result<Vec<u8>, Astray> {
                 }
             }
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => in_time(wait_readable(socket, end.saturating_duration_since(Instant::now())))?,
+            Err(Errno::AGAIN) => in_time(wait_patiently(socket, PollFlags::IN, patience))?,
             Err(error) => return Err(Astray::Broken(error.into())),
         }
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::Options;
+use super::{Options, Patience};
 
 /// How long one address has before the next is tried beside it.
 const STAGGER: Duration = Duration::from_millis(250);
@@ -27,7 +27,12 @@ pub struct Reached {
 
 /// Connects to whichever of `addresses` answers first; `Err` has what is the most telling of
 /// what went wrong, with the address.
-pub(super) fn race(addresses: &[IpAddr], port: u16, options: &Options, end: Instant) -> Result<Reached, (SocketAddr, io::Error)> {
+pub(super) fn race(
+    addresses: &[IpAddr],
+    port: u16,
+    options: &Options,
+    patience: &Patience<'_>,
+) -> Result<Reached, (SocketAddr, io::Error)> {
     let mut waiting: VecDeque<SocketAddr> = alternate(addresses).into_iter().take(TRIED).map(|ip| SocketAddr::new(ip, port)).collect();
     let first = waiting.front().copied().unwrap_or_else(|| SocketAddr::new(IpAddr::from([0; 4]), port));
     let mut running: Vec<Reached> = Vec::new();
@@ -35,10 +40,6 @@ pub(super) fn race(addresses: &[IpAddr], port: u16, options: &Options, end: Inst
     let mut next = Instant::now();
     loop {
         let now = Instant::now();
-        if now >= end {
-            // Whatever else failed, something did not answer, or was not even tried.
-            return Err((running.first().map_or(first, |one| one.peer), Errno::TIMEDOUT.into()));
-        }
         if now >= next
             && let Some(peer) = waiting.pop_front()
         {
@@ -54,8 +55,14 @@ pub(super) fn race(addresses: &[IpAddr], port: u16, options: &Options, end: Inst
         if running.is_empty() && waiting.is_empty() {
             return Err(worst.unwrap_or_else(|| (first, Errno::ADDRNOTAVAIL.into())));
         }
-        let until = if waiting.is_empty() { end } else { end.min(next) };
-        let Some(index) = wait(&running, until - now).map_err(|error| (first, error))? else { continue };
+        let limit = if waiting.is_empty() { patience.step() } else { patience.step().min(next - now) };
+        let Some(index) = wait(&running, limit).map_err(|error| (first, error))? else {
+            if patience.is_over() {
+                // Whatever else failed, something did not answer.
+                return Err((running.first().map_or(first, |one| one.peer), Errno::TIMEDOUT.into()));
+            }
+            continue;
+        };
         let one = running.swap_remove(index);
         match outcome(&one.socket) {
             Ok(()) => return Ok(one),
@@ -95,9 +102,16 @@ pub(crate) fn wait_readable(fd: impl AsFd, limit: Duration) -> io::Result<bool> 
     wait_for(fd, PollFlags::IN, limit)
 }
 
-/// Waits until `fd` can be written, or `limit` has passed.
-pub(crate) fn wait_writable(fd: impl AsFd, limit: Duration) -> io::Result<bool> {
-    wait_for(fd, PollFlags::OUT, limit)
+/// Waits until something can be done with `fd`, as long as there is patience.
+pub(crate) fn wait_patiently(fd: impl AsFd, what: PollFlags, patience: &Patience<'_>) -> io::Result<bool> {
+    loop {
+        if wait_for(&fd, what, patience.step())? {
+            return Ok(true);
+        }
+        if patience.is_over() {
+            return Ok(false);
+        }
+    }
 }
 
 fn wait_for(fd: impl AsFd, what: PollFlags, limit: Duration) -> io::Result<bool> {
@@ -192,7 +206,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let began = Instant::now();
-        let reached = race(&ips(&["::1", "127.0.0.2", "127.0.0.1"]), port, &Options::default(), began + LONG).unwrap();
+        let reached = race(&ips(&["::1", "127.0.0.2", "127.0.0.1"]), port, &Options::default(), &Patience::until(began + LONG)).unwrap();
         assert_eq!(reached.peer, listener.local_addr().unwrap());
         assert!(began.elapsed() < LONG, "{:?}", began.elapsed());
     }
@@ -203,7 +217,7 @@ mod tests {
         let port = hanging.local_addr().unwrap().port();
         let listener = TcpListener::bind(("127.0.0.4", port)).unwrap();
         let began = Instant::now();
-        let reached = race(&ips(&["127.0.0.3", "127.0.0.4"]), port, &Options::default(), began + LONG).unwrap();
+        let reached = race(&ips(&["127.0.0.3", "127.0.0.4"]), port, &Options::default(), &Patience::until(began + LONG)).unwrap();
         assert_eq!(reached.peer, listener.local_addr().unwrap());
         assert!(began.elapsed() >= STAGGER);
     }
@@ -213,8 +227,18 @@ mod tests {
         let (hanging, _full) = silent("127.0.0.5:0");
         let port = hanging.local_addr().unwrap().port();
         let end = Instant::now() + Duration::from_millis(50);
-        let (at, error) = race(&ips(&["127.0.0.5"]), port, &Options::default(), end).unwrap_err();
+        let (at, error) = race(&ips(&["127.0.0.5"]), port, &Options::default(), &Patience::until(end)).unwrap_err();
         assert_eq!((at, error.raw_os_error()), (hanging.local_addr().unwrap(), Some(Errno::TIMEDOUT.raw_os_error())));
+    }
+
+    #[test]
+    fn nobody_goes_on_for_whoever_is_gone() {
+        let (hanging, _full) = silent("127.0.0.6:0");
+        let port = hanging.local_addr().unwrap().port();
+        let (began, looks) = (Instant::now(), std::cell::Cell::new(0));
+        let is_wanted = || looks.replace(looks.get() + 1) < 2;
+        let ended = race(&ips(&["127.0.0.6"]), port, &Options::default(), &Patience::new(began + LONG, &is_wanted));
+        assert!(ended.is_err() && began.elapsed() < LONG, "{ended:?}");
     }
 
     #[test]
@@ -223,7 +247,7 @@ mod tests {
         let (held, _) = Options::default().socket_for("127.0.0.1:0".parse().unwrap()).unwrap();
         rustix::net::bind(&held, &"127.0.0.1:0".parse::<SocketAddr>().unwrap()).unwrap();
         let port = SocketAddr::try_from(rustix::net::getsockname(&held).unwrap()).unwrap().port();
-        let (_, error) = race(&ips(&["127.0.0.1"]), port, &Options::default(), Instant::now() + LONG).unwrap_err();
+        let (_, error) = race(&ips(&["127.0.0.1"]), port, &Options::default(), &Patience::until(Instant::now() + LONG)).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(Errno::CONNREFUSED.raw_os_error()));
     }
 }

@@ -12,14 +12,17 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Once, mpsc};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Once};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use super::Patience;
 
 /// Turns names into addresses.
 pub trait Resolve: Send + Sync {
     /// The addresses of `name`, in the order in which they should be tried; never an empty list.
-    fn resolve(&self, name: &str, limit: Duration) -> Result<Vec<IpAddr>, Unresolved>;
+    fn resolve(&self, name: &str, patience: &Patience<'_>) -> Result<Vec<IpAddr>, Unresolved>;
 }
 
 /// Why a name has no address.
@@ -47,13 +50,13 @@ pub struct HostResolver {
 }
 
 impl Resolve for HostResolver {
-    fn resolve(&self, name: &str, limit: Duration) -> Result<Vec<IpAddr>, Unresolved> {
+    fn resolve(&self, name: &str, patience: &Patience<'_>) -> Result<Vec<IpAddr>, Unresolved> {
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= LOOKUPS {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             return Err(Unresolved::Crowded);
         }
         let (sender, receiver) = mpsc::channel();
-        let (waiting, name) = (Arc::clone(&self.waiting), name.to_owned());
+        let (waiting, name, limit) = (Arc::clone(&self.waiting), name.to_owned(), patience.left());
         let began = thread::Builder::new().name("lookup".into()).spawn(move || {
             // Whoever asked may have given up: then nobody hears this.
             let _ = sender.send(look_up(&name, limit));
@@ -63,7 +66,13 @@ impl Resolve for HostResolver {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             return Err(Unresolved::Unknown(Some(error)));
         }
-        receiver.recv_timeout(limit).unwrap_or(Err(Unresolved::Late))
+        loop {
+            match receiver.recv_timeout(patience.step()) {
+                Ok(found) => return found,
+                Err(RecvTimeoutError::Timeout) if !patience.is_over() => {}
+                Err(_) => return Err(Unresolved::Late),
+            }
+        }
     }
 }
 
@@ -168,7 +177,7 @@ mod tests {
 
     #[test]
     fn the_hosts_file_is_asked() {
-        let found = HostResolver::default().resolve("localhost", Duration::from_secs(10)).unwrap();
+        let found = HostResolver::default().resolve("localhost", &Patience::until(Instant::now() + Duration::from_secs(10))).unwrap();
         assert!(found.iter().all(IpAddr::is_loopback) && !found.is_empty(), "{found:?}");
     }
 
@@ -197,7 +206,10 @@ mod tests {
     fn too_many_lookups_are_not_begun() {
         let resolver = HostResolver::default();
         resolver.waiting.store(LOOKUPS, Ordering::Relaxed);
-        assert!(matches!(resolver.resolve("localhost", Duration::from_secs(1)), Err(Unresolved::Crowded)));
+        assert!(matches!(
+            resolver.resolve("localhost", &Patience::until(Instant::now() + Duration::from_secs(1))),
+            Err(Unresolved::Crowded)
+        ));
         assert_eq!(resolver.waiting.load(Ordering::Relaxed), LOOKUPS);
     }
 }

@@ -2,9 +2,9 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::thread;
 
+use rustix::event::PollFlags;
 use rustix::net::sockopt::socket_domain;
 
-use super::race::wait_writable;
 use super::*;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -13,7 +13,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 struct Told(Vec<(&'static str, Vec<IpAddr>)>);
 
 impl Resolve for Told {
-    fn resolve(&self, name: &str, _: Duration) -> Result<Vec<IpAddr>, Unresolved> {
+    fn resolve(&self, name: &str, _: &Patience<'_>) -> Result<Vec<IpAddr>, Unresolved> {
         let known = self.0.iter().find(|(known, _)| *known == name);
         known.map(|(_, addresses)| addresses.clone()).ok_or(Unresolved::Unknown(None))
     }
@@ -91,7 +91,7 @@ fn a_caller_of_ipv6_gets_a_socket_of_ipv6() {
 fn a_start_is_not_waited_for() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let socket = dialer(&[]).start(listener.local_addr().unwrap(), &Options::default()).unwrap();
-    assert!(wait_writable(&socket, LIMIT).unwrap());
+    assert!(wait_patiently(&socket, PollFlags::OUT, &Patience::until(Instant::now() + LIMIT)).unwrap());
     outcome(&socket).unwrap();
     listener.accept().unwrap();
 }

@@ -13,11 +13,9 @@ use std::time::{Duration, Instant};
 
 use ringfence_sys::net::option;
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SendFlags, SocketFlags, SocketType, acceptfrom_with, connect, connect_unspec, getsockname, sendto, sockopt,
-};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, acceptfrom_with, connect, connect_unspec, getsockname, sockopt};
 
-use crate::dial::wait_readable;
+use crate::dial::{begin, wait_readable};
 
 /// How long connecting may take: on loopback it takes longer only where others crowd the door,
 /// and then the kernel tries again after one second and after three.
@@ -31,8 +29,6 @@ const TCP_INFO: i32 = 11;
 /// The first byte of `TCP_INFO`.
 const ESTABLISHED: u8 = 1;
 const CLOSE_WAIT: u8 = 8;
-/// `MSG_FASTOPEN`: connects, and does not wait where `MSG_DONTWAIT` says so.
-const FASTOPEN: u32 = 0x2000_0000;
 
 /// Listeners inside a sandbox, to which its programs' own sockets are connected.
 #[derive(Debug)]
@@ -68,6 +64,8 @@ impl Inlet {
                 break;
             }
         }
+        // The owner may be waiting for this very call: if the door is crowded, `connect` would keep
+        // us for as long as it would have kept the owner, and nobody would clear the door.
         begin(caller, to)?;
         match take(caller, listener, Instant::now() + LIMIT) {
             Ok(other) => {
@@ -117,21 +115,6 @@ fn take(caller: BorrowedFd<'_>, listener: &TcpListener, end: Instant) -> io::Res
                 wait_readable(listener, left.min(Duration::from_millis(100)))?;
             }
         }
-    }
-}
-
-/// Begins to connect `caller` without waiting, whether or not its owner would wait.
-fn begin(caller: BorrowedFd<'_>, to: SocketAddr) -> io::Result<()> {
-    // The owner may be waiting for this very call: if the door is crowded, `connect` would keep
-    // us for as long as it would have kept the owner, and nobody would clear the door.
-    match sendto(caller, &[], SendFlags::from_bits_retain(FASTOPEN) | SendFlags::DONTWAIT | SendFlags::NOSIGNAL, &to) {
-        Ok(_) | Err(Errno::INPROGRESS) => Ok(()),
-        // Somebody has switched it off in this namespace.
-        Err(Errno::OPNOTSUPP) => match connect(caller, &to) {
-            Ok(()) | Err(Errno::INPROGRESS) => Ok(()),
-            Err(error) => Err(error.into()),
-        },
-        Err(error) => Err(error.into()),
     }
 }
 

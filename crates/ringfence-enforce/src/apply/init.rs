@@ -14,6 +14,7 @@ use ringfence_sys::{landlock, namespace, privilege, seccomp};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::CpuSet;
 
 use super::helper::{hand_over, handed_over, is_gone, map_ids, spread, tell};
@@ -52,6 +53,9 @@ fn run(ties: &Ties<'_>) -> Result<(), Fault> {
     let ground = build::Ground::lay()?;
     let Some((launch, plan)) = told(control)? else { return Ok(()) };
     let launch = &launch;
+    if let Some(files) = launch.open_files {
+        limit_files(files)?;
+    }
     let wire = handed_over(warden).map(|[wire]| wire);
     build::build(launch, ground, wire)?;
     spread(ties.processors);
@@ -97,6 +101,12 @@ fn told(control: &OwnedFd) -> Result<Option<(Launch, OwnedFd)>, Fault> {
         .during(|| "take over the standard streams".into())?;
     let launch = Launch::read(&plan).ok_or_else(|| Fault { what: "read the plan".into(), errno: libc::EBADMSG })?;
     Ok(Some((launch, plan)))
+}
+
+/// As many files may be open from here on.
+fn limit_files(most: u64) -> Result<(), Fault> {
+    let limit = Rlimit { current: Some(most), ..getrlimit(Resource::Nofile) };
+    setrlimit(Resource::Nofile, limit).during(|| "setrlimit(RLIMIT_NOFILE)".into())
 }
 
 /// Into the network that the warden made meanwhile.

@@ -2,11 +2,14 @@
 
 use std::fs;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
 
-use ringfence_egress::dial::Host;
+use ringfence_egress::dial::{Host, Patience, connect_copy};
 use ringfence_enforce::apply::Connecting;
+use rustix::fs::OFlags;
+use rustix::net::sockopt::Timeout;
 
 use super::Egress;
 use super::gate::Caller;
@@ -28,7 +31,7 @@ impl Egress {
         }
         // Its own socket, in its own network. If only the host serves that port, it is likely that
         // the host was meant.
-        let came = connect(program.socket(), program.to());
+        let Some(came) = connect(&program) else { return };
         if is_nobody_here(&came, program.socket()) && is_served_outside(port) {
             self.gate.refuse(&passage, &Caller::of(&program));
         }
@@ -41,18 +44,25 @@ impl Egress {
 
 /// Connects a program's own socket in its own network.
 pub(super) fn within(program: Connecting) {
-    match connect(program.socket(), program.to()) {
-        Ok(()) => drop(program.done()),
-        Err(error) => program.fail(error.raw_os_error().unwrap_or(libc::EIO)),
+    match connect(&program) {
+        Some(Ok(())) => drop(program.done()),
+        Some(Err(error)) => program.fail(error.raw_os_error().unwrap_or(libc::EIO)),
+        None => {}
     }
 }
 
-fn connect(socket: BorrowedFd<'_>, to: SocketAddr) -> io::Result<()> {
-    // Through the safe call, which knows how an address stands in memory.
-    match rustix::net::connect(socket, &to) {
-        Ok(()) => Ok(()),
-        Err(error) => Err(error.into()),
+/// The same, and how it ended; `None` if the program has stopped waiting for that.
+fn connect(program: &Connecting) -> Option<io::Result<()>> {
+    let (socket, to) = (program.socket(), program.to());
+    let is_patient = rustix::fs::fcntl_getfl(socket).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
+    if !is_patient {
+        return Some(rustix::net::connect(socket, &to).map_err(Into::into));
     }
+    let limit = rustix::net::sockopt::socket_timeout(socket, Timeout::Send).ok().flatten();
+    // By itself the kernel tries for some two minutes.
+    let end = Instant::now() + limit.unwrap_or(Duration::from_secs(3600));
+    let came = connect_copy(socket, to, &Patience::new(end, &|| program.is_waiting()));
+    program.is_waiting().then_some(came)
 }
 
 /// Whether nobody in the sandbox was there to be connected to. On a loopback that is known at

@@ -4,27 +4,45 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use ringfence_enforce::apply::Reins;
 use ringfence_policy::{OpenPorts, Ports};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::Shutdown;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::time::Timespec;
 
 /// Those who have come from the host and wait for a socket of the sandbox's network: only a
 /// process in it can make one.
-#[derive(Default)]
 struct Lobby {
     waiting: Mutex<VecDeque<Guest>>,
+    /// How long one waits. What was asked for may be lost, and nobody would hear of it.
+    limit: Duration,
 }
 
 impl Lobby {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Guest>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends those away who have waited too long; answers when that has to be done next.
+    fn clear(&self) -> Option<Duration> {
+        let mut waiting = self.lock();
+        while let Some(first) = waiting.front() {
+            match self.limit.checked_sub(first.since.elapsed()) {
+                Some(left) if !left.is_zero() => return Some(left),
+                _ => drop(waiting.pop_front()),
+            }
+        }
+        None
+    }
+
     /// Whether there is room for one more.
     fn takes(&self, guest: Guest) -> bool {
         const ROOM: usize = 512;
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.lock();
         let has_room = waiting.len() < ROOM;
         if has_room {
             waiting.push_back(guest);
@@ -33,8 +51,8 @@ impl Lobby {
     }
 }
 
-/// How long the port inside may take to let somebody in.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the port inside may take to let somebody in, and the sandbox to make a socket for that.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Listens on the host. Dropped, nobody does any more.
 pub(super) struct Published {
@@ -51,11 +69,12 @@ pub(crate) struct Taken {
 }
 
 impl Published {
-    /// Opens these ports on the host's loopback. `reins` are asked for a socket of the sandbox for
-    /// everybody who comes.
-    pub(super) fn open(ports: &OpenPorts, reins: Reins) -> Result<Self, Taken> {
-        let reins = Arc::new(reins);
-        let mut published = Self { lobby: Arc::default(), listeners: Vec::new(), threads: Vec::new() };
+    /// Opens these ports on the host's loopback. For everybody who comes, `ask` asks for a socket
+    /// of the sandbox, and they wait for that as long as `limit`.
+    pub(super) fn open(ports: &OpenPorts, limit: Duration, ask: impl Fn() + Send + Sync + 'static) -> Result<Self, Taken> {
+        let ask: Arc<Ask> = Arc::new(ask);
+        let lobby = Arc::new(Lobby { waiting: Mutex::default(), limit });
+        let mut published = Self { lobby, listeners: Vec::new(), threads: Vec::new() };
         let listed = ports.entries.iter().filter_map(|entry| match &entry.ports {
             Ports::Some(ports) => Some(ports),
             Ports::None | Ports::All => None,
@@ -64,20 +83,23 @@ impl Published {
         all.sort_unstable();
         all.dedup();
         for port in all {
-            published.listen(port, reins.clone()).map_err(|source| Taken { port, source })?;
+            published.listen(port, ask.clone()).map_err(|source| Taken { port, source })?;
         }
         Ok(published)
     }
 
-    fn listen(&mut self, port: u16, reins: Arc<Reins>) -> io::Result<()> {
+    fn listen(&mut self, port: u16, ask: Arc<Ask>) -> io::Result<()> {
         let listener = Arc::new(TcpListener::bind((Ipv4Addr::LOCALHOST, port))?);
         let (accepts, lobby) = (listener.clone(), self.lobby.clone());
         let thread = thread::Builder::new().name("publishes".into()).spawn(move || {
             loop {
+                if !comes(&accepts, lobby.clear()) {
+                    continue;
+                }
                 match accepts.accept() {
                     Ok((stream, _)) => {
-                        if lobby.takes(Guest { stream, port }) {
-                            reins.ask_for_socket();
+                        if lobby.takes(Guest { stream, port, since: Instant::now() }) {
+                            ask();
                         }
                     }
                     // It was shut.
@@ -94,7 +116,7 @@ impl Published {
 
     /// Whoever has waited longest for a socket of the sandbox's network.
     pub(super) fn next(&self) -> Option<Guest> {
-        self.lobby.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+        self.lobby.lock().pop_front()
     }
 }
 
@@ -102,6 +124,16 @@ impl Published {
 pub(super) struct Guest {
     stream: TcpStream,
     port: u16,
+    since: Instant,
+}
+
+/// Asks for a socket of the sandbox's network.
+type Ask = dyn Fn() + Send + Sync;
+
+/// Whether somebody comes within that time, or the listener was shut.
+fn comes(listener: &TcpListener, limit: Option<Duration>) -> bool {
+    let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+    poll(&mut [PollFd::new(listener, PollFlags::IN)], limit.as_ref()).is_ok_and(|count| count > 0)
 }
 
 impl Guest {
@@ -121,5 +153,36 @@ impl Drop for Published {
             let _ = rustix::net::shutdown(listener, Shutdown::Both);
         }
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use ringfence_policy::{Origin, PortEntry, Source};
+
+    use super::*;
+
+    /// Somebody who comes and whom nobody fetches does not wait for ever, also where nobody else
+    /// comes.
+    #[test]
+    fn who_is_not_fetched_is_sent_away() {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let ports =
+            OpenPorts { entries: vec![PortEntry { ports: Ports::Some([port].into()), origin: Origin::new(Source::BuiltIn, "bind") }] };
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = asked.clone();
+        // Asked for, and lost.
+        let published = Published::open(&ports, Duration::from_millis(50), move || {
+            count.fetch_add(1, Ordering::SeqCst);
+        })
+        .unwrap();
+        let mut guest = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        guest.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        assert_eq!(guest.read(&mut [0]).unwrap(), 0);
+        assert_eq!(asked.load(Ordering::SeqCst), 1);
+        assert!(published.next().is_none());
     }
 }

@@ -73,7 +73,7 @@ pub(super) fn serve(arguments: Start) -> Result<ExitCode, CliError> {
     let (id, cwd) = (asked.session.clone(), asked.cwd.to_string());
     // Before the sandbox is made: whatever is started keeps what is open now.
     let aside = Aside::set().map_err(fail("detach from the terminal for"))?;
-    let opened = Opened::open(Box::new(Local::default()), asked, resolved, arguments.shell.clone()).map_err(CliError::from);
+    let opened = Opened::open(Box::new(Local::for_one_sandbox()), asked, resolved, arguments.shell.clone()).map_err(CliError::from);
     let listening = opened.and_then(|opened| {
         let listener = UnixListener::bind(&socket).map_err(fail("listen at"))?;
         fs::set_permissions(&socket, fs::Permissions::from_mode(0o600)).map_err(fail("guard"))?;

@@ -104,6 +104,39 @@ for family, host in (socket.AF_INET, '127.0.0.1'), (socket.AF_INET6, '::1'):
     );
 }
 
+/// Whoever serves a socket of the sandbox's files is told who has come, as far as that is known
+/// where others connect; it takes no process, unless whoever connects has to wait.
+#[test]
+fn sockets_of_files_are_connected_as_the_caller() {
+    says(
+        "import os, socket, struct, threading, time
+def next_process():
+    child = os.fork()
+    if child == 0: os._exit(0)
+    os.waitpid(child, 0)
+    return child
+server = socket.socket(socket.AF_UNIX); server.bind('/tmp/s'); server.listen(64)
+before = next_process()
+for _ in range(50):
+    client = socket.socket(socket.AF_UNIX); client.connect('/tmp/s')
+    pid, uid, gid = struct.unpack('3i', server.accept()[0].getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    assert (uid, gid) == (os.getuid(), os.getgid()) and pid in (0, os.getpid()), (pid, uid, gid)
+print(next_process() - before)
+server.listen(0)
+clients = [socket.socket(socket.AF_UNIX) for _ in range(3)]
+clients[2].setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack('2l', 60, 0))
+def connect(client): client.connect('/tmp/s'); client.send(b'x')
+threads = [threading.Thread(target=connect, args=(client,)) for client in clients]
+for thread in threads: thread.start()
+time.sleep(0.3); print(sum(thread.is_alive() for thread in threads))
+print(*[server.accept()[0].recv(1) for _ in threads])
+for thread in threads: thread.join()
+print(struct.unpack('2l', clients[2].getsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, 16)))
+",
+        "1\n2\nb'x' b'x' b'x'\n(60, 0)",
+    );
+}
+
 #[test]
 fn a_server_of_the_project_is_asked_by_its_tests() {
     if !needs(&["node", "curl"]) {

@@ -7,6 +7,7 @@
 use std::ffi::CString;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use ringfence_egress::pool::Pool;
 use ringfence_sys::process::{self, Fork};
@@ -14,6 +15,7 @@ use ringfence_sys::{net, seccomp};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::SocketType;
+use rustix::net::sockopt::{self, Timeout};
 
 use super::Reply;
 use super::caller::Caller;
@@ -36,7 +38,7 @@ pub(super) fn connect(caller: &Caller<'_>, control: &OwnedFd) -> Result<Reply, E
     let address = caller.bytes(caller.raw(1), caller.raw(2) as usize)?;
     let socket = caller.descriptor(caller.int(0))?;
     caller.still_waits()?;
-    let kind = rustix::net::sockopt::socket_type(&socket)?;
+    let kind = sockopt::socket_type(&socket)?;
     if !is_of_the_sandbox(&socket)? {
         // It is connected, and stays so.
         return Err(if family(&address) == Some(libc::AF_UNSPEC) { Errno::OPNOTSUPP } else { Errno::ISCONN });
@@ -125,10 +127,12 @@ fn unix(caller: &Caller<'_>, socket: OwnedFd, kind: SocketType, address: &[u8]) 
     }
     caller.still_waits()?;
     let waits = kind != SocketType::DGRAM && !rustix::fs::fcntl_getfl(&socket)?.contains(OFlags::NONBLOCK);
-    if !waits {
-        return done(&socket, &address);
+    let ended = if waits { promptly(&socket, &address) } else { done(&socket, &address) };
+    if !waits || ended.as_ref().err() != Some(&Errno::AGAIN) {
+        return ended;
     }
-    // In a process of its own, which may wait as long as the caller would have.
+    // In a process of its own, which may wait as long as the caller would have. It is one of the
+    // sandbox's: a process that has made a namespace for those it starts can start no thread.
     match process::fork().map_err(|_| Errno::AGAIN)? {
         Fork::Parent(_) => Ok(Reply::Later),
         Fork::Child => {
@@ -137,6 +141,19 @@ fn unix(caller: &Caller<'_>, socket: OwnedFd, kind: SocketType, address: &[u8]) 
             process::exit_now(0)
         }
     }
+}
+
+/// Connects unless it would have to wait for room at the other end, which is `EAGAIN`.
+///
+/// For how long a caller waits is an option of its socket, of which this is a copy. It is another
+/// for the moment that it takes.
+fn promptly(socket: &OwnedFd, address: &[u8]) -> Result<Reply, Errno> {
+    const MOMENT: Duration = Duration::from_millis(1);
+    let own = sockopt::socket_timeout(socket, Timeout::Send)?;
+    sockopt::set_socket_timeout(socket, Timeout::Send, Some(own.map_or(MOMENT, |own| own.min(MOMENT))))?;
+    let ended = done(socket, address);
+    sockopt::set_socket_timeout(socket, Timeout::Send, own)?;
+    ended
 }
 
 /// Whether datagrams are sent to a host, and to which: that leads nowhere, and is told of.
