@@ -10,6 +10,7 @@ use ringfence_api::{Answer, Asker, Denial, Evidence, Granted, Operation};
 use ringfence_enforce::apply::{End, Plea};
 use ringfence_enforce::{Plan, apply};
 use ringfence_policy::{AbsPath, Access, Because, Decision, Verdict};
+use ringfence_sys::memory;
 use ringfence_tripwire::{Lead, Pending, Scene, Trip, Tripwire, Watcher};
 
 use crate::asks::{Asks, Ground, Held, Matter, Place, Target, is_asked_about, is_granted, is_worth_asking, is_worth_asking_to_write};
@@ -49,7 +50,12 @@ impl Watch {
         self.begin();
         let tripwire = Tripwire::new(device, scene, self.log.clone(), self.owner);
         // Should there be no thread, the device is closed and every look fails.
-        let _ = std::thread::Builder::new().name("tripwire".into()).spawn(move || tripwire.serve(processor));
+        let serve = move || {
+            tripwire.serve(processor);
+            // The last of a sandbox's threads to go, and what it showed was much.
+            memory::give_back();
+        };
+        let _ = std::thread::Builder::new().name("tripwire".into()).spawn(serve);
     }
 
     /// What somebody needs who covers more with the tripwire, where there is one.

@@ -58,6 +58,8 @@ impl Sandbox {
         let ((made, hears), (end, ends)) = (mpsc::channel(), mpsc::channel::<Infallible>());
         let work = move || {
             let _ = made.send(make(&provider, &asked, &resolved, witness));
+            // It may stand for days.
+            drop((provider, asked, resolved));
             let _ = ends.recv();
         };
         let failed = |source| ProviderError::System { what: "start a thread", source };
