@@ -9,6 +9,7 @@
 //! Whoever carries bytes between the program and the host notices none of it: the connection to
 //! the host is exchanged for one that leads to us.
 
+mod answers;
 mod authority;
 mod bundle;
 mod leg;

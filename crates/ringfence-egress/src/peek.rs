@@ -53,6 +53,8 @@ pub enum Objection {
     Http2,
     /// A request to be connected to something else.
     Tunnel,
+    /// A request to be told what was said, with what was put into it on the way.
+    Trace,
     /// A request line or header that servers could read in two ways.
     BadHead,
     /// Where the body ends can be read in two ways, or not at all.
@@ -81,6 +83,7 @@ impl Objection {
             Objection::NotHttp => "not-http",
             Objection::Http2 => "http2",
             Objection::Tunnel => "tunnel",
+            Objection::Trace => "trace",
             Objection::BadHead => "bad-head",
             Objection::BadFraming => "bad-framing",
             Objection::NoName => "no-name",
@@ -103,6 +106,7 @@ impl fmt::Display for Objection {
             Objection::NotHttp => "it is not HTTP/1",
             Objection::Http2 => "it is HTTP/2 without TLS",
             Objection::Tunnel => "it asks to be connected to something else",
+            Objection::Trace => "it asks to be told what it said, and a secret could be in it",
             Objection::BadHead => "the head of a request can be read in two ways",
             Objection::BadFraming => "where a request ends can be read in two ways",
             Objection::NoName => "it names no host",

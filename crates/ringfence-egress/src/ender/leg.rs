@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ringfence_policy::Name;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 
@@ -19,6 +19,8 @@ pub(super) struct Leg {
     tls: Connection,
     /// The other has said everything.
     is_heard_out: bool,
+    /// It broke off in the middle, for all that TLS knows.
+    is_torn: bool,
     /// The other was told that we have.
     is_shut: bool,
 }
@@ -30,6 +32,8 @@ impl Leg {
 
     pub(super) fn far(socket: OwnedFd, config: Arc<ClientConfig>, name: &Name) -> io::Result<Self> {
         let name = ServerName::try_from(name.to_string()).map_err(io::Error::other)?;
+        // What comes in pieces goes on in pieces: the program's own socket says how they are cut.
+        let _ = sockopt::set_tcp_nodelay(&socket, true);
         Self::new(socket, ClientConnection::new(config, name).map_err(io::Error::other)?.into())
     }
 
@@ -37,7 +41,7 @@ impl Leg {
         rustix::io::ioctl_fionbio(&socket, true)?;
         // We read from one side only while the other has nothing to send, so little gathers.
         tls.set_buffer_limit(None);
-        Ok(Self { socket, tls, is_heard_out: false, is_shut: false })
+        Ok(Self { socket, tls, is_heard_out: false, is_torn: false, is_shut: false })
     }
 
     pub(super) fn is_greeting(&self) -> bool {
@@ -46,6 +50,11 @@ impl Leg {
 
     pub(super) fn is_heard_out(&self) -> bool {
         self.is_heard_out
+    }
+
+    /// Whether it broke off without a farewell.
+    pub(super) fn is_torn(&self) -> bool {
+        self.is_torn
     }
 
     /// Whether something waits to be sent.
@@ -76,8 +85,10 @@ impl Leg {
                 }
                 Ok(count) => said.extend_from_slice(&piece[..count]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(said),
-                // It broke off without a farewell, as many do; where a message ends is for HTTP to say.
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(said),
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    self.is_torn = true;
+                    return Ok(said);
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -102,9 +113,16 @@ impl Leg {
 
     /// Nothing more is said; the other may still speak.
     pub(super) fn shut(&mut self) {
-        if !std::mem::replace(&mut self.is_shut, true) {
+        if !self.is_shut {
             self.tls.send_close_notify();
             let _ = self.flush();
+        }
+        self.tear();
+    }
+
+    /// The same without a farewell, as from somebody who broke off.
+    pub(super) fn tear(&mut self) {
+        if !std::mem::replace(&mut self.is_shut, true) {
             let _ = shutdown(&self.socket, Shutdown::Write);
         }
     }

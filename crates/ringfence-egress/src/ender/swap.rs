@@ -17,28 +17,56 @@ pub struct Swap {
     pub value: Sealed,
 }
 
+/// What is to become of the connection after a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Afterwards {
+    /// Whatever the two want.
+    Theirs,
+    /// It ends.
+    Closed,
+}
+
 /// The head of a request with the values in it, and whose they are.
-pub(super) fn put<'a>(head: &[u8], swaps: &'a [Swap]) -> (Vec<u8>, Vec<&'a str>) {
+///
+/// Where there are any, the host is asked not to compress what it answers: a value that it says
+/// back would not be found in it.
+pub(super) fn put<'a>(head: &[u8], swaps: &'a [Swap], afterwards: Afterwards) -> (Vec<u8>, Vec<&'a str>) {
     let mut names = Vec::new();
-    let mut with = Vec::with_capacity(head.len());
+    let mut lines: Vec<Vec<u8>> = Vec::new();
     for (number, line) in head.split_inclusive(|byte| *byte == b'\n').enumerate() {
         // The first line is the request's own.
-        let colon = line.iter().position(|byte| *byte == b':').filter(|_| number > 0);
-        let Some(colon) = colon else {
-            with.extend_from_slice(line);
-            continue;
-        };
-        let mut value = line[colon + 1..].to_vec();
-        for swap in swaps.iter().filter(|swap| line[..colon].eq_ignore_ascii_case(swap.header.as_bytes())) {
-            if let Some(changed) = swap.within(&value) {
-                value = changed;
+        let (name, mut value) = (name(line).filter(|_| number > 0), line.to_vec());
+        for swap in swaps.iter().filter(|swap| name.is_some_and(|name| name.eq_ignore_ascii_case(swap.header.as_bytes()))) {
+            let start = name.map_or(0, <[u8]>::len) + 1;
+            if let Some(changed) = swap.within(&value[start..]) {
+                value.splice(start.., changed);
                 names.push(swap.name.as_str());
             }
         }
-        with.extend_from_slice(&line[..=colon]);
-        with.extend_from_slice(&value);
+        lines.push(value);
     }
-    (with, names)
+    if !names.is_empty() {
+        replace(&mut lines, "Accept-Encoding", "identity");
+    }
+    if afterwards == Afterwards::Closed {
+        replace(&mut lines, "Connection", "close");
+    }
+    (lines.concat(), names)
+}
+
+/// The name of the header in a line.
+fn name(line: &[u8]) -> Option<&[u8]> {
+    line.iter().position(|byte| *byte == b':').map(|colon| &line[..colon])
+}
+
+/// One header in place of all of that name.
+fn replace(lines: &mut Vec<Vec<u8>>, header: &str, value: &str) {
+    let mut number = 0;
+    lines.retain(|line| {
+        number += 1;
+        number == 1 || !name(line).is_some_and(|name| name.eq_ignore_ascii_case(header.as_bytes()))
+    });
+    lines.insert(1.min(lines.len()), format!("{header}: {value}\r\n").into_bytes());
 }
 
 impl Swap {
@@ -92,10 +120,26 @@ mod tests {
     #[track_caller]
     fn check(header: &str, expect: &str, names: &[&str]) {
         let swaps = [swap("A", "Authorization", "s3cret"), swap("AB", "authorization", "other"), swap("K", "X-Key", "k3y")];
-        let head = |line: &str| format!("GET /ringfence-placeholder-A HTTP/1.1\r\nHost: a.org\r\n{line}\r\n\r\n");
-        let (with, put) = super::put(head(header).as_bytes(), &swaps);
-        assert_eq!(String::from_utf8(with).unwrap(), head(expect));
+        let head = |more: &str, line: &str| format!("GET /ringfence-placeholder-A HTTP/1.1\r\n{more}Host: a.org\r\n{line}\r\n\r\n");
+        let (with, put) = super::put(head("", header).as_bytes(), &swaps, Afterwards::Theirs);
+        let more = if names.is_empty() { "" } else { "Accept-Encoding: identity\r\n" };
+        assert_eq!(String::from_utf8(with).unwrap(), head(more, expect));
         assert_eq!(put, names);
+    }
+
+    #[test]
+    fn other_headers_are_changed_only_where_they_must_be() {
+        let head = |lines: &str| format!("GET / HTTP/1.1\r\n{lines}\r\n");
+        let put = |lines: &str, afterwards| {
+            let swaps = [swap("K", "X-Key", "k3y")];
+            String::from_utf8(super::put(head(lines).as_bytes(), &swaps, afterwards).0).unwrap()
+        };
+        let plain = "Accept-Encoding: gzip\r\nConnection: keep-alive\r\nHost: a\r\n";
+        assert_eq!(put(plain, Afterwards::Theirs), head(plain));
+        assert_eq!(put(plain, Afterwards::Closed), head("Connection: close\r\nAccept-Encoding: gzip\r\nHost: a\r\n"));
+        let carries = format!("{plain}X-Key: ringfence-placeholder-K\r\naccept-encoding: br\r\n");
+        let expect = "Accept-Encoding: identity\r\nConnection: keep-alive\r\nHost: a\r\nX-Key: k3y\r\n";
+        assert_eq!(put(&carries, Afterwards::Theirs), head(expect));
     }
 
     #[test]

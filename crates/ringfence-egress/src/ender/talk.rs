@@ -6,17 +6,19 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use super::answers::{Answers, Kind};
 use super::leg::Leg;
 use super::scrub::Scrub;
-use super::swap;
+use super::swap::{self, Afterwards};
 use super::{Errand, Told};
 use crate::peek::requests::{Next, Piece, Requests};
 use crate::peek::{LONGEST, Objection};
 
 /// How long the two may take until they can speak.
 const GREETING: Duration = Duration::from_secs(30);
-/// How long the rest of what may be a value is waited for.
-const REST: Duration = Duration::from_millis(20);
+/// How long the rest of what may be a value is waited for in the middle of an answer: longer than
+/// a host takes that waits for the network.
+const REST: Duration = Duration::from_secs(1);
 /// How long one who was refused may take to ask, and to read why.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -26,11 +28,25 @@ pub(super) struct Talk {
     far: Leg,
     errand: Errand,
     requests: Requests,
+    answers: Answers,
     scrub: Scrub,
+    /// Until when something is held back.
+    held: Option<Instant>,
     /// What the program has said and was not passed on yet.
     queue: Vec<u8>,
     /// The host has answered something.
     is_answered: bool,
+    course: Course,
+}
+
+/// Whether there are further requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Course {
+    Open,
+    /// The one that is on its way is the last.
+    Last,
+    /// There was another one, which does not go out.
+    Over,
 }
 
 /// What cannot be got over.
@@ -44,12 +60,14 @@ impl Talk {
     pub(super) fn new(near: Leg, far: Leg, errand: Errand) -> Self {
         let requests = Requests::new(errand.name.clone(), errand.port);
         let scrub = Scrub::new(errand.swaps.iter().map(|swap| swap.value.reveal()));
-        Self { near, far, errand, requests, scrub, queue: Vec::new(), is_answered: false }
+        let (answers, queue) = (Answers::new(), Vec::new());
+        Self { near, far, errand, requests, answers, scrub, held: None, queue, is_answered: false, course: Course::Open }
     }
 
     /// Until it is over.
     pub(super) fn hold(mut self) {
         match self.carry() {
+            Ok(()) if self.far.is_torn() => self.near.tear(),
             Ok(()) => self.near.shut(),
             Err(Fault::Near(error)) => {
                 if self.near.is_greeting() {
@@ -65,7 +83,10 @@ impl Talk {
             }
             Err(Fault::Refused(objection)) => {
                 (self.errand.told)(Told::Refused(objection.to_string()));
-                self.answer("421 Misdirected Request", &format!("this request does not go to {}: {objection}", self.errand.name));
+                // In the middle of another answer it would be read as part of that.
+                if self.answers.is_quiet() {
+                    self.answer("421 Misdirected Request", &format!("this request does not go to {}: {objection}", self.errand.name));
+                }
             }
         }
         self.part();
@@ -74,29 +95,28 @@ impl Talk {
     fn carry(&mut self) -> Result<(), Fault> {
         let greeting = Instant::now() + GREETING;
         loop {
+            if !self.far.is_greeting() {
+                self.pass_requests()?;
+            }
             self.near.flush().map_err(Fault::Near)?;
             self.far.flush().map_err(Fault::Far)?;
-            if self.far.is_heard_out() {
+            let is_over = self.course != Course::Open && self.answers.is_quiet();
+            if self.far.is_heard_out() || is_over {
                 if self.far.is_greeting() {
                     return Err(Fault::Far(Errno::CONNRESET.into()));
                 }
                 self.release()?;
                 return self.send_rest();
             }
-            if self.near.is_heard_out() && !self.far.is_full() {
+            if self.near.is_heard_out() && !self.far.is_full() && !self.far.is_greeting() {
                 if self.near.is_greeting() {
                     return Err(Fault::Near(Errno::CONNRESET.into()));
                 }
                 self.far.shut();
             }
             let is_greeting = self.near.is_greeting() || self.far.is_greeting();
-            let limit = match (self.scrub.holds(), is_greeting) {
-                (true, _) => Some(REST),
-                (false, true) => Some(greeting.saturating_duration_since(Instant::now())),
-                (false, false) => None,
-            };
-            match self.wait(limit).map_err(Fault::Near)? {
-                Heard::Nothing if self.scrub.holds() => self.release()?,
+            match self.wait(self.limit(greeting)).map_err(Fault::Near)? {
+                Heard::Nothing if self.is_overdue() => self.release()?,
                 Heard::Nothing if is_greeting => {
                     let late = Errno::TIMEDOUT.into();
                     return Err(if self.far.is_greeting() { Fault::Far(late) } else { Fault::Near(late) });
@@ -105,14 +125,33 @@ impl Talk {
                 Heard::Gone => return Ok(()),
                 Heard::Some { near, far } => {
                     if near {
-                        self.program_speaks()?;
+                        let said = self.near.hear().map_err(Fault::Near)?;
+                        self.queue.extend_from_slice(&said);
                     }
                     if far {
                         self.host_speaks()?;
                     }
+                    if self.is_overdue() {
+                        self.release()?;
+                    }
                 }
             }
         }
+    }
+
+    /// How long to wait for the two. What is held is held for as long as the program has not taken
+    /// what comes before it: it could keep the rest from coming.
+    fn limit(&self, greeting: Instant) -> Option<Duration> {
+        let is_greeting = self.near.is_greeting() || self.far.is_greeting();
+        let end = match self.held.filter(|_| !self.near.is_full()) {
+            Some(held) => Some(held),
+            None => is_greeting.then_some(greeting),
+        };
+        end.map(|end| end.saturating_duration_since(Instant::now()))
+    }
+
+    fn is_overdue(&self) -> bool {
+        !self.near.is_full() && self.held.is_some_and(|held| held <= Instant::now())
     }
 
     /// Waits until somebody speaks or can be spoken to. From each only so much is heard as the
@@ -128,8 +167,7 @@ impl Talk {
         if !far.is_empty() {
             polled.push(PollFd::new(&self.far.socket, far));
         }
-        let limit = limit.map(|limit| Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() });
-        match poll(&mut polled, limit.as_ref()) {
+        match poll(&mut polled, limit.map(timespec).as_ref()) {
             Ok(0) => return Ok(Heard::Nothing),
             Ok(_) => {}
             Err(Errno::INTR) => return Ok(Heard::Some { near: false, far: false }),
@@ -145,12 +183,6 @@ impl Talk {
         Ok(Heard::Some { near: speaks(near, told(0)), far: speaks(far, told(1)) })
     }
 
-    fn program_speaks(&mut self) -> Result<(), Fault> {
-        let said = self.near.hear().map_err(Fault::Near)?;
-        self.queue.extend_from_slice(&said);
-        self.pass_requests()
-    }
-
     fn host_speaks(&mut self) -> Result<(), Fault> {
         let said = self.far.hear().map_err(Fault::Far)?;
         if said.is_empty() {
@@ -159,28 +191,52 @@ impl Talk {
         self.is_answered = true;
         if self.requests.wants_answer() {
             self.requests.answer(&said);
-            self.pass_requests()?;
         }
+        let is_end = self.answers.hear(&said);
         let clean = self.scrub.pass(&said);
-        self.near.say(&clean).map_err(Fault::Near)
+        self.near.say(&clean).map_err(Fault::Near)?;
+        self.held = self.scrub.holds().then(|| Instant::now() + REST);
+        if is_end { self.release() } else { Ok(()) }
     }
 
     /// Passes on what belongs to requests for the host, with the values in their heads.
     fn pass_requests(&mut self) -> Result<(), Fault> {
-        while let Some(piece) = self.requests.piece(&self.queue) {
-            let count = piece.length();
-            let mut rest = self.queue.split_off(count);
-            std::mem::swap(&mut rest, &mut self.queue);
-            let said = match piece {
-                Piece::Head(_) => {
-                    let (with, names) = swap::put(&rest, &self.errand.swaps);
-                    names.into_iter().for_each(|name| (self.errand.told)(Told::Put(name.to_owned())));
-                    with
-                }
-                Piece::Other(_) => rest,
-            };
-            self.far.say(&said).map_err(Fault::Far)?;
+        if self.course == Course::Over {
+            return Ok(());
         }
+        let (mut said, mut from) = (Vec::new(), 0);
+        while let Some(piece) = self.requests.piece(&self.queue[from..]) {
+            let bytes = &self.queue[from..from + piece.length()];
+            from += piece.length();
+            match piece {
+                Piece::Other(_) => said.extend_from_slice(bytes),
+                Piece::Head(0) => {}
+                Piece::Head(_) => {
+                    let method = bytes.split(|byte| *byte == b' ').next().unwrap_or_default();
+                    if method == b"TRACE" {
+                        return Err(Fault::Refused(Objection::Trace));
+                    }
+                    if self.course == Course::Last {
+                        self.course = Course::Over;
+                        break;
+                    }
+                    self.answers.expect(if method == b"HEAD" { Kind::Head } else { Kind::Other });
+                    // Some hosts take the body of such a request for the next one.
+                    let is_odd = self.requests.has_body() && [&b"GET"[..], b"HEAD", b"OPTIONS", b"DELETE"].contains(&method);
+                    let (course, afterwards) =
+                        if is_odd { (Course::Last, Afterwards::Closed) } else { (Course::Open, Afterwards::Theirs) };
+                    self.course = course;
+                    let (with, names) = swap::put(bytes, &self.errand.swaps, afterwards);
+                    if with.len() > LONGEST {
+                        return Err(Fault::Refused(Objection::TooLong));
+                    }
+                    names.into_iter().for_each(|name| (self.errand.told)(Told::Put(name.to_owned())));
+                    said.extend_from_slice(&with);
+                }
+            }
+        }
+        self.queue.drain(..from);
+        self.far.say(&said).map_err(Fault::Far)?;
         match self.requests.next() {
             Next::Refused(objection) => Err(Fault::Refused(objection)),
             Next::More | Next::Answer | Next::Opaque => Ok(()),
@@ -188,6 +244,7 @@ impl Talk {
     }
 
     fn release(&mut self) -> Result<(), Fault> {
+        self.held = None;
         let rest = self.scrub.release();
         self.near.say(&rest).map_err(Fault::Near)
     }
@@ -236,15 +293,18 @@ impl Talk {
     /// What the program says next, if it does in time.
     fn next_of_near(&mut self, end: Instant) -> Option<Vec<u8>> {
         self.near.flush().ok()?;
-        let left = end.saturating_duration_since(Instant::now());
-        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        let left = end.checked_duration_since(Instant::now())?;
         let mut polled = [PollFd::new(&self.near.socket, PollFlags::IN)];
-        match poll(&mut polled, Some(&left)) {
+        match poll(&mut polled, Some(&timespec(left))) {
             Ok(0) => None,
             Ok(_) | Err(Errno::INTR) => self.near.hear().ok(),
             Err(_) => None,
         }
     }
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() }
 }
 
 /// What was heard.

@@ -124,7 +124,8 @@ fn the_host_gets_the_value_and_the_program_never_does() {
     let scene = Scene::new("value");
     let (way, serving) = scene.host(&scene.authority, "api.test", |mut served| {
         let asked = head(&mut served);
-        assert_eq!(asked, ASKS.replace("ringfence-placeholder-TOKEN", "the-real-value"));
+        let expect = ASKS.replacen("\r\n", "\r\nAccept-Encoding: identity\r\n", 1);
+        assert_eq!(asked, expect.replace("ringfence-placeholder-TOKEN", "the-real-value"));
         served.write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{asked}", asked.len()).as_bytes()).unwrap();
         // The next one has a body that is none of our business.
         let asked = head(&mut served);
@@ -135,10 +136,11 @@ fn the_host_gets_the_value_and_the_program_never_does() {
     });
     let mut program = scene.program(scene.end(way), &scene.ender.certificate());
     program.write_all(ASKS.as_bytes()).unwrap();
-    assert_eq!(head(&mut program), "HTTP/1.1 200 OK\r\nContent-Length: 72\r\n\r\n");
-    assert_eq!(exactly(&mut program, 72), ASKS.replace("ringfence-placeholder-TOKEN", "**************"));
+    assert_eq!(head(&mut program), "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n");
+    let said = exactly(&mut program, 99);
+    assert!(said.contains("\r\nAuthorization: Bearer **************\r\n"), "{said}");
     assert_eq!(scene.told(), [Told::Put("TOKEN".into())]);
-    let chunked = ASKS.replacen("\r\n\r\n", "\r\nTransfer-Encoding: chunked\r\n\r\n", 1);
+    let chunked = ASKS.replacen("\r\n\r\n", "\r\nTransfer-Encoding: chunked\r\n\r\n", 1).replacen("GET", "POST", 1);
     program.write_all(format!("{chunked}1b\r\nringfence-placeholder-TOKEN\r\n0\r\n\r\n{ASKS}").as_bytes()).unwrap();
     serving.join().unwrap();
 }
@@ -223,13 +225,63 @@ fn much_goes_both_ways() {
     });
     let mut program = scene.program(scene.end(way), &scene.ender.certificate());
     let body: Vec<u8> = (0..MUCH).map(|at| if at + 1 == MUCH { b't' } else { (at % 251) as u8 }).collect();
-    program.write_all(ASKS.replacen("\r\n\r\n", &format!("\r\nContent-Length: {MUCH}\r\n\r\n"), 1).as_bytes()).unwrap();
+    let asks = ASKS.replacen("GET", "PUT", 1).replacen("\r\n\r\n", &format!("\r\nContent-Length: {MUCH}\r\n\r\n"), 1);
+    program.write_all(asks.as_bytes()).unwrap();
     program.write_all(&body).unwrap();
     head(&mut program);
     let mut heard = vec![0; MUCH];
     program.read_exact(&mut heard).unwrap();
     assert!(heard == body);
     drop(program);
+    serving.join().unwrap();
+}
+
+#[test]
+fn what_could_be_taken_for_the_next_request_is_the_last() {
+    let scene = Scene::new("last");
+    let (way, serving) = scene.host(&scene.authority, "api.test", |mut served| {
+        let asked = head(&mut served);
+        assert!(asked.contains("\r\nConnection: close\r\n") && asked.contains("the-real-value"), "{asked}");
+        served.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
+        assert_eq!(all(&mut served), "hidden");
+    });
+    let mut program = scene.program(scene.end(way), &scene.ender.certificate());
+    let asks = ASKS.replacen("\r\n\r\n", "\r\nConnection: keep-alive\r\nContent-Length: 6\r\n\r\nhidden", 1);
+    program.write_all(format!("{asks}{ASKS}").as_bytes()).unwrap();
+    assert_eq!(all(&mut program), "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    drop(program);
+    serving.join().unwrap();
+    assert_eq!(scene.told(), [Told::Put("TOKEN".into())]);
+}
+
+#[test]
+fn a_request_to_be_told_what_was_said_is_refused() {
+    let scene = Scene::new("trace");
+    let (way, serving) = scene.host(&scene.authority, "api.test", |mut served| assert_eq!(all(&mut served), ""));
+    let mut program = scene.program(scene.end(way), &scene.ender.certificate());
+    program.write_all(ASKS.replacen("GET", "TRACE", 1).as_bytes()).unwrap();
+    assert!(all(&mut program).starts_with("HTTP/1.1 421 "));
+    drop(program);
+    serving.join().unwrap();
+}
+
+#[test]
+fn who_asks_and_hangs_up_is_answered_and_a_break_stays_one() {
+    let scene = Scene::new("break");
+    let (way, serving) = scene.host(&scene.authority, "api.test", |mut served| {
+        head(&mut served);
+        served.write_all(b"HTTP/1.1 200 OK\r\n\r\nhalf of it").unwrap();
+        // Without a farewell.
+        served.sock.shutdown(std::net::Shutdown::Both).unwrap();
+    });
+    let mut program = scene.program(scene.end(way), &scene.ender.certificate());
+    program.write_all(ASKS.as_bytes()).unwrap();
+    program.conn.send_close_notify();
+    program.flush().unwrap();
+    let _ = program.sock.shutdown(std::net::Shutdown::Write);
+    let mut heard = Vec::new();
+    let broken = program.read_to_end(&mut heard).unwrap_err();
+    assert_eq!((heard.ends_with(b"half of it"), broken.kind()), (true, std::io::ErrorKind::UnexpectedEof));
     serving.join().unwrap();
 }
 

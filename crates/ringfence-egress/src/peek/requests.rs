@@ -170,6 +170,11 @@ impl Requests {
         Some(count)
     }
 
+    /// Whether the head that was read last has a body behind it.
+    pub fn has_body(&self) -> bool {
+        matches!(self.state, State::Body(1..) | State::Chunk)
+    }
+
     /// How many of the next bytes belong to the body of a request: these can be carried without
     /// being shown, if [`Requests::carried`] is told.
     pub fn body_left(&self) -> u64 {
