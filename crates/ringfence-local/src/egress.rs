@@ -276,6 +276,6 @@ fn reset(socket: &OwnedFd) {
 }
 
 /// The addresses of this machine, but for its loopback, which is guarded as a whole.
-fn own() -> Vec<IpAddr> {
-    net::own_addresses().unwrap_or_default().into_iter().filter(|address| !address.is_loopback()).collect()
+pub fn own_addresses() -> io::Result<Vec<IpAddr>> {
+    Ok(net::own_addresses()?.into_iter().filter(|address| !address.is_loopback()).collect())
 }

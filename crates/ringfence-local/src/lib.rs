@@ -35,6 +35,7 @@ use ringfence_provider::{Provider, ProviderError, Session, Standing};
 use ringfence_sys::signal::{self, Set};
 
 use attend::Farewell;
+pub use egress::own_addresses;
 use egress::{Gate, Seal};
 use guess::Guess;
 use live::LookingOut;

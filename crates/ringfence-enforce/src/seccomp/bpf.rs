@@ -185,6 +185,17 @@ impl Block {
                 Line::Plain(LOAD, argument(second)),
                 Line::Compare(JUMP_EQUAL, not, no, yes),
             ]),
+            When::Among((first, value), (second, values)) => {
+                self.lines.extend([
+                    Line::Plain(LOAD, argument(first)),
+                    Line::Compare(JUMP_EQUAL, value, To::Next, no),
+                    Line::Plain(LOAD, argument(second)),
+                ]);
+                for (i, value) in values.iter().enumerate() {
+                    let last = i + 1 == values.len();
+                    self.lines.push(Line::Compare(JUMP_EQUAL, *value, yes, if last { no } else { To::Next }));
+                }
+            }
         }
     }
 

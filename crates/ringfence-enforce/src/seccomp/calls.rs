@@ -106,6 +106,7 @@ calls! {
     Bind              49  361  200
     Connect           42  362  203
     Listen            50  363  201
+    Setsockopt        54  366  208
     Sendto            44  369  206
     Sendmsg           46  370  211
     Sendmmsg         307  345  269

@@ -35,6 +35,8 @@ pub enum When {
     NoneOf(u8, &'static [u32]),
     /// The first argument is its value and the second is not its value.
     Both((u8, u32), (u8, u32)),
+    /// The first argument is its value and the second is one of its values.
+    Among((u8, u32), (u8, &'static [u32])),
 }
 
 const PERM: Action = Action::Told(libc::EPERM as u16);
@@ -51,6 +53,14 @@ const MORE_THAN_READ: u32 = CREATE | (libc::O_WRONLY | libc::O_RDWR | libc::O_TR
 
 /// Bits of `clone` and `unshare` that make namespaces.
 const NEW_NAMESPACES: u32 = 0x7e02_0000;
+
+/// Options of IPv4 by which packets take another way: `IP_OPTIONS`, `IP_UNICAST_IF`.
+const ROUTES: &[u32] = &[4, 50];
+/// The same of IPv6: headers for the way, addresses and interfaces: `2292PKTOPTIONS`, `PKTINFO`,
+/// `HOPOPTS`, `RTHDRDSTOPTS`, `RTHDR`, `DSTOPTS`, `UNICAST_IF`.
+const ROUTES_6: &[u32] = &[6, 50, 54, 55, 57, 59, 76];
+/// `SO_BINDTODEVICE`, `SO_BINDTOIFINDEX`.
+const DEVICES: &[u32] = &[25, 62];
 
 type Line = (Call, When, Action, &'static str);
 
@@ -190,6 +200,9 @@ const CONNECTED: &[Line] = &[
     (Call::Sendmsg, When::AnyBit(2, FAST_OPEN), NO_WAY, "connects as it sends"),
     (Call::Sendmmsg, When::AnyBit(3, FAST_OPEN), NO_WAY, "connects as it sends"),
     (Call::Socketcall, When::NoneOf(0, &[1, 2]), NONE, "what is meant stands in memory; the C library has a call for each"),
+    (Call::Setsockopt, When::Among((1, 0), (2, ROUTES)), PERM, "a connection could be led to another host"),
+    (Call::Setsockopt, When::Among((1, 41), (2, ROUTES_6)), PERM, "a connection could be led to another host"),
+    (Call::Setsockopt, When::Among((1, 1), (2, DEVICES)), PERM, "a connection could be led into another network"),
     (Call::Connect, When::Always, Action::Notify, "reaches a host"),
     (Call::Listen, When::Always, Action::Notify, "would let the host's network in"),
     (Call::Sendto, When::NoneOf(4, &[0]), Action::Notify, "may be meant for a host; only told of"),
@@ -260,6 +273,7 @@ impl When {
             When::MaskedEquals(number, mask, value) => word(number) & mask == value,
             When::NoneOf(number, values) => !values.contains(&word(number)),
             When::Both((one, value), (other, none)) => word(one) == value && word(other) != none,
+            When::Among((one, value), (other, values)) => word(one) == value && values.contains(&word(other)),
         }
     }
 }
@@ -267,7 +281,7 @@ impl When {
 /// The error number with which a call is refused and told of, and why. That the filter
 /// refused it is known already; this finds the line.
 pub(crate) fn refusal(call: Call, arguments: &[u64; 6]) -> Option<(i32, &'static str)> {
-    let lines = REFUSED.iter().chain(OF_ROOT).chain(GROUP_SIGNALS);
+    let lines = REFUSED.iter().chain(OF_ROOT).chain(GROUP_SIGNALS).chain(CONNECTED);
     lines.filter(|line| line.0 == call && line.1.holds(arguments)).find_map(|(_, _, action, reason)| match action {
         Action::Told(number) => Some((i32::from(*number), *reason)),
         _ => None,

@@ -11,7 +11,7 @@ use ringfence_enforce::apply::Connecting;
 use ringfence_policy::{Ground as Because, Host, HostRule, Name, NetworkRules, OpenPorts, Passage};
 
 use super::goal::Sealing;
-use super::own;
+use super::own_addresses;
 use super::seal::Seal;
 use crate::asks::{Asks, Ground, Halted, Held, Matter, Wanted};
 use crate::connections::Connections;
@@ -72,13 +72,13 @@ impl Gate {
     pub(super) fn host(&self, host: &Host, port: u16, also: Option<&HostRule>) -> Passage {
         self.ground.network(also, |rules| match host {
             Host::Name(name) => rules.name(name, port),
-            Host::Address(address) => rules.address(*address, port, None, &own()),
+            Host::Address(address) => rules.address(*address, port, None, &own(*address)),
         })
     }
 
     /// What holds of an address by the name it was looked up with.
     pub(super) fn address_of(&self, name: &Name, address: IpAddr, port: u16, also: Option<&HostRule>) -> Passage {
-        self.ground.network(also, |rules| rules.address(address, port, Some(name), &own()))
+        self.ground.network(also, |rules| rules.address(address, port, Some(name), &own(address)))
     }
 
     /// Lets somebody go on by `passage`, if that is open or somebody who is asked opens it now;
@@ -111,7 +111,7 @@ impl Gate {
 
     /// The host's loopback, by the address that was asked for.
     pub(super) fn hosts_loopback(&self, address: IpAddr, port: u16) -> Passage {
-        Passage { host: Host::Address(address), ..self.read(|rules| rules.hosts_loopback(port)) }
+        self.read(|rules| rules.hosts_loopback(address, port))
     }
 
     fn denials(&self) -> MutexGuard<'_, Denials> {
@@ -165,6 +165,11 @@ pub(super) fn connection(passage: &Passage, caller: &Caller) -> Connection {
     let (address, sent, received, failed) = (None, None, None, None);
     let (target, time_ms, secrets) = (passage.target(), now_ms(), Vec::new());
     Connection { target, address, rule, origin, pid, program, time_ms, sent, received, failed, secrets, count: 1 }
+}
+
+/// The addresses of this machine. Where they are not known, whatever is asked about may be one.
+fn own(address: IpAddr) -> Vec<IpAddr> {
+    own_addresses().unwrap_or_else(|_| vec![address])
 }
 
 /// The rule that decides, and where it was written.

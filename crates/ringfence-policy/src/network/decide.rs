@@ -1,8 +1,8 @@
 //! What is decided about a host, and by which rule.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::guarded::{Guard, guard};
+use super::guarded::{Guard, guard, meanings};
 use super::name::{Host, Name};
 use super::range::Range;
 use super::rule::{HostRule, Subject};
@@ -102,7 +102,8 @@ impl NetworkRules {
     pub fn name(&self, name: &Name, port: u16) -> Passage {
         let passage = |way, ground| Passage { host: Host::Name(name.clone()), port: Some(port), way, ground };
         if name.is_localhost() {
-            return Passage { host: Host::Name(name.clone()), ..self.hosts_loopback(port) };
+            let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+            return Passage { host: Host::Name(name.clone()), ..self.hosts_loopback(address, port) };
         }
         if self.mode == NetworkMode::None {
             return passage(None, self.by_mode());
@@ -140,18 +141,22 @@ impl NetworkRules {
         let passage = |way, ground| Passage { host: host.clone(), port: Some(port), way, ground };
         let denied = self.deny.iter().find(|denied| denied.rule.has_port(port) && denied.rule.catches(address));
         match (self.mode, denied) {
-            (NetworkMode::None, _) if address.is_loopback() => return self.hosts_loopback(port),
+            (NetworkMode::None, _) if address.is_loopback() => return self.hosts_loopback(address, port),
             (NetworkMode::None, _) => return passage(None, self.by_mode()),
             (_, Some(denied)) => return passage(None, Ground::Deny(denied.clone())),
             (NetworkMode::Full, None) => return passage(Some(Way::Direct), self.by_mode()),
             (NetworkMode::AllowList, None) => {}
         }
-        let guard = if own.contains(&address) { Some(own_address(address)) } else { guard(address) };
+        // Its own is what a sandbox has first; only a name can be meant to lead to the host's.
+        if address.is_loopback() && by_name.is_none() {
+            return self.hosts_loopback(address, port);
+        }
+        let is_own = meanings(address).any(|meant| own.contains(&meant));
+        let guard = if is_own { Some(own_address(address)) } else { guard(address) };
         match (self.opener(address, port, guard.as_ref()), by_name, guard) {
             (Ok(_), Some(by_name), _) | (Err(_), Some(by_name), None) => by_name,
             (Ok(listed), None, _) => passage(Some(Way::Direct), Ground::Allow(listed.clone())),
             (Err(_), Some(by_name), _) if address.is_loopback() && self.localhost.opener(port).is_some() => by_name,
-            (Err(_), None, _) if address.is_loopback() => self.hosts_loopback(port),
             (Err(_), Some(_), Some(Guard { what, .. })) | (Err(Beside::Wide), None, Some(Guard { what, .. })) => {
                 passage(None, self.locked.clone().map_or(Ground::Guarded { address, what }, Ground::Locked))
             }
@@ -182,9 +187,17 @@ impl NetworkRules {
     }
 
     /// Whether a port of the host's loopback may be connected to.
-    pub fn hosts_loopback(&self, port: u16) -> Passage {
-        let host = Host::Address(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
-        let passage = |way, ground| Passage { host, port: Some(port), way, ground };
+    pub fn hosts_loopback(&self, address: IpAddr, port: u16) -> Passage {
+        let passage = |way, ground| Passage { host: Host::Address(address), port: Some(port), way, ground };
+        // Whichever address of it is asked for, it is one of these two that is reached.
+        let reached = if address.is_ipv6() { IpAddr::V6(Ipv6Addr::LOCALHOST) } else { IpAddr::V4(Ipv4Addr::LOCALHOST) };
+        let catches = |rule: &HostRule| match &rule.subject {
+            Subject::Name(name) | Subject::Below(name) => name.is_localhost(),
+            Subject::Range(_) => rule.catches(address) || rule.catches(reached),
+        };
+        if let Some(denied) = self.deny.iter().find(|denied| denied.rule.has_port(port) && catches(&denied.rule)) {
+            return passage(None, Ground::Deny(denied.clone()));
+        }
         match (self.mode, self.localhost.opener(port)) {
             (NetworkMode::Full, _) => passage(Some(Way::Direct), self.by_mode()),
             (_, Some(entry)) => passage(Some(Way::Direct), Ground::Localhost(entry.origin.clone())),

@@ -1,10 +1,11 @@
 //! Hosts and sockets.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use ringfence_api::Gap;
 use ringfence_engine::plan;
-use ringfence_local::Local;
+use ringfence_local::{Local, own_addresses};
 use ringfence_policy::{AbsPath, Access, Grants, Ground, Host, NetworkRules, Origin, Passage, Ports, Source, Verdict};
 
 use super::{Answer, Fate};
@@ -50,14 +51,18 @@ fn decide(rules: &NetworkRules, target: &str) -> Result<Passage, CliError> {
                 Ports::Some(ports) => ports.first().copied(),
                 Ports::None | Ports::All => None,
             };
-            Passage { host, port: opened, ..rules.hosts_loopback(opened.unwrap_or(ANY)) }
+            let address = match &host {
+                Host::Address(address) => *address,
+                Host::Name(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            };
+            Passage { host, port: opened, ..rules.hosts_loopback(address, opened.unwrap_or(ANY)) }
         }
         (Host::Name(name), None) => rules.lookup(&name),
         (Host::Name(name), Some(port)) => rules.name(&name, port),
         // Of an address, the port that a rule on it has, or the one that is asked for most.
         (Host::Address(address), port) => {
             let ruled = || rules.allow.iter().find(|listed| listed.rule.holds(address)).and_then(|listed| listed.rule.port);
-            rules.address(address, port.or_else(ruled).unwrap_or(ANY), None, &[])
+            rules.address(address, port.or_else(ruled).unwrap_or(ANY), None, &own_addresses().unwrap_or_default())
         }
     })
 }

@@ -219,3 +219,34 @@ fn everybody_where_the_list_is_empty() {
         assert_eq!(lan.heard(), before);
     });
 }
+
+#[test]
+fn another_way_for_a_connection() {
+    on_a_lan(&[], |project, lan| {
+        let Some(python) = python() else { return };
+        // A header that leads every packet to another host first, and the like.
+        project.write(
+            "way.py",
+            "import socket, sys
+s = socket.create_connection(('six.test', 7))
+header = bytes([0, 4, 4, 1, 1, 0, 0, 0]) + 2 * socket.inet_pton(socket.AF_INET6, '2600:1234:5678::9')
+tried = {'RTHDR': (41, 57, header), 'DSTOPTS': (41, 59, bytes([0, 0, 1, 4, 0, 0, 0, 0])), 'UNICAST_IF': (41, 76, bytes(4)),
+         'BINDTODEVICE': (1, 25, b'lo'), 'BINDTOIFINDEX': (1, 62, bytes([1, 0, 0, 0])), 'IP_OPTIONS': (0, 4, bytes([1, 1, 1, 0]))}
+for name, option in tried.items():
+    try:
+        s.setsockopt(*option)
+        print(name, 'set')
+    except OSError as error:
+        print(name, error.errno)
+s.setsockopt(6, 1, 1)
+s.setsockopt(41, 67, 8)
+s.setsockopt(1, 9, 1)
+",
+        );
+        let line = format!("{python} way.py");
+        let bare = lan.bare(&line).ok();
+        assert!(bare.contains("RTHDR set") && bare.contains("UNICAST_IF set"), "bare it is not refused: the probe cannot succeed: {bare}");
+        let inside = lan.run(&["--allow-host", "six.test", "-c", &line]).ok();
+        assert!(inside.lines().count() == 6 && inside.lines().all(|line| line.ends_with(" 1")), "{inside}");
+    });
+}

@@ -147,7 +147,14 @@ fn the_hosts_loopback_is_reached_by_port() {
     check("mode none\nlocalhost 3000", "[::1]:3000", "direct 3000");
     check("localhost 3000", "x.localhost 127.0.0.1:3000", "direct 3000");
     check("localhost 3000", "x.localhost 1.2.3.4:3000", "shut unlisted");
-    check("allow 127.0.0.1:3001", "127.0.0.1:3001", "direct allow 127.0.0.1:3001");
+    // Its own is meant, whatever an entry for names that lead there says.
+    check("allow 127.0.0.1:3001", "127.0.0.1:3001", "shut own");
+    check("localhost 3000\ndeny 127.0.0.1:3000", "127.0.0.1:3000", "shut deny 127.0.0.1:3000");
+    check("localhost 3000\ndeny 127.0.0.1:3000", "127.9.9.9:3000", "shut deny 127.0.0.1:3000");
+    check("localhost 3000\ndeny 127.0.0.1:3000", "localhost:3000", "shut deny 127.0.0.1:3000");
+    check("mode none\nlocalhost 3000\ndeny ::1", "[::1]:3000", "shut deny ::1");
+    check("localhost 3000\ndeny localhost", "127.0.0.1:3000", "shut deny localhost");
+    check("localhost 3000\ndeny 127.0.0.1:3001", "127.0.0.1:3000", "direct 3000");
 }
 
 #[test]
