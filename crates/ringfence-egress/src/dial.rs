@@ -83,9 +83,10 @@ pub enum Failure<W> {
 }
 
 impl Dialer {
-    /// A dialer that asks the host's resolver and goes out directly.
-    pub fn direct(limit: Duration) -> Dialer {
-        Dialer { resolver: Arc::new(HostResolver::default()), limit, outer: Outer::default() }
+    /// A dialer that asks the host's resolver and goes out by `outer`, or directly where that is
+    /// no way.
+    pub fn by(outer: Outer, limit: Duration) -> Dialer {
+        Dialer { resolver: Arc::new(HostResolver::default()), limit, outer }
     }
 
     /// Connects to `host`, and answers when it is connected.
@@ -122,12 +123,8 @@ impl Dialer {
         judge: &Judge<'_, W>,
         patience: &Patience<'_>,
     ) -> Result<Reached, Failure<W>> {
-        let addresses = self.addresses(host, patience)?;
-        let open = permitted(&addresses, judge)?;
-        let known: Vec<IpAddr> = open.into_iter().filter(|address| options.family != Family::V4 || address.is_ipv4()).collect();
-        if known.is_empty() {
-            return Err(Failure::OtherFamily);
-        }
+        let addresses = self.addresses(host, patience).map_err(Failure::Unresolved)?;
+        let known = of_its_kind(permitted(&addresses, judge)?, options)?;
         race::race(&known, port, options, patience).map_err(|(peer, error)| Failure::Connect { peer, error })
     }
 
@@ -149,18 +146,26 @@ impl Dialer {
         if let Host::Address(address) = host {
             judge(*address).map_err(|why| Failure::Judged { address: *address, why })?;
         }
-        let addresses = self.addresses(&proxy.host, patience)?;
-        let reached = race::race(&addresses, proxy.port, options, patience).map_err(|(peer, error)| Failure::Connect { peer, error })?;
+        let addresses = self.addresses(&proxy.host, patience).map_err(|why| Failure::Outer(Astray::Unresolved(why)))?;
+        let known = of_its_kind(addresses, options)?;
+        let reached = race::race(&known, proxy.port, options, patience);
+        let reached = reached.map_err(|(_, error)| Failure::Outer(Astray::Unreached(error)))?;
         proxy.ask(&reached.socket, host, port, patience).map_err(Failure::Outer)?;
         Ok(reached)
     }
 
-    fn addresses<W>(&self, host: &Host, patience: &Patience<'_>) -> Result<Vec<IpAddr>, Failure<W>> {
+    fn addresses(&self, host: &Host, patience: &Patience<'_>) -> Result<Vec<IpAddr>, Unresolved> {
         match host {
             Host::Address(address) => Ok(vec![*address]),
-            Host::Name(name) => self.resolver.resolve(name, patience).map_err(Failure::Unresolved),
+            Host::Name(name) => self.resolver.resolve(name, patience),
         }
     }
+}
+
+/// Those that a socket like the caller's knows.
+fn of_its_kind<W>(addresses: Vec<IpAddr>, options: &Options) -> Result<Vec<IpAddr>, Failure<W>> {
+    let known: Vec<IpAddr> = addresses.into_iter().filter(|address| options.family != Family::V4 || address.is_ipv4()).collect();
+    if known.is_empty() { Err(Failure::OtherFamily) } else { Ok(known) }
 }
 
 /// Asked about every address before it is tried.
@@ -200,10 +205,7 @@ impl<W> Failure<W> {
 impl<W: fmt::Display> fmt::Display for Failure<W> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Unresolved(Unresolved::Unknown(Some(error))) => write!(out, "the name has no address: {error}"),
-            Failure::Unresolved(Unresolved::Unknown(None)) => out.write_str("the name has no address"),
-            Failure::Unresolved(Unresolved::Late) => out.write_str("nobody said in time which address the name has"),
-            Failure::Unresolved(Unresolved::Crowded) => out.write_str("too many names are being looked up"),
+            Failure::Unresolved(why) => why.fmt(out),
             Failure::Judged { address, why } => write!(out, "{address}: {why}"),
             Failure::OtherFamily => out.write_str("no address of the kind that the caller's socket knows"),
             Failure::Connect { peer, error } => write!(out, "{peer}: {error}"),

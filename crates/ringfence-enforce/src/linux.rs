@@ -28,6 +28,8 @@ pub struct Person {
     pub quarantine: AbsPath,
     /// Values that stay outside, by their variables. No plan has any of them.
     pub sealed: BTreeMap<String, Sealed>,
+    /// What the person's variables say of the proxies of their network, which may have passwords.
+    pub proxies: BTreeMap<String, Sealed>,
     /// The file of those whom the person trusts to vouch for hosts, if it is not the system's.
     pub certificates: Option<PathBuf>,
     /// Whom programs trust, where TLS is ended on the way.
@@ -48,7 +50,18 @@ impl Person {
     pub fn plain(quarantine: AbsPath) -> Self {
         let (user, shell) = ("somebody".into(), "/bin/sh".into());
         let (resolver, git_config, git_ignore, trust) = (None, None, None, None);
-        Self { user, shell, resolver, git_config, git_ignore, quarantine, sealed: BTreeMap::new(), certificates: None, trust }
+        Self {
+            user,
+            shell,
+            resolver,
+            git_config,
+            git_ignore,
+            quarantine,
+            sealed: BTreeMap::new(),
+            proxies: BTreeMap::new(),
+            certificates: None,
+            trust,
+        }
     }
 }
 

@@ -80,6 +80,7 @@ fn person() -> Person {
         git_ignore: None,
         quarantine: path("/q"),
         sealed: BTreeMap::new(),
+        proxies: BTreeMap::new(),
         certificates: None,
         trust: None,
     }

@@ -37,9 +37,17 @@ impl Surroundings {
             git_ignore: gitconfig::ignored(&self.facts.home, &config_directory(&self.facts)),
             quarantine: self.facts.store.join("quarantine"),
             sealed: self.sealed(grants),
+            proxies: self.proxies(),
             certificates: self.facts.variables.get("SSL_CERT_FILE").filter(|file| !file.is_empty()).map(PathBuf::from),
             trust: None,
         }
+    }
+
+    /// By which proxies the network of this machine is left.
+    fn proxies(&self) -> BTreeMap<String, Sealed> {
+        let known = ["http_proxy", "https_proxy", "all_proxy", "no_proxy"];
+        let are_meant = self.facts.variables.iter().filter(|(name, _)| known.iter().any(|known| known.eq_ignore_ascii_case(name)));
+        are_meant.map(|(name, value)| (name.clone(), Sealed::new(value.clone()))).collect()
     }
 
     /// The values that the policy has put into requests, outside.

@@ -9,12 +9,14 @@ mod gate;
 mod goal;
 mod loopback;
 mod minds;
+mod outer;
 mod publish;
 mod seal;
 mod slots;
 mod window;
 
 pub(crate) use gate::Gate;
+pub(crate) use outer::outer;
 pub(crate) use seal::Seal;
 
 use std::net::{IpAddr, SocketAddr};
@@ -88,6 +90,7 @@ impl Egress {
         let proxy = proxy.transpose().map_err(system)?;
         let published = Published::open(&gate.published(), publish::PATIENCE, move || reins.ask_for_socket())
             .map_err(|Taken { port, source }| ProviderError::PortTaken { port, source })?;
+        let (dialer, quick) = (gate.dialer(PATIENCE), gate.dialer(IMPATIENCE));
         Ok(Arc::new(Self {
             published,
             minds: Minds::start().map_err(system)?,
@@ -96,8 +99,8 @@ impl Egress {
             pool,
             inlet,
             relay,
-            dialer: Dialer::direct(PATIENCE),
-            quick: Dialer::direct(IMPATIENCE),
+            dialer,
+            quick,
             within: Slots::default(),
             beyond: Slots::default(),
             _names: names,

@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringfence_api::{Asker, Denial, Gap, Outcome, Quarantined, Request};
+use ringfence_egress::dial::Outer;
 use ringfence_enforce::apply::{self, Ahead, Launch};
 use ringfence_enforce::{Network, Person, Plan, Step, plan, scene, survey};
 use ringfence_policy::{AbsPath, Grants};
@@ -84,6 +85,7 @@ impl Provider for Local {
         }
         let mut person = person.clone();
         let seal = Seal::of(grants, &mut person)?;
+        let outer = egress::outer(grants, &person)?;
         let Planned { plan, held, begun, listed } = planned(grants, &person);
         Ok(Box::new(Confined {
             plan,
@@ -94,6 +96,7 @@ impl Provider for Local {
             held,
             person,
             seal,
+            outer,
             farewell: self.farewell,
             ahead: self.ahead.take(),
             files: self.files.clone(),
@@ -142,6 +145,8 @@ struct Confined {
     held: Grants,
     person: Person,
     seal: Option<Arc<Seal>>,
+    /// The proxy by which hosts are reached, where that takes one.
+    outer: Outer,
     farewell: Farewell,
     ahead: Option<Ahead>,
     files: Files,
@@ -221,7 +226,7 @@ impl Confined {
         let watch = Watch::over(plan, &ground, self.asker.as_ref());
         let gate = plan.steps.contains(&Step::Egress).then(|| {
             let asks = watch.as_ref().and_then(Watch::asks);
-            Arc::new(Gate::new(ground.clone(), asks, self.seal.clone()))
+            Arc::new(Gate::new(ground.clone(), asks, self.seal.clone(), self.outer.clone()))
         });
         attend::Seen { watch, gate, ground: Some(ground), live: LookingOut::over(plan), ..attend::Seen::default() }
     }

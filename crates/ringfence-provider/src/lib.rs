@@ -243,6 +243,14 @@ pub enum ProviderError {
         /// Why not.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The proxy by which the host's network is left is none that can be used.
+    #[error("no host can be reached from this network")]
+    NoWayOut {
+        /// What to do.
+        hint: String,
+        /// Why not.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// Talking to the operating system failed in the middle.
     #[error("cannot {what}")]
     System {
@@ -266,6 +274,7 @@ impl ProviderError {
             ProviderError::Mute => "shell-mute",
             ProviderError::PortTaken { .. } => "port-taken",
             ProviderError::NoTrust { .. } => "no-trust",
+            ProviderError::NoWayOut { .. } => "no-way-out",
             ProviderError::System { .. } => "system",
         }
     }
@@ -273,7 +282,9 @@ impl ProviderError {
     /// What to type next.
     pub fn hint(&self) -> Option<String> {
         match self {
-            ProviderError::NotStarted { hint, .. } | ProviderError::NoTrust { hint, .. } => Some(hint.clone()),
+            ProviderError::NotStarted { hint, .. } | ProviderError::NoTrust { hint, .. } | ProviderError::NoWayOut { hint, .. } => {
+                Some(hint.clone())
+            }
             ProviderError::NotExecuted { source, .. } if source.kind() == io::ErrorKind::NotFound => {
                 Some("`ringfence explain exec PATH` shows whether a rule opens the program".into())
             }

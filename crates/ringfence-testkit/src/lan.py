@@ -106,6 +106,42 @@ class Back(socketserver.StreamRequestHandler):
             self.wfile.write(line.upper())
 
 
+class Proxy(socketserver.StreamRequestHandler):
+    """The proxy of the network. It alone knows `far.test`, and says no in two ways at other ports."""
+
+    KNOWN = {'far.test': '11.22.33.2'}
+    ANSWERS = {3129: b'407 Who are you', 3130: b'502 Bad Gateway'}
+
+    def handle(self):
+        head = b''
+        while not head.endswith(b'\r\n\r\n'):
+            if not (line := self.rfile.readline()):
+                return
+            head += line
+        port = self.server.server_address[1]
+        method, place = head.decode().split()[:2]
+        fields = dict(line.lower().split(': ', 1) for line in head.decode().strip().split('\r\n')[1:])
+        hear(port, method, place, fields.get('proxy-authorization', '-'))
+        if port in self.ANSWERS:
+            return self.wfile.write(b'HTTP/1.1 ' + self.ANSWERS[port] + b'\r\nContent-Length: 0\r\n\r\n')
+        name, _, at = place.rpartition(':')
+        with socket.create_connection((self.KNOWN.get(name, name), int(at))) as far:
+            self.wfile.write(b'HTTP/1.1 200 Connection established\r\n\r\n')
+            back = threading.Thread(target=self.carry, args=(far, self.connection))
+            back.start()
+            self.carry(self.connection, far)
+            back.join()
+
+    @staticmethod
+    def carry(whence, whither):
+        try:
+            while said := whence.recv(65536):
+                whither.sendall(said)
+            whither.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+
 class Threads(socketserver.ThreadingMixIn, socketserver.TCPServer):
     address_family = socket.AF_INET6
     allow_reuse_address = True
@@ -179,6 +215,8 @@ for port in 80, 8080:
 for port in 443, 8443:
     serve(port, Web, tls)
 serve(7, Back)
+for port in 3128, 3129, 3130:
+    serve(port, Proxy)
 silent = deaf(9999)
 threading.Thread(target=names, daemon=True).start()
 shell = shells()

@@ -38,7 +38,7 @@ echo 'root:*:::::::' > shadow
 echo 'nameserver 127.0.0.1' > resolv.conf
 for file in hosts passwd shadow resolv.conf; do mount --bind $file /etc/$file; done
 key='-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes'
-names=DNS:app.test,DNS:*.app.test,DNS:other.test,DNS:six.test,DNS:inner.test
+names=DNS:app.test,DNS:*.app.test,DNS:other.test,DNS:six.test,DNS:inner.test,DNS:far.test
 openssl req -x509 $key -keyout ca.key -out ca.crt -days 2 -subj /CN=authority
 openssl req $key -keyout server.key -out server.csr -subj /CN=app.test
 echo subjectAltName=$names | openssl x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -extfile /dev/stdin -out server.crt
@@ -125,6 +125,12 @@ impl Lan<'_> {
     #[track_caller]
     pub fn run(&self, words: &[&str]) -> Ran {
         Ran::of(self.command().arg(self.project.binary()).arg("run").args(words), b"")
+    }
+
+    /// The same, where these variables are set.
+    #[track_caller]
+    pub fn run_with(&self, variables: &[(&str, &str)], words: &[&str]) -> Ran {
+        Ran::of(self.command().envs(variables.iter().copied()).arg(self.project.binary()).arg("run").args(words), b"")
     }
 
     /// A line of shell in this network, without ringfence.

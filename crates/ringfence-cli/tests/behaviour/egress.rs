@@ -3,6 +3,7 @@
 mod asked;
 mod languages;
 mod many;
+mod outer;
 mod packages;
 mod records;
 mod refusals;

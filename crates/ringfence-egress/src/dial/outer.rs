@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use super::race::wait_patiently;
-use super::{Host, Patience};
+use super::{Host, Patience, Unresolved};
 use no_proxy::Exceptions;
 
 /// The longest head of an answer that is read.
@@ -32,17 +32,22 @@ pub struct Outer {
 }
 
 impl Outer {
-    /// Reads the host's variables, each in small letters before capital ones as curl does.
+    /// Reads the host's variables, each in small letters before capital ones as curl does. One
+    /// that nothing is reached by is not looked at.
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Outer, Unusable> {
         let value = |name: &str| {
-            let found = variable(&name.to_ascii_lowercase()).or_else(|| variable(name));
-            found.filter(|text| !text.trim().is_empty())
+            let named = |name: String| variable(&name).filter(|text| !text.trim().is_empty()).map(|text| (name, text));
+            named(name.to_ascii_lowercase()).or_else(|| named(name.to_owned()))
         };
-        let url = |name: &str| value(name).map(|text| OuterUrl::parse(name, &text)).transpose();
-        let all = url("ALL_PROXY")?;
-        let plain = url("HTTP_PROXY")?.or_else(|| all.clone());
-        let other = url("HTTPS_PROXY")?.or(all);
-        Ok(Outer { plain, other, except: Exceptions::parse(&value("NO_PROXY").unwrap_or_default()) })
+        let except = Exceptions::parse(&value("NO_PROXY").map(|(_, text)| text).unwrap_or_default());
+        if except.are_all() {
+            return Ok(Outer::default());
+        }
+        let url = |name: &str| {
+            let found = value(name).or_else(|| value("ALL_PROXY"));
+            found.map(|(name, text)| OuterUrl::parse(&name, &text)).transpose()
+        };
+        Ok(Outer { plain: url("HTTP_PROXY")?, other: url("HTTPS_PROXY")?, except })
     }
 
     /// The proxy that is the way to `host`, if there is one: `HTTP_PROXY` for port 80,
@@ -57,6 +62,10 @@ impl Outer {
 /// Why a proxy of the host's network led nowhere.
 #[derive(Debug)]
 pub enum Astray {
+    /// Its name has no address.
+    Unresolved(Unresolved),
+    /// It could not be connected to.
+    Unreached(io::Error),
     /// It answered no.
     Status {
         /// The number of its answer.
@@ -75,6 +84,8 @@ pub enum Astray {
 impl Astray {
     pub(super) fn errno(&self) -> Errno {
         match self {
+            Astray::Unresolved(_) => Errno::HOSTUNREACH,
+            Astray::Unreached(error) => Errno::from_io_error(error).unwrap_or(Errno::IO),
             Astray::Late | Astray::Status { status: 504 | 408, .. } => Errno::TIMEDOUT,
             Astray::Status { status: 502 | 503, .. } => Errno::HOSTUNREACH,
             Astray::Status { .. } => Errno::CONNREFUSED,
@@ -87,6 +98,8 @@ impl Astray {
 impl fmt::Display for Astray {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Astray::Unresolved(why) => write!(out, "the proxy of this network: {why}"),
+            Astray::Unreached(error) => write!(out, "the proxy of this network was not reached: {error}"),
             Astray::Status { status: 407, .. } => out.write_str("the proxy of this network wants a name and a password (407)"),
             Astray::Status { status, reason } => write!(out, "the proxy of this network said {status} {reason}"),
             Astray::Garbled => out.write_str("the proxy of this network did not answer in HTTP"),

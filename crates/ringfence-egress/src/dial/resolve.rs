@@ -7,6 +7,7 @@
 //! (`resolve`, `mymachines`, `mdns4_minimal`, `ldap`), the host's `getent` is asked, which is
 //! linked as the host wants it.
 
+use std::fmt;
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
@@ -34,6 +35,17 @@ pub enum Unresolved {
     Late,
     /// So many lookups wait already that another one is not begun.
     Crowded,
+}
+
+impl fmt::Display for Unresolved {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unresolved::Unknown(Some(error)) => write!(out, "the name has no address: {error}"),
+            Unresolved::Unknown(None) => out.write_str("the name has no address"),
+            Unresolved::Late => out.write_str("nobody said in time which address the name has"),
+            Unresolved::Crowded => out.write_str("too many names are being looked up"),
+        }
+    }
 }
 
 /// Lookups that may wait at the same time: each has a thread, which the C library gives up only

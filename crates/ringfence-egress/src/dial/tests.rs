@@ -166,5 +166,10 @@ fn variables_say_which_way() {
     assert_eq!(shown("x.example", 80).as_deref(), Some("http://a:1"));
     assert_eq!(shown("x.example", 443).as_deref(), Some("http://b:2"));
     assert_eq!(shown("direct.example", 443), None);
-    assert!(Outer::from_variables(|name| (name == "ALL_PROXY").then(|| "socks5://x".into())).is_err());
+    // What is wrong is named as it was found, and only where something would be reached by it.
+    let wrong = |name: &str| (name == "all_proxy").then(|| "socks5://x".into());
+    assert!(Outer::from_variables(wrong).unwrap_err().to_string().starts_with("all_proxy "));
+    let proxies = |name: &str| matches!(name, "http_proxy" | "HTTPS_PROXY").then(|| "http://a:1".into());
+    assert!(Outer::from_variables(|name| wrong(name).or_else(|| proxies(name))).is_ok());
+    assert!(Outer::from_variables(|name| wrong(name).or_else(|| (name == "NO_PROXY").then(|| "a.example, *".into()))).is_ok());
 }

@@ -8,7 +8,7 @@ use rustix::net::sockopt;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::*;
-use crate::dial::{Dialer, Options};
+use crate::dial::{Dialer, Options, Outer};
 
 const LONG: Duration = Duration::from_secs(30);
 const SHORT: Limits = Limits { first: Duration::from_millis(60), connecting: Duration::from_millis(60) };
@@ -373,7 +373,7 @@ fn whoever_was_let_through_may_be_idle() {
 fn connecting(limits: Limits, to: SocketAddr) -> (Relay, TcpStream, Receiver<End>) {
     let relay = Relay::start(limits).unwrap();
     let (client, inside) = ends(&TcpListener::bind("127.0.0.1:0").unwrap());
-    let outside = Dialer::direct(LONG).start(to, &Options::default()).unwrap();
+    let outside = Dialer::by(Outer::default(), LONG).start(to, &Options::default()).unwrap();
     let (sender, end) = mpsc::channel();
     relay.carry(Pair { ended: Box::new(move |end| drop(sender.send(end))), ..Pair::new(inside.into(), outside) });
     (relay, client, end)
@@ -404,7 +404,7 @@ fn whoever_never_answers_is_not_waited_for() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     rustix::net::listen(&silent, 0).unwrap();
     let to = silent.local_addr().unwrap();
-    let _full: Vec<_> = (0..4).map(|_| Dialer::direct(LONG).start(to, &Options::default()).unwrap()).collect();
+    let _full: Vec<_> = (0..4).map(|_| Dialer::by(Outer::default(), LONG).start(to, &Options::default()).unwrap()).collect();
     let (_relay, _client, end) = connecting(SHORT, to);
     let Ending::Unreachable(error) = end.recv_timeout(LONG).unwrap().why else { panic!("it was reached") };
     assert_eq!(error.raw_os_error(), Some(Errno::TIMEDOUT.raw_os_error()));

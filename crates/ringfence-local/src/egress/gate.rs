@@ -3,9 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use ringfence_api::{Connection, Denial, Evidence, Operation};
+use ringfence_egress::dial::{Dialer, Outer};
 use ringfence_egress::dns::{NameGate, Refusal, Verdict};
 use ringfence_enforce::apply::Connecting;
 use ringfence_policy::{Ground as Because, Host, HostRule, Name, NetworkRules, OpenPorts, Passage};
@@ -28,6 +29,8 @@ pub(crate) struct Gate {
     asks: Option<Arc<Asks>>,
     /// What is put into requests, where something is.
     seal: Option<Arc<Seal>>,
+    /// By which proxy, where there is no way without.
+    outer: Outer,
 }
 
 /// Somebody who may be connected, and by what.
@@ -53,8 +56,8 @@ impl Caller {
 }
 
 impl Gate {
-    pub(crate) fn new(ground: Arc<Ground>, asks: Option<Arc<Asks>>, seal: Option<Arc<Seal>>) -> Self {
-        Self { ground, denials: Mutex::default(), connections: Mutex::default(), asks, seal }
+    pub(crate) fn new(ground: Arc<Ground>, asks: Option<Arc<Asks>>, seal: Option<Arc<Seal>>, outer: Outer) -> Self {
+        Self { ground, denials: Mutex::default(), connections: Mutex::default(), asks, seal, outer }
     }
 
     /// What is put into requests to `name` by now, and by whom.
@@ -62,6 +65,11 @@ impl Gate {
         let seal = self.seal.as_ref()?;
         let swaps: Vec<_> = self.read(|rules| rules.secrets_for(name, port).filter_map(|secret| seal.swap(secret)).collect());
         (!swaps.is_empty()).then(|| Sealing { seal: seal.clone(), name: name.clone(), swaps })
+    }
+
+    /// Reaches hosts in the way that this machine's network has for it, and takes no longer.
+    pub(super) fn dialer(&self, limit: Duration) -> Dialer {
+        Dialer::by(self.outer.clone(), limit)
     }
 
     fn read<T>(&self, look: impl FnOnce(&NetworkRules) -> T) -> T {

@@ -20,7 +20,8 @@ pub(super) struct Window {
 
 impl Window {
     pub(super) fn of(gate: Arc<Gate>) -> Self {
-        Self { gate, dialer: Dialer::direct(PATIENCE) }
+        let dialer = gate.dialer(PATIENCE);
+        Self { gate, dialer }
     }
 
     /// What the policy says of it. A client that means its own machine means the host, since the

@@ -1,6 +1,6 @@
 //! What stays inside works, with the network shut and with a list.
 
-use ringfence_testkit::{each_user, needs, python};
+use ringfence_testkit::{compiled, each_user, needs, python};
 
 use crate::project;
 
@@ -15,6 +15,19 @@ fn says(code: &str, expected: &str) {
         project.write("try.py", code);
         for network in NETWORKS {
             let ran = project.run([network, &["--", python, "try.py"]].concat());
+            assert_eq!(ran.ok(), expected, "{network:?}\n{}", ran.talk());
+        }
+    });
+}
+
+/// A program in C says the same with every network.
+#[track_caller]
+fn program_says(source: &str, expected: &str) {
+    each_user(|user| {
+        let project = project(user);
+        let Some(_) = compiled(&project, "program", source) else { return };
+        for network in NETWORKS {
+            let ran = project.run([network, &["./program"]].concat());
             assert_eq!(ran.ok(), expected, "{network:?}\n{}", ran.talk());
         }
     });
@@ -72,6 +85,102 @@ if __name__ == '__main__':
 ",
         "90\n90\n90\n{'a': 1, 'b': 2}\n42\n42",
     );
+}
+
+#[test]
+fn a_program_like_those_on_tokio_talks_to_itself() {
+    program_says(include_str!("programs/tokio.c"), "tcp: hello\ntcp6: hello\nunix: hello\nudp: datagram\nblocking: written\nchild: 0");
+}
+
+#[test]
+fn a_program_like_bun_starts_spawns_and_serves() {
+    program_says(
+        include_str!("programs/bun.c"),
+        "start: in memory\nspawn: through cat 0\nmessage: with a descriptor\nserve: GET\nunix: served",
+    );
+}
+
+#[test]
+fn processes_share_memory_queues_and_locks() {
+    says(
+        "import multiprocessing, concurrent.futures
+from multiprocessing import shared_memory, managers
+def fill(name, lock, count, done):
+    memory = shared_memory.SharedMemory(name)
+    with lock: memory.buf[count.value] = 65 + count.value; count.value += 1
+    memory.close(); done.put('x')
+def double(n): return 2 * n
+if __name__ == '__main__':
+    for way in 'fork', 'spawn', 'forkserver':
+        context = multiprocessing.get_context(way)
+        memory = shared_memory.SharedMemory(create=True, size=16)
+        lock, count, done = context.Lock(), context.Value('i', 0), context.Queue()
+        workers = [context.Process(target=fill, args=(memory.name, lock, count, done)) for _ in range(3)]
+        for worker in workers: worker.start()
+        print(*[done.get() for _ in workers], bytes(memory.buf[:3]).decode())
+        for worker in workers: worker.join()
+        memory.close(); memory.unlink()
+        with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as pool: print(sum(pool.map(double, range(10))))
+    with managers.SharedMemoryManager() as manager:
+        shared = manager.ShareableList([1, 'two', 3.0]); print(*shared)
+",
+        "x x x ABC\n90\nx x x ABC\n90\nx x x ABC\n90\n1 two 3.0",
+    );
+}
+
+/// Children of a cluster share a port that their parent listens at and hands over; workers have
+/// ports for messages; both serve by sockets of files as well.
+const CLUSTER: &str = "
+const cluster = require('cluster'), net = require('net'), http = require('http');
+const { Worker, isMainThread, parentPort, workerData } = require('worker_threads');
+const ask = where => new Promise((ended, failed) => {
+  let said = '';
+  net.connect(where).on('data', data => said += data).on('end', () => ended(said)).on('error', failed);
+});
+if (!isMainThread) {
+  const server = net.createServer(socket => socket.end('worker ' + Atomics.add(workerData, 0, 1)));
+  server.listen('/tmp/worker.sock', () => parentPort.postMessage('up'));
+} else if (cluster.isPrimary) {
+  const children = [cluster.fork(), cluster.fork()];
+  cluster.on('message', (child, message) => child.said = message);
+  let up = 0;
+  cluster.on('listening', async (_, { port }) => {
+    if (++up < 4) return;
+    const seen = [];
+    for (let i = 0; i < 4; i++) seen.push(await (await fetch(`http://127.0.0.1:${cluster.port ?? port}/`)).text());
+    console.log(seen.join(' '), await ask('/tmp/cluster.sock'));
+    const counter = new Int32Array(new SharedArrayBuffer(4));
+    const worker = new Worker(__filename, { workerData: counter });
+    worker.on('message', async () => {
+      console.log(await ask('/tmp/worker.sock'), await ask('/tmp/worker.sock'), Atomics.load(counter, 0));
+      await worker.terminate();
+      for (const child of children) child.send('end');
+    });
+  });
+  let ended = 0;
+  cluster.on('exit', (_, status) => { if (++ended == 2) { console.log('ended', status); process.exit(); } });
+  cluster.on('listening', (_, { port }) => { if (port > 0) cluster.port = port; });
+} else {
+  http.createServer((_, answer) => { answer.setHeader('Connection', 'close'); answer.end('served'); }).listen(0, '127.0.0.1');
+  net.createServer(socket => socket.end('by a file')).listen('/tmp/cluster.sock');
+  process.on('message', () => process.exit(0));
+}
+";
+
+#[test]
+fn node_clusters_and_works_in_threads() {
+    if !needs(&["node"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = project(user);
+        project.write("try.cjs", CLUSTER);
+        for network in NETWORKS {
+            let ran = project.run([network, &["--", "node", "try.cjs"]].concat());
+            let expected = "served served served served by a file\nworker 0 worker 1 2\nended 0";
+            assert_eq!(ran.ok(), expected, "{network:?}\n{}", ran.talk());
+        }
+    });
 }
 
 #[test]

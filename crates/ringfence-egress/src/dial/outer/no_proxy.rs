@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use crate::dial::Host;
 
-/// The entries of `NO_PROXY`, understood as Go and curl do.
+/// The entries of `NO_PROXY`, understood as curl does; and as Go does, a name may begin with `*.`
+/// and end with a port.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Exceptions {
     entries: Vec<Entry>,
@@ -15,7 +16,7 @@ enum Entry {
     Everything,
     /// A block of addresses.
     Block(IpAddr, u8),
-    /// A name and all below it, or with a dot before it only those; at one port, or at any.
+    /// A name and all below it, or with `*.` before it only those; at one port, or at any.
     Name {
         name: String,
         apex: Apex,
@@ -33,6 +34,11 @@ impl Exceptions {
     pub(super) fn parse(text: &str) -> Exceptions {
         let words = text.split([',', ' ', '\t']).filter(|word| !word.is_empty());
         Exceptions { entries: words.filter_map(Entry::parse).collect() }
+    }
+
+    /// Whether nothing is reached by a proxy.
+    pub(super) fn are_all(&self) -> bool {
+        self.entries.iter().any(|entry| matches!(entry, Entry::Everything))
     }
 
     /// Whether `host` is reached without the proxy.
@@ -63,9 +69,9 @@ impl Entry {
             Some((name, port)) => (name, Some(port.parse().ok()?)),
             None => (word, None),
         };
-        let below = name.strip_prefix("*.").or_else(|| name.strip_prefix('.'));
+        let below = name.strip_prefix("*.");
         let apex = if below.is_some() { Apex::Left } else { Apex::Included };
-        let name = below.unwrap_or(name).trim_end_matches('.').to_ascii_lowercase();
+        let name = below.unwrap_or(name).trim_start_matches('.').trim_end_matches('.').to_ascii_lowercase();
         (!name.is_empty()).then_some(Entry::Name { name, apex, port })
     }
 
@@ -120,7 +126,7 @@ mod tests {
     #[test]
     fn names_blocks_and_ports() {
         check("example.com", &["example.com", "a.example.com"], &["badexample.com", "example.com.evil.org", "10.0.0.1"]);
-        check(".corp, *.lan", &["a.corp", "b.lan"], &["corp", "lan"]);
+        check(".corp, *.lan", &["a.corp", "corp", "b.lan"], &["lan", "acorp"]);
         check(
             "10.0.0.0/8,fd00::/8 192.168.1.1",
             &["10.9.9.9", "fd12::1", "192.168.1.1", "::ffff:10.1.1.1"],

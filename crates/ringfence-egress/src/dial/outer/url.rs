@@ -34,6 +34,15 @@ pub enum Unusable {
     },
 }
 
+impl Unusable {
+    /// Which one.
+    pub fn variable(&self) -> &str {
+        match self {
+            Unusable::Scheme { variable, .. } | Unusable::Garbled { variable } => variable,
+        }
+    }
+}
+
 impl fmt::Display for Unusable {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
