@@ -19,6 +19,7 @@ pub(crate) use gate::Gate;
 pub(crate) use outer::outer;
 pub(crate) use seal::Seal;
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -31,7 +32,7 @@ use ringfence_egress::pool::Pool;
 use ringfence_egress::proxy::{Proxy, Speaks};
 use ringfence_egress::relay::{Inlet, Limits, Pair, Relay};
 use ringfence_enforce::apply::{Carries, Connecting, Doors, Reins};
-use ringfence_policy::{Check, Host as Whom, Way};
+use ringfence_policy::{Host as Whom, Way};
 use ringfence_sys::net;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
@@ -85,7 +86,7 @@ impl Egress {
         let names = Server::start(sockets, gate.clone(), pool.clone(), Vec::new()).map_err(system)?;
         let inlet = Inlet::new(doors.v4, doors.v6).map_err(system)?;
         let relay = Arc::new(Relay::start(Limits::default()).map_err(system)?);
-        let window = || Arc::new(Window::of(gate.clone()));
+        let window = || Arc::new(Window::of(gate.clone(), pool.clone()));
         let proxy = doors.proxy.map(|listener| Proxy::serve(listener, Speaks::Either, window(), relay.clone()));
         let proxy = proxy.transpose().map_err(system)?;
         let published = Published::open(&gate.published(), publish::PATIENCE, move || reins.ask_for_socket())
@@ -184,7 +185,8 @@ impl Egress {
         let sealing = named.and_then(|name| self.gate.sealing(name, port));
         let goal = Goal { host, port, judge: &judge, caller, passage: &passage, sealing };
         match (passage.way, named) {
-            (_, Some(name)) if goal.sealing.is_some() => self.relay(program, Some(look(Check::Tls, name, port)), &goal),
+            // What is said inside of TLS is looked at, so its hello need not be.
+            _ if goal.sealing.is_some() => self.relay(program, None, &goal),
             (Some(Way::Checked(check)), Some(name)) => self.relay(program, Some(look(check, name, port)), &goal),
             _ => self.hand_over(program, &goal),
         }

@@ -62,7 +62,7 @@ impl Local {
     pub fn for_one_command() -> Self {
         // The mask of this moment is the one the command is to start with. What fails
         // here fails again, and is told, when the command is run.
-        let ahead = signal::block(&Set::of(&[])).ok().and_then(|mask| Ahead::start(Network::Own, &mask).ok());
+        let ahead = signal::block(&Set::of(&[])).ok().and_then(|mask| Ahead::start_early(Network::Own, &mask).ok());
         Self { farewell: Farewell::Leave, ahead: RefCell::new(ahead), files: Files::ours() }
     }
 

@@ -47,8 +47,6 @@ pub enum PolicyError {
     UnsetVariable { at: Place, entry: String, name: String },
     #[error("{at}`locked` is for the managed policy only")]
     LockedOutsideManaged { at: Place },
-    #[error("{at}`{host}` is to get a secret, and no entry of `allow` opens it")]
-    UnreachableSecret { at: Place, host: String },
     #[error("{at}`mode = allow-list` is said, and nobody is listed")]
     EmptyList { at: Place },
     #[error("{at}the value of `{env}` cannot stand in a header: {problem}")]
@@ -80,7 +78,6 @@ impl PolicyError {
             PolicyError::GlobInGrant { .. } => "policy-glob-in-grant",
             PolicyError::UnsetVariable { .. } => "policy-unset-variable",
             PolicyError::LockedOutsideManaged { .. } => "policy-locked-outside-managed",
-            PolicyError::UnreachableSecret { .. } => "policy-unreachable-secret",
             PolicyError::EmptyList { .. } => "policy-empty-list",
             PolicyError::BadSecret { .. } => "policy-bad-secret",
             PolicyError::NotAmendable { .. } => "policy-not-amendable",
@@ -108,7 +105,6 @@ impl PolicyError {
             }
             PolicyError::UnsetVariable { name, .. } => format!("export {name}=…, or write the path out"),
             PolicyError::LockedOutsideManaged { .. } => "move the entry to /etc/ringfence/policy.toml".to_owned(),
-            PolicyError::UnreachableSecret { host, .. } => format!("add `{host}` to `allow` under [network], or remove the secret"),
             PolicyError::EmptyList { .. } => {
                 "list hosts in `allow` under [network] or by `--allow-host`; `mode = \"none\"` or `--net none` if none is meant".to_owned()
             }
@@ -152,7 +148,6 @@ impl PolicyError {
             | PolicyError::GlobInGrant { at, .. }
             | PolicyError::UnsetVariable { at, .. }
             | PolicyError::LockedOutsideManaged { at }
-            | PolicyError::UnreachableSecret { at, .. }
             | PolicyError::BadSecret { at, .. }
             | PolicyError::EmptyList { at }
             | PolicyError::NotAmendable { at, .. } => Some(at),

@@ -20,4 +20,5 @@ pub use name::{Host, Name, NameError};
 pub use range::Range;
 pub(crate) use remote::remote_rules;
 pub use rule::{HostRule, HostRuleError, Subject};
+pub(crate) use rules::TRUST;
 pub use rules::{CA_BUNDLE, Listed, NetworkMode, NetworkRules, OpenPorts, PROXY_PORT, PortEntry, Ports, Secret, Sni};

@@ -140,8 +140,8 @@ fn what_is_no_host_is_refused_before_anything_runs() {
                 "policy.toml:5:10: `A B` is not a value for `secrets.header`",
             ),
             (
-                "[[secrets]]\nenv = \"T\"\nhosts = [\"a.org\"]\nheader = \"X\"\n[network]\nallow = [\"b.org\"]",
-                "policy.toml:4:10: `a.org` is to get a secret, and no entry of `allow` opens it",
+                "[[secrets]]\nenv = \"LD_PRELOAD\"\nhosts = [\"a.org\"]\nheader = \"X\"",
+                "policy.toml:3:7: `LD_PRELOAD` is not a value for `secrets.env`",
             ),
         ] {
             with_policy(&project, &format!("version = 1\n{text}\n"));

@@ -45,6 +45,12 @@ pub enum BundleError {
         /// Which.
         path: PathBuf,
     },
+    /// It is not said from where the path leads.
+    #[error("{} is not an absolute path", path.display())]
+    Relative {
+        /// Which.
+        path: PathBuf,
+    },
     /// No file is where systems keep it.
     #[error("this machine's certificates are nowhere")]
     Nowhere,
@@ -54,6 +60,8 @@ impl Bundle {
     /// The one that is `named`, or else this machine's.
     pub fn of_host(named: Option<&Path>) -> Result<Self, BundleError> {
         match named {
+            // From the project, which may be anybody's, nobody is trusted.
+            Some(path) if path.is_relative() => Err(BundleError::Relative { path: path.to_owned() }),
             Some(path) => Self::read(path),
             None => Self::read(PLACES.iter().map(Path::new).find(|place| place.exists()).ok_or(BundleError::Nowhere)?),
         }

@@ -288,6 +288,7 @@ fn who_asks_and_hangs_up_is_answered_and_a_break_stays_one() {
 #[test]
 fn a_bundle_that_cannot_be_used_is_named() {
     let error = |path: &PathBuf| Bundle::of_host(Some(path)).unwrap_err().to_string();
+    assert_eq!(error(&PathBuf::from("ca.crt")), "ca.crt is not an absolute path");
     let missing = PathBuf::from("/nowhere/ca.crt");
     assert_eq!(error(&missing), "the certificates in /nowhere/ca.crt cannot be read");
     let empty = file("empty", "nothing of the kind\n");

@@ -192,15 +192,26 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// Starts the helper. `mask` is the signal mask the command will start with.
-    ///
-    /// A caller of one thread is copied, which is the fastest; one of several cannot be,
-    /// and our binary is started anew.
+    /// Starts the helper: our binary anew, with nothing of ours. `mask` is the signal mask the
+    /// command will start with.
     pub fn start(network: Network, mask: &Set) -> Result<Self, LaunchError> {
+        Self::by(network, |theirs| Ok((start_anew(network, &theirs, mask)?, None)))
+    }
+
+    /// The same for a program that has only begun. One of one thread is copied, which is the
+    /// fastest. The copy becomes the sandbox's first process with all that is in the memory of the
+    /// caller, so this is to be called before anything was read, variables among it.
+    pub fn start_early(network: Network, mask: &Set) -> Result<Self, LaunchError> {
+        if !has_one_thread() {
+            return Self::start(network, mask);
+        }
+        Self::by(network, |theirs| copy_self(network, theirs, mask))
+    }
+
+    fn by(network: Network, start: impl FnOnce(OwnedFd) -> Result<(i32, Option<usize>), LaunchError>) -> Result<Self, LaunchError> {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(helper("socketpair"))?;
-        let (pid, processor) =
-            if has_one_thread() { copy_self(network, theirs, mask)? } else { (start_anew(network, &theirs, mask)?, None) };
+        let (pid, processor) = start(theirs)?;
         Ok(Self { running: Running { control: Arc::new(ours), pid: Some(pid), processor, listener: OnceLock::new() }, network })
     }
 

@@ -3,10 +3,12 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::time::Instant;
 
 use ringfence_egress::dial::{Dialer, Failure, Host as Dialed, Options};
+use ringfence_egress::pool::Pool;
 use ringfence_egress::proxy::{Connection, Gate as Asks, Refusal, RefusalKind, Speech, Wish};
-use ringfence_policy::{Check, Host, Passage, Way};
+use ringfence_policy::{Host, Passage, Way};
 
 use super::PATIENCE;
 use super::gate::{Admitted, Caller, Gate};
@@ -15,13 +17,26 @@ use super::goal::{Goal, look};
 /// Where clients of the proxy are served.
 pub(super) struct Window {
     pub(super) gate: Arc<Gate>,
+    pool: Arc<Pool>,
     dialer: Dialer,
 }
 
 impl Window {
-    pub(super) fn of(gate: Arc<Gate>) -> Self {
+    pub(super) fn of(gate: Arc<Gate>, pool: Arc<Pool>) -> Self {
         let dialer = gate.dialer(PATIENCE);
-        Self { gate, dialer }
+        Self { gate, pool, dialer }
+    }
+
+    /// Whom a client means. Some look names up themselves, and ask for what stands for one.
+    fn meant(&self, text: &str) -> Result<Host, Refusal> {
+        let host = Host::new(text).map_err(|error| denied(error.to_string()))?;
+        match host {
+            Host::Address(address) if Pool::covers(address) => {
+                let name = self.pool.name_of(address, Instant::now());
+                name.map(Host::Name).ok_or_else(|| denied(format!("{address} stands for no name")))
+            }
+            host => Ok(host),
+        }
     }
 
     /// What the policy says of it. A client that means its own machine means the host, since the
@@ -45,7 +60,7 @@ fn denied(sentence: String) -> Refusal {
 impl Asks for Window {
     fn open(&self, wish: &Wish<'_>) -> Result<Connection, Refusal> {
         let (port, caller) = (wish.port, Caller::default());
-        let host = Host::new(wish.host).map_err(|error| denied(error.to_string()))?;
+        let host = self.meant(wish.host)?;
         let admitted = self.gate.admit(self.passage(&host, port), None, &caller);
         let Admitted { passage, also, .. } = admitted.map_err(|passage| denied(passage.to_string()))?;
         let (dialed, name) = match &host {
@@ -71,7 +86,7 @@ impl Asks for Window {
         })?;
         // A request was read already, and names the host that was asked for.
         let check = match (passage.way, name, wish.speech) {
-            (_, Some(name), _) if goal.sealing.is_some() => Some(look(Check::Tls, name, port)),
+            _ if goal.sealing.is_some() => None,
             (Some(Way::Checked(check)), Some(name), Speech::Tunnel) => Some(look(check, name, port)),
             _ => None,
         };

@@ -45,7 +45,7 @@ pub const CA_BUNDLE: &str = "/etc/ringfence/ca-bundle.crt";
 
 /// The variables by which programs are told of it: OpenSSL and Go, curl, git, Python's requests,
 /// pip, Node, cargo, Deno, Amazon's and Google's libraries, Nix.
-const TRUST: &[&str] = &[
+pub(crate) const TRUST: &[&str] = &[
     "SSL_CERT_FILE",
     "CURL_CA_BUNDLE",
     "GIT_SSL_CAINFO",

@@ -4,7 +4,7 @@ use crate::error::PolicyError;
 use crate::glob::{Case, Glob};
 use crate::grants::Source;
 use crate::layer::Layer;
-use crate::network::Subject;
+use crate::network::{Subject, TRUST};
 use crate::path::AbsPath;
 use crate::policy::{Amount, PathEntry, PortChoice, SecretPolicy};
 
@@ -76,6 +76,9 @@ fn check_secret(layer: &Layer, key: &str, secret: &SecretPolicy) -> Result<(), P
     if secret.env.is_empty() || !secret.env.chars().all(is_variable) || secret.env.starts_with(|c: char| c.is_ascii_digit()) {
         return bad("env", &secret.env, "the name of a variable, such as `GITHUB_TOKEN`");
     }
+    if is_for_programs(&secret.env) {
+        return bad("env", &secret.env, "another variable: programs need this one as it is to start");
+    }
     // What may stand in the name of a header: RFC 9110, 5.6.2.
     let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
     if secret.header.is_empty() || !secret.header.chars().all(is_token) {
@@ -101,6 +104,13 @@ fn check_secret(layer: &Layer, key: &str, secret: &SecretPolicy) -> Result<(), P
         }
     }
     Ok(())
+}
+
+/// Variables that decide how programs start, or that ringfence sets itself.
+fn is_for_programs(name: &str) -> bool {
+    const EXACT: &[&str] = &["PATH", "HOME", "PWD", "TMPDIR", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "BASH_ENV", "ENV", "IFS"];
+    let is_begun = ["LD_", "LC_", "RINGFENCE"].iter().any(|begin| name.starts_with(begin));
+    is_begun || EXACT.contains(&name) || TRUST.contains(&name) || name.to_ascii_lowercase().ends_with("_proxy")
 }
 
 /// Headers that a value must never be put into.

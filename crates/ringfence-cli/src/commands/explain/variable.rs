@@ -11,6 +11,15 @@ pub(super) fn explain(name: &str, grants: &Grants, origins: &Origins<'_>) -> Ans
         return Answer::new(name, "passes", Fate::Allowed).line("why", "nothing is confined");
     }
     let rules = &grants.environment;
+    if let Some(secret) = grants.network.secrets.iter().find(|secret| secret.env == name) {
+        let hosts: Vec<String> = secret.hosts.iter().map(ToString::to_string).collect();
+        let why = format!("the value stays outside, and is put into {} on the way to {}", secret.header, hosts.join(", "));
+        let why = if secret.is_set { format!("inside there is a placeholder; {why}") } else { "it is not set".into() };
+        return Answer::new(name, "filtered", Fate::Refused)
+            .line("rule", "[[secrets]]")
+            .line("from", secret.origin.to_string())
+            .line("why", why);
+    }
     match rules.decide(name) {
         EnvDecision::Passes { because } => passes(name, &because, origins),
         EnvDecision::Filtered { because } => filtered(name, &because, origins),

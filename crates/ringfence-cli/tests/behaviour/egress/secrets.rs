@@ -193,6 +193,36 @@ fn memory(pid: u32) -> Vec<u8> {
     all
 }
 
+/// What a program hears does not depend on whether it guesses right, as long as that is not all.
+#[test]
+fn it_cannot_be_guessed_letter_by_letter() {
+    on_a_lan(&[], |project, lan| {
+        let Some(python) = python() else { return };
+        project.write(
+            "guess.py",
+            "import http.client, ssl, sys, time
+connection = http.client.HTTPSConnection('app.test')
+connection.connect()
+connection.sock.settimeout(20)
+for guess in sys.argv[1:]:
+    body = 'x ' + guess
+    connection.sock.sendall(('POST /echo HTTP/1.1\\r\\nHost: app.test\\r\\nContent-Length: %d\\r\\n\\r\\n%s' % (len(body), body)).encode())
+    pieces, heard = [], b''
+    while not heard.endswith(body.encode()):
+        piece = connection.sock.recv(65536)
+        heard += piece
+        pieces.append(len(piece))
+    print(pieces[-1])
+",
+        );
+        let guesses = ["t", "q", "tulip-47-harbou", "qqqqqqqqqqqqqqq", "tulip", "qulip"];
+        let line = format!("{python} guess.py {}", guesses.join(" "));
+        let said = Ran::of(trusting(project, lan, POLICY).args(["-c", &line]), b"").ok();
+        let pieces: Vec<&str> = said.lines().collect();
+        assert_eq!((pieces[0], pieces[2], pieces[4]), (pieces[1], pieces[3], pieces[5]), "{said}");
+    });
+}
+
 #[test]
 fn a_host_that_nobody_vouches_for_gets_nothing() {
     on_a_lan(&["curl", "openssl"], |project, lan| {
@@ -217,6 +247,10 @@ fn by_the_proxy_it_is_the_same() {
         }
         let heard = lan.heard();
         assert!(heard.contains(BEARER) && heard.matches(VALUE).count() == 1, "{heard}");
+        // One that looks names up itself.
+        let line = "curl -sS --socks5 127.0.0.1:3128 http://app.test:8080/hello";
+        let said = Ran::of(trusting(project, lan, &policy).args(["-c", line]), b"").ok();
+        assert_eq!(said, "hello from http://app.test:8080");
     });
 }
 
@@ -236,8 +270,11 @@ fn in_a_session_it_is_the_same() {
         project.user.own(&runtime);
         let id = session(&["start"]).ok();
         let asks = "curl -sS -H \"Authorization: Bearer $APP_TOKEN\" https://app.test/headers";
+        let about: serde_json::Value = serde_json::from_str(&session(&["inspect", &id]).text()).expect("one object");
+        let found = holders(about["pid"].as_u64().expect("a number") as u32);
         let said = [(); 3].map(|()| session(&["exec", &id, "-c", asks]).text());
         session(&["stop", &id]).ok();
+        assert_eq!(found, Vec::<String>::new(), "processes that have it");
         assert!(said.iter().all(|said| said.contains("Authorization: Bearer ****************")), "{said:?}");
         assert_eq!(lan.heard().matches(BEARER).count(), 3, "{}", lan.heard());
     });

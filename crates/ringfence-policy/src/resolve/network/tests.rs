@@ -186,13 +186,10 @@ fn secrets_stay_outside_and_go_to_hosts_that_are_open() {
     assert_eq!(rules.environment.set["NODE_EXTRA_CA_CERTS"], CA_BUNDLE);
     let count = |name, port| rules.network.secrets_for(name, port).count();
     assert_eq!((count(&api, 443), count(&api, 80), count(&other, 443), rules.network.ends_tls()), (1, 0, 0, true));
-    let unreachable = |network: &str| resolve(&with(&[("user", &format!("{SECRET}{network}"))]), &flags(), &facts());
-    let error = unreachable("[network]\nallow = [\"github.com\"]").unwrap_err();
-    assert!(
-        error.to_string().ends_with("policy.toml:4:10: `api.github.com` is to get a secret, and no entry of `allow` opens it"),
-        "{error}"
-    );
-    assert!(unreachable("").is_ok() && unreachable("[network]\nmode = \"full\"").is_ok());
+    let unreachable = |network: &str| resolve(&with(&[("user", &format!("{SECRET}{network}"))]), &flags(), &facts()).unwrap().warnings;
+    let told = unreachable("[network]\nallow = [\"github.com\"]").join("\n");
+    assert!(told.ends_with("policy.toml:4:10: `api.github.com` is to get a secret, and no entry of `allow` opens it"), "{told}");
+    assert!(unreachable("").is_empty() && unreachable("[network]\nmode = \"full\"").is_empty());
     let project = check_warns(&[("project", SECRET)], "`GITHUB_TOKEN` is ignored: a project's file cannot send secrets");
     assert!(project.network.secrets.is_empty());
 }
