@@ -249,7 +249,7 @@ impl Egress {
 
     /// Connects a program's own socket, and answers the other end.
     fn let_in(&self, program: Connecting) -> Option<OwnedFd> {
-        match self.inlet.connect(program.socket()) {
+        match self.inlet.connect(program.socket(), &|| program.is_waiting()) {
             Ok(inside) => program.done().ok().map(|()| inside),
             Err(error) => {
                 program.fail(error.raw_os_error().unwrap_or(libc::EIO));
