@@ -550,3 +550,18 @@ fn many_bytes_arrive_as_they_were_in_both_directions_at_once() {
         hear(server, &bytes);
     });
 }
+
+#[test]
+fn closed_it_has_told_of_every_end_whoever_else_knows_it() {
+    let rig = rig(Limits::default(), None);
+    say(&rig.client, b"word");
+    hear(&rig.server, b"word");
+    let relay = Arc::new(rig.relay);
+    let _other = relay.clone();
+    relay.close();
+    let end = rig.end.try_recv().expect("told before it returned");
+    assert!(matches!(end.why, Ending::Stopped) && end.sent == 4, "{end:?}");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (_client, _server, end) = through(&relay, &listener, None);
+    assert!(matches!(end.try_recv().unwrap().why, Ending::Stopped));
+}
