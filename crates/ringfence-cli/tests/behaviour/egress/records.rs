@@ -1,12 +1,10 @@
 //! Every connection is on record, whether it was let through or not.
 
-use std::io::{BufRead, BufReader};
-use std::process::Stdio;
-
 use ringfence_testkit::{Project, Ran, each_user, python};
 use serde_json::Value;
 
 use super::on_a_lan;
+use super::served::Served;
 use crate::project;
 
 /// What is on record of connections.
@@ -47,21 +45,6 @@ fn a_connection_is_told_with_whom_it_led_to_and_what_it_carried() {
     });
 }
 
-/// Two ports of the host: at one somebody answers, at the other nobody ever does. Ends with its
-/// standard input.
-const SERVED: &str = "import socket, sys, threading
-answers, silent = socket.socket(), socket.socket()
-for server, room in (answers, 8), (silent, 0): server.bind(('127.0.0.1', 0)); server.listen(room)
-kept = []
-for _ in range(4):
-    client = socket.socket(); client.setblocking(False); client.connect_ex(silent.getsockname()); kept.append(client)
-def serve():
-    while True: kept.append(answers.accept()[0]); kept[-1].send(b'hello')
-threading.Thread(target=serve, daemon=True).start()
-print(answers.getsockname()[1], silent.getsockname()[1], flush=True)
-sys.stdin.read()
-";
-
 /// Says something to the one, begins to connect to the other, and ends. Whoever waits for events
 /// of its socket already is carried.
 const BEGUN: &str = "import os, select, socket, sys
@@ -82,20 +65,14 @@ fn what_a_sandbox_has_begun_is_told_when_it_ends() {
     each_user(|user| {
         let project = project(user);
         project.write("begun.py", BEGUN);
-        let mut served = std::process::Command::new(python);
-        let mut served = served.args(["-c", SERVED]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("Python starts");
-        let mut ports = String::new();
-        BufReader::new(served.stdout.take().expect("piped just above")).read_line(&mut ports).expect("it says its ports");
-        let (answers, silent) = ports.trim().split_once(' ').expect("two ports");
-        let flags = [format!("--allow-localhost={answers}"), format!("--allow-localhost={silent}")];
-        project.run([&flags[0], &flags[1], "--", python, "begun.py", answers, silent]).ok();
+        let served = Served::start(python);
+        served.run(&project, python, "begun.py").ok();
+        let (answers, silent) = served.ports();
         let told = connections(&project);
         let of = |port: &str| told.iter().filter(|one| one["target"] == format!("127.0.0.1:{port}")).collect::<Vec<_>>();
         let [carried] = of(answers)[..] else { panic!("{told:?}") };
         assert_eq!((&carried["sent"], &carried["received"]), (&1000.into(), &5.into()), "{carried}");
         let [unfinished] = of(silent)[..] else { panic!("{told:?}") };
         assert_eq!((&unfinished["result"], &unfinished["reason"]), (&"failed".into(), &"the sandbox has ended".into()), "{unfinished}");
-        drop(served.stdin.take());
-        served.wait().expect("it ends with its input");
     });
 }

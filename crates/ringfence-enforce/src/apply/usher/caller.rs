@@ -11,7 +11,7 @@ use ringfence_sys::{memory, privilege, process};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::apply::waiting::{OnExecute, has_signal};
+use crate::apply::waiting::{For, OnExecute, signal_for};
 
 const PAGE: u64 = 4096;
 
@@ -169,9 +169,9 @@ impl Caller<'_> {
         Some(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Whether a signal waits for the caller that it wants to handle.
-    pub(super) fn has_signal(&self) -> bool {
-        self.status().is_some_and(|status| has_signal(&status))
+    /// Whether a signal waits for the caller that it wants to handle, and whose it is.
+    pub(super) fn signal(&self) -> Option<For> {
+        signal_for(&self.status()?)
     }
 
     /// The session of a process and the device number of its terminal; zero means us.
