@@ -15,6 +15,7 @@ mod pending;
 mod publish;
 mod seal;
 mod slots;
+mod state;
 mod window;
 
 pub(crate) use gate::Gate;
@@ -179,6 +180,9 @@ impl Egress {
 
     /// Reaches somebody, as far as that is open or somebody who is asked opens it.
     fn dial(&self, program: Connecting, whom: &Whom, port: u16) {
+        if let Some(number) = state::refusal(program.socket()) {
+            return program.fail(number);
+        }
         let caller = Caller::of(&program);
         let admitted = self.gate.admit(self.gate.host(whom, port, None), Some(program), &caller);
         let Ok(Admitted { program: Some(program), passage, also }) = admitted else { return };

@@ -44,3 +44,23 @@ os._exit(0)
         "[] True",
     );
 }
+
+#[test]
+fn a_socket_that_is_in_use_stays_what_it_is() {
+    says(
+        "import errno, select, socket, sys
+host = ('127.0.0.1', int(sys.argv[1]))
+server = socket.socket(); server.bind(('127.0.0.1', 0)); server.listen()
+client = socket.create_connection(server.getsockname()); peer, _ = server.accept()
+print(errno.errorcode[client.connect_ex(host)], errno.errorcode[server.connect_ex(host)])
+peer.send(b'from inside'); print(client.recv(50), client.getpeername() == server.getsockname())
+other = socket.create_connection(server.getsockname()); print(server.accept()[1] == other.getsockname())
+# One of the host's, and one that is carried.
+handed = socket.create_connection(host); print(handed.recv(5), errno.errorcode[handed.connect_ex(host)])
+carried = socket.socket(); carried.setblocking(False)
+events = select.epoll(); events.register(carried.fileno(), select.EPOLLOUT); carried.connect_ex(host); events.poll(5)
+carried.setblocking(True); print(carried.recv(5), errno.errorcode[carried.connect_ex(host)])
+",
+        "EISCONN EISCONN\nb'from inside' True\nTrue\nb'hello' EISCONN\nb'hello' EISCONN",
+    );
+}
