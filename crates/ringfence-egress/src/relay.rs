@@ -3,7 +3,7 @@
 //! One thread serves all connections of a [`Relay`]. Bytes go from socket to pipe to socket
 //! without being copied, and a pipe is lent only while something is in it. The end of one
 //! direction is passed on as that, and a reset as a reset. What is slow at one side is not read
-//! at the other. Urgent data is carried as any other.
+//! at the other. Urgent data is carried as any other, in its place and without being urgent.
 
 mod carried;
 mod check;
