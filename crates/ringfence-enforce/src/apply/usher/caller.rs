@@ -121,10 +121,15 @@ impl Caller<'_> {
         }
     }
 
-    /// A copy of one of the caller's descriptors.
+    /// A copy of one of the caller's descriptors. It is the thread's own: the first thread of its
+    /// process may have ended, or have others. Before Linux 6.9 only that one can be asked.
     pub(super) fn descriptor(&self, number: i32) -> Result<OwnedFd, Errno> {
-        let leader = self.ids().map(|ids| ids.leader).unwrap_or(self.pid());
-        let copy = || process::pidfd(leader).and_then(|pidfd| process::descriptor_of(std::os::fd::AsFd::as_fd(&pidfd), number));
+        let leader = || process::pidfd(self.ids().map(|ids| ids.leader).unwrap_or(self.pid()));
+        let open = || match process::pidfd_of_thread(self.pid()) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => leader(),
+            opened => opened,
+        };
+        let copy = || open().and_then(|pidfd| process::descriptor_of(std::os::fd::AsFd::as_fd(&pidfd), number));
         copy().or_else(|_| raised(copy)).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::BADF))
     }
 
