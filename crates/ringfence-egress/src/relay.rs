@@ -3,7 +3,7 @@
 //! One thread serves all connections of a [`Relay`]. Bytes go from socket to pipe to socket
 //! without being copied, and a pipe is lent only while something is in it. The end of one
 //! direction is passed on as that, and a reset as a reset. What is slow at one side is not read
-//! at the other. Urgent data is carried as any other.
+//! at the other. Urgent data is carried as any other, in its place and without being urgent.
 
 mod carried;
 mod check;
@@ -109,10 +109,10 @@ impl Default for Limits {
     }
 }
 
-/// A thread that carries. When it is dropped, all connections end.
+/// A thread that carries. When it is closed or dropped, all connections end.
 pub struct Relay {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Relay {
@@ -123,7 +123,7 @@ impl Relay {
             Arc::new(Shared { bell, pairs: Mutex::new(Some(Vec::new())), stopped: AtomicBool::new(false), count: AtomicUsize::new(0) });
         let turns = turn::Turns::new(Arc::clone(&shared), limits)?;
         let thread = thread::Builder::new().name("relay".into()).spawn(move || turns.run())?;
-        Ok(Relay { shared, thread: Some(thread) })
+        Ok(Relay { shared, thread: Mutex::new(Some(thread)) })
     }
 
     /// Carries `pair` until it ends.
@@ -135,6 +135,18 @@ impl Relay {
         self.shared.ring();
     }
 
+    /// Ends all connections, whoever else knows this relay; everybody who is to be told of that
+    /// has been when it returns. What is handed in later ends at once.
+    pub fn close(&self) {
+        self.shared.stopped.store(true, Ordering::Release);
+        self.shared.ring();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // The last to let go of it may be the thread itself, by way of somebody it told of an end.
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id()) {
+            let _ = thread.join();
+        }
+    }
+
     /// How many connections are carried.
     pub fn count(&self) -> usize {
         self.shared.count.load(Ordering::Relaxed)
@@ -143,12 +155,7 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        self.shared.stopped.store(true, Ordering::Release);
-        self.shared.ring();
-        // The last to let go of it may be the thread itself, by way of somebody it told of an end.
-        if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id()) {
-            let _ = thread.join();
-        }
+        self.close();
     }
 }
 

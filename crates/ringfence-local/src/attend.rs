@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::allowances::Allowances;
 use crate::asks::Ground;
 use crate::denials::Denials;
-use crate::egress::{Egress, Gate};
+use crate::egress::{Egress, Gate, Opened};
 use crate::live::{Live, LookingOut};
 use crate::sweep::{Identity, identity};
 use crate::watch::Watch;
@@ -97,7 +97,7 @@ pub(crate) struct Seen {
     /// Who decides which hosts it reaches, where it reaches any.
     pub(crate) gate: Option<Arc<Gate>>,
     /// The way to them.
-    pub(crate) egress: Option<Arc<Egress>>,
+    pub(crate) egress: Option<Opened>,
     /// Who watches what it looks for.
     pub(crate) watch: Option<Watch>,
     /// What holds in it, where something can.

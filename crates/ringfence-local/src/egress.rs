@@ -9,20 +9,24 @@ mod gate;
 mod goal;
 mod loopback;
 mod minds;
+mod opened;
 mod outer;
+mod pending;
 mod publish;
 mod seal;
 mod slots;
+mod state;
 mod window;
 
 pub(crate) use gate::Gate;
+pub(crate) use opened::Opened;
 pub(crate) use outer::outer;
 pub(crate) use seal::Seal;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -40,6 +44,8 @@ use rustix::time::Timespec;
 use gate::{Admitted, Caller};
 use goal::{Goal, Look, look};
 use minds::Minds;
+use opened::lock;
+use pending::{Attempt, Pending};
 use publish::{Published, Taken};
 use ringfence_provider::ProviderError;
 use slots::Slots;
@@ -52,7 +58,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a program that does not want to wait is kept waiting for a connection of its own.
 const IMPATIENCE: Duration = Duration::from_millis(200);
 
-/// The ways out of one sandbox. Dropped, all of them end.
+/// The ways out of one sandbox, until they are closed.
 pub(crate) struct Egress {
     gate: Arc<Gate>,
     pool: Arc<Pool>,
@@ -65,9 +71,10 @@ pub(crate) struct Egress {
     /// other out.
     within: Slots,
     beyond: Slots,
-    published: Published,
+    pending: Arc<Pending>,
+    published: Mutex<Option<Published>>,
     minds: Minds,
-    _proxy: Option<Proxy>,
+    proxy: Mutex<Option<Proxy>>,
     _names: Server,
 }
 
@@ -79,23 +86,25 @@ impl std::fmt::Debug for Egress {
 
 impl Egress {
     /// Serves these.
-    pub(crate) fn open(doors: Doors, gate: Arc<Gate>, reins: Reins) -> Result<Arc<Self>, ProviderError> {
+    pub(crate) fn open(doors: Doors, gate: Arc<Gate>, reins: Reins) -> Result<Opened, ProviderError> {
         let system = |source| ProviderError::System { what: "open the way to hosts", source };
         let pool = Arc::new(Pool::new());
         let sockets = Sockets { datagrams: doors.names, streams: doors.long_names };
         let names = Server::start(sockets, gate.clone(), pool.clone(), Vec::new()).map_err(system)?;
         let inlet = Inlet::new(doors.v4, doors.v6).map_err(system)?;
         let relay = Arc::new(Relay::start(Limits::default()).map_err(system)?);
-        let window = || Arc::new(Window::of(gate.clone(), pool.clone()));
+        let pending = Arc::<Pending>::default();
+        let window = || Arc::new(Window::of(gate.clone(), pool.clone(), pending.clone()));
         let proxy = doors.proxy.map(|listener| Proxy::serve(listener, Speaks::Either, window(), relay.clone()));
         let proxy = proxy.transpose().map_err(system)?;
         let published = Published::open(&gate.published(), publish::PATIENCE, move || reins.ask_for_socket())
             .map_err(|Taken { port, source }| ProviderError::PortTaken { port, source })?;
         let (dialer, quick) = (gate.dialer(PATIENCE), gate.dialer(IMPATIENCE));
-        Ok(Arc::new(Self {
-            published,
+        Ok(Opened::of(Self {
+            published: Mutex::new(Some(published)),
             minds: Minds::start().map_err(system)?,
-            _proxy: proxy,
+            proxy: Mutex::new(proxy),
+            pending,
             gate,
             pool,
             inlet,
@@ -109,8 +118,8 @@ impl Egress {
     }
 
     /// A socket of the sandbox's network is there, for somebody who has come from the host.
-    pub(crate) fn arrived(&self, socket: OwnedFd) {
-        let Some(guest) = self.published.next() else { return };
+    fn arrived(&self, socket: OwnedFd) {
+        let Some(guest) = lock(&self.published).as_ref().and_then(Published::next) else { return };
         let relay = self.relay.clone();
         // Whoever is to let it in may not do so for a long time, or at all.
         let _ = thread::Builder::new().name("published".into()).stack_size(STACK).spawn(move || {
@@ -121,7 +130,7 @@ impl Egress {
     }
 
     /// Connects a program, or refuses to, on a thread of its own.
-    pub(crate) fn connects(self: &Arc<Self>, program: Connecting) {
+    fn connects(self: &Arc<Self>, program: Connecting) {
         let slots = if self.stays(program.to()) { &self.within } else { &self.beyond };
         let Some(slot) = slots.take() else { return program.fail(libc::EAGAIN) };
         self.minds.add(program.minder());
@@ -171,6 +180,9 @@ impl Egress {
 
     /// Reaches somebody, as far as that is open or somebody who is asked opens it.
     fn dial(&self, program: Connecting, whom: &Whom, port: u16) {
+        if let Some(number) = state::refusal(program.socket()) {
+            return program.fail(number);
+        }
         let caller = Caller::of(&program);
         let admitted = self.gate.admit(self.gate.host(whom, port, None), Some(program), &caller);
         let Ok(Admitted { program: Some(program), passage, also }) = admitted else { return };
@@ -207,18 +219,30 @@ impl Egress {
         };
         let is_impatient = options.waiting() == Waiting::Never;
         let dialer = if is_impatient { &self.quick } else { &self.dialer };
-        match dialer.connect_while(&|| program.is_waiting(), &goal.host, goal.port, &options, goal.judge) {
+        let attempt = self.pending.begin(goal.unfinished());
+        let is_wanted = || program.is_waiting() && !self.pending.is_closed();
+        match dialer.connect_while(&is_wanted, &goal.host, goal.port, &options, goal.judge) {
             Ok(reached) => match options.finish(reached.socket.as_fd()) {
                 Ok(()) => {
-                    goal.made(&self.gate, reached.peer);
-                    drop(program.replace(&reached.socket, Ok(())));
+                    if attempt.settle(|| goal.made(&self.gate, reached.peer)).is_some() {
+                        drop(program.replace(&reached.socket, Ok(())));
+                    }
                 }
                 Err(error) => program.fail(error.raw_os_error().unwrap_or(libc::EIO)),
             },
             // A socket is not replaced by one whose addresses are longer than the program has room for.
-            Err(Failure::OtherFamily) => self.relay(program, None, goal),
-            Err(failure) if is_impatient && failure.errno() == libc::ETIMEDOUT => self.relay(program, None, goal),
-            Err(failure) => program.fail(goal.missed(&self.gate, &failure)),
+            Err(Failure::OtherFamily) => {
+                drop(attempt);
+                self.relay(program, None, goal);
+            }
+            Err(failure) if is_impatient && failure.errno() == libc::ETIMEDOUT => {
+                drop(attempt);
+                self.relay(program, None, goal);
+            }
+            Err(failure) => {
+                attempt.settle(|| goal.missed(&self.gate, &failure));
+                program.fail(failure.errno());
+            }
         }
     }
 
@@ -228,30 +252,35 @@ impl Egress {
         let options = Options::of(program.socket()).unwrap_or_default();
         let (waiting, far) = (options.waiting(), options.for_the_way());
         let dial = |is_wanted: &dyn Fn() -> bool| self.dialer.connect_while(is_wanted, &goal.host, goal.port, &far, goal.judge);
+        let attempt = self.pending.begin(goal.unfinished());
+        let is_open = || !self.pending.is_closed();
         if waiting == Waiting::Never {
             let Some(inside) = self.let_in(program) else { return };
-            match dial(&|| !is_broken_off(&inside)) {
-                Ok(reached) => self.carry(inside, reached, check, goal),
+            match dial(&|| !is_broken_off(&inside) && is_open()) {
+                Ok(reached) => self.carry(inside, reached, check, goal, attempt),
                 Err(failure) => {
-                    goal.missed(&self.gate, &failure);
+                    attempt.settle(|| goal.missed(&self.gate, &failure));
                     reset(&inside);
                 }
             }
             return;
         }
-        match dial(&|| program.is_waiting()) {
+        match dial(&|| program.is_waiting() && is_open()) {
             Ok(reached) => {
                 if let Some(inside) = self.let_in(program) {
-                    self.carry(inside, reached, check, goal);
+                    self.carry(inside, reached, check, goal, attempt);
                 }
             }
-            Err(failure) => program.fail(goal.missed(&self.gate, &failure)),
+            Err(failure) => {
+                attempt.settle(|| goal.missed(&self.gate, &failure));
+                program.fail(failure.errno());
+            }
         }
     }
 
     /// Connects a program's own socket, and answers the other end.
     fn let_in(&self, program: Connecting) -> Option<OwnedFd> {
-        match self.inlet.connect(program.socket()) {
+        match self.inlet.connect(program.socket(), &|| program.is_waiting()) {
             Ok(inside) => program.done().ok().map(|()| inside),
             Err(error) => {
                 program.fail(error.raw_os_error().unwrap_or(libc::EIO));
@@ -260,10 +289,10 @@ impl Egress {
         }
     }
 
-    fn carry(&self, inside: OwnedFd, outside: Reached, check: Option<Look>, goal: &Goal<'_>) {
-        match goal.carried(&self.gate, outside) {
-            Ok((outside, ended)) => self.relay.carry(Pair { inside, outside, said: Vec::new(), check, ended }),
-            Err(_) => reset(&inside),
+    fn carry(&self, inside: OwnedFd, outside: Reached, check: Option<Look>, goal: &Goal<'_>, attempt: Attempt<'_>) {
+        match attempt.settle(|| goal.carried(&self.gate, outside)) {
+            Some(Ok((outside, ended))) => self.relay.carry(Pair { inside, outside, said: Vec::new(), check, ended }),
+            Some(Err(_)) | None => reset(&inside),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Programs reach the hosts that are listed, and no others, as they would without a sandbox.
 
 mod asked;
+mod calls;
 mod languages;
 mod many;
 mod outer;
@@ -9,6 +10,7 @@ mod records;
 mod refusals;
 mod remotes;
 mod secrets;
+mod served;
 mod web;
 mod within;
 

@@ -79,6 +79,8 @@ impl Carried {
             rustix::io::ioctl_fionbio(socket, true)?;
             // What comes in pieces goes on in pieces: to wait for more is the business of those who speak.
             let _ = sockopt::set_tcp_nodelay(socket, true);
+            // What is urgent keeps its place among the rest; otherwise it would be left out.
+            let _ = sockopt::set_socket_oobinline(socket, true);
         }
         make_near(&pair.inside);
         let peer = peer.flatten().and_then(|peer| SocketAddr::try_from(peer).ok());
@@ -113,6 +115,7 @@ impl Carried {
         side.readable |= wrong || events.intersects(EventFlags::IN | EventFlags::RDHUP);
         side.writable |= wrong || events.contains(EventFlags::OUT);
         side.failed |= events.contains(EventFlags::ERR);
+        side.urgent |= events.contains(EventFlags::PRI);
     }
 
     /// Does what can be done.

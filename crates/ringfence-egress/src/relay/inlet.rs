@@ -2,26 +2,30 @@
 //!
 //! A program inside keeps its own socket. Whoever serves it has a copy of that socket, connects
 //! it to the listener, and takes the other end from there. The listener stands where every
-//! program inside can connect to it as well, so what is taken is compared with the socket that
-//! was connected, and everything else is turned away.
+//! program inside can connect to it as well, so what is taken is compared with the sockets that
+//! were connected, and everything else is turned away.
+//!
+//! Many are served at once, and one of them may never come: it can see to that by an option of
+//! its own socket. So nobody waits for another. Whoever waits takes what has come for all.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringfence_sys::net::option;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, acceptfrom_with, connect, connect_unspec, getsockname, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, acceptfrom_with, connect_unspec, getsockname, sockopt};
 
-use crate::dial::{begin, wait_readable};
+use crate::dial::{Patience, begin, wait_readable};
 
 /// How long connecting may take: on loopback it takes longer only where others crowd the door,
 /// and then the kernel tries again after one second and after three.
-const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(4);
 
-/// As many as a door has room for.
+/// As many as a door has room for: so many are taken before others have their turn.
 const CROWD: usize = 4096;
 
 const IPPROTO_TCP: i32 = 6;
@@ -33,10 +37,8 @@ const CLOSE_WAIT: u8 = 8;
 /// Listeners inside a sandbox, to which its programs' own sockets are connected.
 #[derive(Debug)]
 pub struct Inlet {
-    v4: TcpListener,
-    v6: Option<TcpListener>,
-    /// One at a time: whoever takes somebody from the door must not turn another's away.
-    turn: Mutex<()>,
+    v4: Door,
+    v6: Option<Door>,
 }
 
 impl Inlet {
@@ -44,33 +46,25 @@ impl Inlet {
     /// kernel loses some of many who come at once. Without one for IPv6, callers of IPv6 are
     /// connected by a mapped address.
     pub fn new(v4: TcpListener, v6: Option<TcpListener>) -> io::Result<Inlet> {
-        for listener in [Some(&v4), v6.as_ref()].into_iter().flatten() {
-            listener.set_nonblocking(true)?;
-        }
-        Ok(Inlet { v4, v6, turn: Mutex::new(()) })
+        Ok(Inlet { v4: Door::new(v4)?, v6: v6.map(Door::new).transpose()? })
     }
 
-    /// Connects `caller`, a copy of the socket of a program inside, and answers the other end.
+    /// Connects `caller`, a copy of the socket of a program inside, and answers the other end. It
+    /// is tried for as long as `is_wanted` says, and for a few seconds at most.
     ///
     /// Neither the socket's `O_NONBLOCK`, which its owner shares, nor any option is touched. A
     /// socket that is connected, connecting or listening already is left as it is, with the
     /// error that the kernel has for it; one that could not be connected is unconnected again.
-    pub fn connect(&self, caller: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-        let (listener, to) = self.door_for(caller)?;
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever stands at the door now is none of ours, and takes the room.
-        for _ in 0..CROWD {
-            if knock(listener)?.is_none() {
-                break;
-            }
-        }
-        // The owner may be waiting for this very call: if the door is crowded, `connect` would keep
-        // us for as long as it would have kept the owner, and nobody would clear the door.
-        begin(caller, to)?;
-        match take(caller, listener, Instant::now() + LIMIT) {
+    pub fn connect(&self, caller: BorrowedFd<'_>, is_wanted: &dyn Fn() -> bool) -> io::Result<OwnedFd> {
+        let (door, to) = self.door_for(caller)?;
+        let mut hall = door.hall();
+        // Whoever stands at the door now takes the room.
+        door.let_in(&mut hall)?;
+        let mine = hall.announce(caller, to)?;
+        match door.wait(hall, caller, mine, &Patience::new(Instant::now() + LIMIT, is_wanted)) {
             Ok(other) => {
                 // It is connected; this is how the kernel is told that its owner knows.
-                let _ = connect(caller, &to);
+                let _ = begin(caller, to);
                 Ok(other)
             }
             Err(error) => {
@@ -80,15 +74,15 @@ impl Inlet {
         }
     }
 
-    /// The listener that `caller` can reach, and its address for that socket.
-    fn door_for(&self, caller: BorrowedFd<'_>) -> io::Result<(&TcpListener, SocketAddr)> {
+    /// The door that `caller` can reach, and its address for that socket.
+    fn door_for(&self, caller: BorrowedFd<'_>) -> io::Result<(&Door, SocketAddr)> {
         if sockopt::socket_type(caller)? != SocketType::STREAM {
             return Err(Errno::PROTOTYPE.into());
         }
-        let v4 = self.v4.local_addr()?;
+        let v4 = self.v4.listener.local_addr()?;
         match (sockopt::socket_domain(caller)?, &self.v6) {
             (AddressFamily::INET, _) => Ok((&self.v4, v4)),
-            (AddressFamily::INET6, Some(v6)) if !is_mapped(caller)? => Ok((v6, v6.local_addr()?)),
+            (AddressFamily::INET6, Some(v6)) if !is_mapped(caller)? => Ok((v6, v6.listener.local_addr()?)),
             (AddressFamily::INET6, _) => {
                 let IpAddr::V4(address) = v4.ip() else { return Err(Errno::AFNOSUPPORT.into()) };
                 Ok((&self.v4, SocketAddr::new(address.to_ipv6_mapped().into(), v4.port())))
@@ -98,23 +92,118 @@ impl Inlet {
     }
 }
 
-/// Takes from the door until it is the other end of `caller`, and turns everybody else away.
-fn take(caller: BorrowedFd<'_>, listener: &TcpListener, end: Instant) -> io::Result<OwnedFd> {
-    let mine = name_of(caller)?;
-    loop {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(Errno::TIMEDOUT.into());
+/// One listener, and those who are to come to it.
+#[derive(Debug)]
+struct Door {
+    listener: TcpListener,
+    hall: Mutex<Hall>,
+    /// Somebody has come, or nobody looks at the door any more.
+    stirred: Condvar,
+}
+
+/// Those who are to come.
+#[derive(Debug, Default)]
+struct Hall {
+    /// By their own addresses, each with the other end if it has come.
+    awaited: HashMap<SocketAddr, Option<OwnedFd>>,
+    /// Whether one of those who wait looks at the door.
+    is_attended: bool,
+}
+
+impl Hall {
+    /// Begins to connect `caller`, which is awaited from then on; answers by which address. Nobody
+    /// can have taken it from the door before that is known, since whoever does has the hall.
+    fn announce(&mut self, caller: BorrowedFd<'_>, to: SocketAddr) -> io::Result<SocketAddr> {
+        // The owner may be waiting for this very call: if the door is crowded, `connect` would keep
+        // us for as long as it would have kept the owner, and nobody would clear the door.
+        begin(caller, to)?;
+        let mine = name_of(caller)?;
+        self.awaited.insert(mine, None);
+        Ok(mine)
+    }
+
+    /// The other end of whoever is awaited by that address, if it has come and is still there.
+    fn fetch(&mut self, mine: SocketAddr) -> io::Result<Option<OwnedFd>> {
+        match self.awaited.get_mut(&mine).and_then(Option::take) {
+            Some(socket) if is_alive(&socket)? => Ok(Some(socket)),
+            _ => Ok(None),
         }
-        match knock(listener)? {
-            Some((socket, peer)) if peer == mine && is_alive(&socket)? => return Ok(socket),
-            Some(_) => {}
-            None => {
-                sockopt::socket_error(caller)??;
-                // Nobody says at the door that the caller's socket has failed, so it is looked at again.
-                wait_readable(listener, left.min(Duration::from_millis(100)))?;
+    }
+}
+
+impl Door {
+    fn new(listener: TcpListener) -> io::Result<Door> {
+        listener.set_nonblocking(true)?;
+        Ok(Door { listener, hall: Mutex::default(), stirred: Condvar::new() })
+    }
+
+    fn hall(&self) -> MutexGuard<'_, Hall> {
+        self.hall.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes those who stand at the door, and turns those away who are not awaited. Of two with
+    /// the same address, the first has left.
+    fn let_in(&self, hall: &mut Hall) -> io::Result<()> {
+        for _ in 0..CROWD {
+            let Some((socket, peer)) = knock(&self.listener)? else { break };
+            if let Some(place) = hall.awaited.get_mut(&peer) {
+                *place = Some(socket);
+                self.stirred.notify_all();
             }
         }
+        Ok(())
+    }
+
+    /// Waits for the other end of `caller`, which is awaited by the address `mine`; it no longer
+    /// is after that.
+    fn wait<'a>(
+        &'a self,
+        mut hall: MutexGuard<'a, Hall>,
+        caller: BorrowedFd<'_>,
+        mine: SocketAddr,
+        patience: &Patience<'_>,
+    ) -> io::Result<OwnedFd> {
+        let came = loop {
+            match self.let_in(&mut hall).and_then(|()| hall.fetch(mine)) {
+                Ok(None) => {}
+                Ok(Some(socket)) => break Ok(socket),
+                Err(error) => break Err(error),
+            }
+            // Nobody says at the door that the caller's socket has failed, or that nobody wants it
+            // any more, so that is looked at again and again.
+            if let Err(error) = still_comes(caller, patience) {
+                break Err(error);
+            }
+            hall = self.pause(hall, patience.step());
+        };
+        hall.awaited.remove(&mine);
+        came
+    }
+
+    /// Waits a while for somebody to come: one looks at the door, and the others at what that one
+    /// has taken.
+    fn pause<'a>(&'a self, mut hall: MutexGuard<'a, Hall>, step: Duration) -> MutexGuard<'a, Hall> {
+        if hall.is_attended {
+            return self.stirred.wait_timeout(hall, step).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        hall.is_attended = true;
+        drop(hall);
+        // An error shows again when somebody is taken from there.
+        let _ = wait_readable(&self.listener, step);
+        let mut hall = self.hall();
+        hall.is_attended = false;
+        self.stirred.notify_one();
+        hall
+    }
+}
+
+/// An error if `caller` will not be connected any more.
+fn still_comes(caller: BorrowedFd<'_>, patience: &Patience<'_>) -> io::Result<()> {
+    sockopt::socket_error(caller)??;
+    match (patience.is_given_up(), patience.left().is_zero()) {
+        (true, _) => Err(Errno::CANCELED.into()),
+        (_, true) => Err(Errno::TIMEDOUT.into()),
+        _ => Ok(()),
     }
 }
 

@@ -24,11 +24,13 @@ pub(super) struct Side {
     pub(super) writable: bool,
     /// The kernel has said that something is wrong.
     pub(super) failed: bool,
+    /// Something urgent was said here once: `splice` stops before it and never gets past.
+    pub(super) urgent: bool,
 }
 
 impl Side {
     pub(super) fn new(socket: OwnedFd) -> Side {
-        Side { socket, readable: true, writable: true, failed: false }
+        Side { socket, readable: true, writable: true, failed: false, urgent: false }
     }
 }
 
@@ -154,6 +156,10 @@ impl Lane {
             && let Some(pipe) = tools.pipes.take()
         {
             let read = splice(&from.socket, None, &pipe.writer, None, limit, SpliceFlags::MOVE | SpliceFlags::NONBLOCK);
+            if read == Err(Errno::AGAIN) && from.urgent {
+                tools.pipes.put(pipe);
+                return self.copy(from, tools, limit);
+            }
             let read = self.understand(read, from);
             match read {
                 Ok(Some(count)) if count > 0 => {
@@ -164,6 +170,11 @@ impl Lane {
             }
             return read;
         }
+        self.copy(from, tools, limit)
+    }
+
+    /// Reads once, into memory: at most `limit`, or what is to be looked at if that is nothing.
+    fn copy(&mut self, from: &mut Side, tools: &mut Tools, limit: usize) -> Result<Option<usize>, Fault> {
         let room = if limit > 0 { limit.min(HELD) } else { self.sight.room() };
         let read = recv(&from.socket, &mut tools.scratch[..room], RecvFlags::empty()).map(|(_, count)| count);
         let read = self.understand(read, from)?;

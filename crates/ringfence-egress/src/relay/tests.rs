@@ -550,3 +550,44 @@ fn many_bytes_arrive_as_they_were_in_both_directions_at_once() {
         hear(server, &bytes);
     });
 }
+
+#[test]
+fn closed_it_has_told_of_every_end_whoever_else_knows_it() {
+    let rig = rig(Limits::default(), None);
+    say(&rig.client, b"word");
+    hear(&rig.server, b"word");
+    let relay = Arc::new(rig.relay);
+    let _other = relay.clone();
+    relay.close();
+    let end = rig.end.try_recv().expect("told before it returned");
+    assert!(matches!(end.why, Ending::Stopped) && end.sent == 4, "{end:?}");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (_client, _server, end) = through(&relay, &listener, None);
+    assert!(matches!(end.try_recv().unwrap().why, Ending::Stopped));
+}
+
+#[test]
+fn what_is_urgent_goes_on_in_its_place() {
+    let rig = rig(Limits::default(), None);
+    let urgent = |stream: &TcpStream, word: &[u8]| rustix::net::send(stream, word, rustix::net::SendFlags::OOB).unwrap();
+    for (from, to) in [(&rig.client, &rig.server), (&rig.server, &rig.client)] {
+        say(from, b"abc");
+        urgent(from, b"!");
+        say(from, b"def");
+        hear(to, b"abc!def");
+        say(from, b"ghi");
+        hear(to, b"ghi");
+        urgent(from, b"?");
+        hear(to, b"?");
+        let more = load(1_000_000);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                urgent(from, b"1");
+                say(from, &more);
+                urgent(from, b"2");
+                say(from, b"end");
+            });
+            hear(to, &[b"1", &more[..], b"2end"].concat());
+        });
+    }
+}

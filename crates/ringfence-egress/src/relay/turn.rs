@@ -101,7 +101,7 @@ impl Turns {
         self.last += 1;
         let serial = self.last;
         let listed = carried.and_then(|carried| {
-            let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+            let flags = EventFlags::IN | EventFlags::PRI | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
             for (which, side) in [(Which::Inside, &carried.inside), (Which::Outside, &carried.outside)] {
                 epoll::add(&self.epoll, &side.socket, EventData::new_u64(token(serial, which)), flags)?;
             }

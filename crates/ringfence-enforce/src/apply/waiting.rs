@@ -33,6 +33,8 @@ struct Call {
     told: Told,
     listener: Arc<OwnedFd>,
     is_answered: AtomicBool,
+    /// Whether a signal waited when it was looked at last that may be another thread's to handle.
+    was_unsure: AtomicBool,
 }
 
 /// Somebody who minds the signals of a call, whoever answers it.
@@ -61,11 +63,20 @@ impl Call {
     }
 
     fn mind_signals(&self) {
-        /// The kernel's own word for "as the handler of the signal says".
-        const RESTART: i32 = 512;
-        if self.is_waiting() && handles_signal(self.told.pid) && self.claim() {
+        if !self.is_waiting() {
+            return;
+        }
+        let status = process::status(self.told.pid).unwrap_or_default();
+        let number = match signal_for(&status) {
+            Some(For::Caller) => RESTART,
+            // Most are handled by another thread before they are looked at a second time.
+            Some(For::Anybody) if self.was_unsure.swap(true, Ordering::SeqCst) || is_leader(&status) => libc::EINTR,
+            Some(For::Anybody) => return,
+            None => return self.was_unsure.store(false, Ordering::SeqCst),
+        };
+        if self.claim() {
             // Whoever is gone by now needs none.
-            let _ = seccomp::answer(self.listener.as_fd(), self.told.id, Err(RESTART));
+            let _ = seccomp::answer(self.listener.as_fd(), self.told.id, Err(number));
         }
     }
 }
@@ -86,7 +97,7 @@ pub enum OnExecute {
 
 impl Waiting {
     pub(super) fn of(told: Told, listener: Arc<OwnedFd>) -> Self {
-        Self { call: Arc::new(Call { told, listener, is_answered: AtomicBool::new(false) }) }
+        Self { call: Arc::new(Call { told, listener, is_answered: AtomicBool::new(false), was_unsure: AtomicBool::new(false) }) }
     }
 
     /// Who waits.
@@ -173,15 +184,72 @@ impl Drop for Waiting {
     }
 }
 
-fn handles_signal(pid: u32) -> bool {
-    process::status(pid).is_ok_and(|status| has_signal(&status))
+/// The kernel's own word for "as the handler of the signal says": it then returns `EINTR` to the
+/// program or makes the call again. Only a thread that goes on to handle a signal may be told so:
+/// the number itself would be returned to any other.
+pub(super) const RESTART: i32 = 512;
+
+/// Who handles a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum For {
+    /// The thread that calls: it is the only one, or the signal was sent to it.
+    Caller,
+    /// It or another thread of its process, as the kernel has chosen.
+    Anybody,
 }
 
-/// Whether a signal waits for a process that it wants to handle, as its `status` tells.
-pub(super) fn has_signal(status: &str) -> bool {
-    let set = |name: &str| {
-        let text = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
-        u64::from_str_radix(text.trim(), 16).unwrap_or(0)
-    };
-    (set("SigPnd:") | set("ShdPnd:")) & !set("SigBlk:") & set("SigCgt:") != 0
+impl For {
+    /// What the call is answered with.
+    pub(super) fn number(self) -> i32 {
+        if self == For::Caller { RESTART } else { libc::EINTR }
+    }
+}
+
+/// Whether a signal waits for a thread that wants to handle it, and whose it is, as its `status`
+/// tells.
+pub(super) fn signal_for(status: &str) -> Option<For> {
+    let set = |name: &str| u64::from_str_radix(field(status, name), 16).unwrap_or(0);
+    let handled = !set("SigBlk:") & set("SigCgt:");
+    if set("SigPnd:") & handled != 0 {
+        return Some(For::Caller);
+    }
+    let whose = if field(status, "Threads:") == "1" { For::Caller } else { For::Anybody };
+    (set("ShdPnd:") & handled != 0).then_some(whose)
+}
+
+/// Whether it is the first thread of its process, which the kernel prefers.
+fn is_leader(status: &str) -> bool {
+    field(status, "Pid:") == field(status, "Tgid:")
+}
+
+fn field<'a>(status: &'a str, name: &str) -> &'a str {
+    status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(own: u64, shared: u64, blocked: u64, threads: u32, expected: Option<For>) {
+        let status = format!(
+            "Name:\tx\nTgid:\t7\nPid:\t8\nThreads:\t{threads}\nSigPnd:\t{own:016x}\nShdPnd:\t{shared:016x}\nSigBlk:\t{blocked:016x}\nSigCgt:\t0000000000002000\n"
+        );
+        assert_eq!(signal_for(&status), expected, "{status}");
+    }
+
+    /// The kernel's word for a call that is made again is said to nobody who might not handle the
+    /// signal.
+    #[test]
+    fn whose_a_signal_is() {
+        const ALARM: u64 = 1 << 13;
+        check(ALARM, 0, 0, 3, Some(For::Caller));
+        check(0, ALARM, 0, 1, Some(For::Caller));
+        check(0, ALARM, 0, 2, Some(For::Anybody));
+        check(0, ALARM, ALARM, 2, None);
+        check(ALARM, ALARM, ALARM, 1, None);
+        // Nobody handles it.
+        check(1, 1, 0, 1, None);
+        check(0, 0, 0, 1, None);
+        assert_eq!(For::Anybody.number(), libc::EINTR);
+    }
 }

@@ -78,6 +78,11 @@ impl Goal<'_> {
         Ok((socket, ended))
     }
 
+    /// What is told of it if the sandbox ends before it is made.
+    pub(super) fn unfinished(&self) -> Connection {
+        Connection { failed: Some(Ending::Stopped.to_string()), ..connection(self.passage, &self.caller) }
+    }
+
     /// Notes that nobody was reached; answers with what number. Only what the policy says is a
     /// refusal: a host may be down.
     pub(super) fn missed(&self, gate: &Gate, failure: &Failure<Box<Passage>>) -> i32 {

@@ -11,7 +11,7 @@ use ringfence_enforce::apply::Connecting;
 use rustix::fs::OFlags;
 use rustix::net::sockopt::Timeout;
 
-use super::Egress;
+use super::{Egress, state};
 use super::gate::Caller;
 use super::goal::Goal;
 
@@ -20,6 +20,9 @@ impl Egress {
     pub(super) fn loopback(&self, program: Connecting, port: u16) {
         let passage = self.gate.hosts_loopback(program.to().ip().to_canonical(), port);
         if passage.is_open() {
+            if let Some(number) = state::refusal(program.socket()) {
+                return program.fail(number);
+            }
             let host = if program.to().is_ipv6() && !program.to().ip().to_canonical().is_ipv4() {
                 IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])
             } else {

@@ -185,4 +185,17 @@ mod tests {
         assert_eq!(asked.load(Ordering::SeqCst), 1);
         assert!(published.next().is_none());
     }
+
+    /// Whoever makes a sandbox anew gets the port that the one before had.
+    #[test]
+    fn a_port_is_free_when_nobody_publishes_it_any_more() {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let ports =
+            OpenPorts { entries: vec![PortEntry { ports: Ports::Some([port].into()), origin: Origin::new(Source::BuiltIn, "bind") }] };
+        let published = Published::open(&ports, PATIENCE, || {}).unwrap();
+        let _guest = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        assert!(TcpListener::bind(("127.0.0.1", port)).is_err());
+        drop(published);
+        TcpListener::bind(("127.0.0.1", port)).unwrap();
+    }
 }

@@ -13,18 +13,20 @@ use ringfence_policy::{Host, Passage, Way};
 use super::PATIENCE;
 use super::gate::{Admitted, Caller, Gate};
 use super::goal::{Goal, look};
+use super::pending::Pending;
 
 /// Where clients of the proxy are served.
 pub(super) struct Window {
     pub(super) gate: Arc<Gate>,
     pool: Arc<Pool>,
     dialer: Dialer,
+    pending: Arc<Pending>,
 }
 
 impl Window {
-    pub(super) fn of(gate: Arc<Gate>, pool: Arc<Pool>) -> Self {
+    pub(super) fn of(gate: Arc<Gate>, pool: Arc<Pool>, pending: Arc<Pending>) -> Self {
         let dialer = gate.dialer(PATIENCE);
-        Self { gate, pool, dialer }
+        Self { gate, pool, dialer, pending }
     }
 
     /// Whom a client means. Some look names up themselves, and ask for what stands for one.
@@ -57,6 +59,17 @@ fn denied(sentence: String) -> Refusal {
     Refusal { kind: RefusalKind::Denied, sentence }
 }
 
+/// What a client is told of a host that was not reached.
+fn unreached(failure: &Failure<Box<Passage>>) -> Refusal {
+    let kind = match (failure, failure.errno()) {
+        (Failure::Judged { why, .. }, _) => return denied(why.to_string()),
+        (Failure::Connect { .. }, libc::ECONNREFUSED) => RefusalKind::Refused,
+        (Failure::Connect { .. }, libc::ETIMEDOUT) => RefusalKind::Late,
+        _ => RefusalKind::Unreachable,
+    };
+    Refusal { kind, sentence: failure.to_string() }
+}
+
 impl Asks for Window {
     fn open(&self, wish: &Wish<'_>) -> Result<Connection, Refusal> {
         let (port, caller) = (wish.port, Caller::default());
@@ -75,15 +88,15 @@ impl Asks for Window {
         // What is sent in the clear carries no secret.
         let sealing = name.filter(|_| wish.speech == Speech::Tunnel).and_then(|name| self.gate.sealing(name, port));
         let goal = Goal { host: dialed, port, judge: &judge, caller, passage: &passage, sealing };
-        let reached = self.dialer.connect(&goal.host, port, &Options::default(), goal.judge).map_err(|failure| {
-            let kind = match (&failure, goal.missed(&self.gate, &failure)) {
-                (Failure::Judged { why, .. }, _) => return denied(why.to_string()),
-                (Failure::Connect { .. }, libc::ECONNREFUSED) => RefusalKind::Refused,
-                (Failure::Connect { .. }, libc::ETIMEDOUT) => RefusalKind::Late,
-                _ => RefusalKind::Unreachable,
-            };
-            Refusal { kind, sentence: failure.to_string() }
-        })?;
+        let attempt = self.pending.begin(goal.unfinished());
+        let is_wanted = || !self.pending.is_closed();
+        let reached = match self.dialer.connect_while(&is_wanted, &goal.host, port, &Options::default(), goal.judge) {
+            Ok(reached) => reached,
+            Err(failure) => {
+                attempt.settle(|| goal.missed(&self.gate, &failure));
+                return Err(unreached(&failure));
+            }
+        };
         // A request was read already, and names the host that was asked for.
         let check = match (passage.way, name, wish.speech) {
             _ if goal.sealing.is_some() => None,
@@ -91,7 +104,8 @@ impl Asks for Window {
             _ => None,
         };
         let unreachable = |error: io::Error| Refusal { kind: RefusalKind::Unreachable, sentence: error.to_string() };
-        let (outside, ended) = goal.carried(&self.gate, reached).map_err(unreachable)?;
+        let carried = attempt.settle(|| goal.carried(&self.gate, reached));
+        let (outside, ended) = carried.unwrap_or_else(|| Err(io::ErrorKind::ConnectionAborted.into())).map_err(unreachable)?;
         Ok(Connection { outside, check, ended })
     }
 

@@ -246,6 +246,39 @@ print(struct.unpack('2l', clients[2].getsockopt(socket.SOL_SOCKET, socket.SO_SND
     );
 }
 
+/// The first thread of a process may end before the others do.
+#[test]
+fn threads_that_outlive_the_first_reach_within() {
+    if !has_thread_pidfds() {
+        return;
+    }
+    says(
+        "import ctypes, os, socket, threading, time
+def talk():
+    while 'Z' not in open('/proc/self/stat').read().rsplit(')')[1].split()[0]: time.sleep(0.01)
+    server = socket.socket(); server.bind(('127.0.0.1', 0)); server.listen()
+    client = socket.create_connection(server.getsockname()); client.send(b'x'); print(server.accept()[0].recv(1))
+    server = socket.socket(socket.AF_UNIX); server.bind('/tmp/s'); server.listen()
+    client = socket.socket(socket.AF_UNIX); client.connect('/tmp/s'); client.send(b'y'); print(server.accept()[0].recv(1), flush=True)
+    os._exit(0)
+threading.Thread(target=talk).start()
+ctypes.CDLL(None).syscall({'x86_64': 60, 'aarch64': 93}[os.uname().machine], 0)
+",
+        "b'x'\nb'y'",
+    );
+}
+
+/// Whether the kernel knows descriptors of threads (6.9): before, only the first can be asked.
+fn has_thread_pidfds() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel tells");
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.trim().parse::<u32>().ok());
+    let is_known = (numbers.next(), numbers.next()) >= (Some(6), Some(9));
+    if !is_known {
+        skip("this kernel knows no descriptors of threads (6.9)");
+    }
+    is_known
+}
+
 #[test]
 fn a_server_of_the_project_is_asked_by_its_tests() {
     if !needs(&["node", "curl"]) {

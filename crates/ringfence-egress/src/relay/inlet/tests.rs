@@ -4,12 +4,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use rustix::net::{ipproto, socket_with};
+use ringfence_sys::net::set_option;
+use rustix::net::{connect, ipproto, socket_with};
 
 use super::*;
 
 fn inlet() -> Inlet {
     Inlet::new(TcpListener::bind("127.0.0.1:0").unwrap(), Some(TcpListener::bind("[::1]:0").unwrap())).unwrap()
+}
+
+fn soon() -> Patience<'static> {
+    Patience::until(Instant::now() + LIMIT)
+}
+
+/// A socket that hears only what may still pass 255 routers, and a machine's own words begin with
+/// 64: it never gets an answer.
+fn deaf() -> OwnedFd {
+    const IP_MINTTL: i32 = 21;
+    let caller = socket(AddressFamily::INET, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
+    set_option(caller.as_fd(), 0, IP_MINTTL, &255_i32.to_ne_bytes()).unwrap();
+    caller
+}
+
+/// Waits until `caller` is about to be connected.
+fn begun(caller: &OwnedFd) {
+    while name_of(caller.as_fd()).unwrap().port() == 0 {
+        thread::yield_now();
+    }
 }
 
 fn socket(family: AddressFamily, flags: SocketFlags) -> OwnedFd {
@@ -19,7 +40,7 @@ fn socket(family: AddressFamily, flags: SocketFlags) -> OwnedFd {
 /// Asserts that both ends are each other's.
 #[track_caller]
 fn check(inlet: &Inlet, caller: OwnedFd) {
-    let other = inlet.connect(caller.as_fd()).unwrap();
+    let other = inlet.connect(caller.as_fd(), &|| true).unwrap();
     let door = SocketAddr::try_from(rustix::net::getpeername(&caller).unwrap().unwrap()).unwrap();
     assert_eq!(connect(&caller, &door), Err(Errno::ISCONN));
     let (caller, other) = (TcpStream::from(caller), TcpStream::from(other));
@@ -67,11 +88,11 @@ fn what_is_in_use_stays_as_it_is() {
     let inlet = inlet();
     let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
     let connected = TcpStream::connect(elsewhere.local_addr().unwrap()).unwrap();
-    assert_eq!(inlet.connect(connected.as_fd()).unwrap_err().raw_os_error(), Some(Errno::ISCONN.raw_os_error()));
+    assert_eq!(inlet.connect(connected.as_fd(), &|| true).unwrap_err().raw_os_error(), Some(Errno::ISCONN.raw_os_error()));
     assert_eq!(connected.peer_addr().unwrap(), elsewhere.local_addr().unwrap());
-    assert_eq!(inlet.connect(elsewhere.as_fd()).unwrap_err().raw_os_error(), Some(Errno::ISCONN.raw_os_error()));
+    assert_eq!(inlet.connect(elsewhere.as_fd(), &|| true).unwrap_err().raw_os_error(), Some(Errno::ISCONN.raw_os_error()));
     let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    assert!(inlet.connect(datagrams.as_fd()).is_err());
+    assert!(inlet.connect(datagrams.as_fd(), &|| true).is_err());
 }
 
 #[test]
@@ -80,7 +101,7 @@ fn options_and_flags_stay_the_owners() {
     for flags in [SocketFlags::CLOEXEC, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK] {
         let caller = socket(AddressFamily::INET, flags);
         let before = rustix::fs::fcntl_getfl(&caller).unwrap();
-        inlet.connect(caller.as_fd()).unwrap();
+        inlet.connect(caller.as_fd(), &|| true).unwrap();
         assert_eq!(rustix::fs::fcntl_getfl(&caller).unwrap(), before);
     }
 }
@@ -88,7 +109,7 @@ fn options_and_flags_stay_the_owners() {
 #[test]
 fn strangers_at_the_door_are_turned_away() {
     let inlet = inlet();
-    let door = inlet.v4.local_addr().unwrap();
+    let door = inlet.v4.listener.local_addr().unwrap();
     let mut before = TcpStream::connect(door).unwrap();
     before.write_all(b"let me in").unwrap();
     check(&inlet, socket(AddressFamily::INET, SocketFlags::CLOEXEC));
@@ -98,12 +119,14 @@ fn strangers_at_the_door_are_turned_away() {
 #[test]
 fn one_who_came_first_is_not_taken_for_the_caller() {
     let inlet = inlet();
-    for (listener, family) in [(&inlet.v4, AddressFamily::INET), (inlet.v6.as_ref().unwrap(), AddressFamily::INET6)] {
-        let door = listener.local_addr().unwrap();
-        let _strangers: Vec<TcpStream> = (0..5).map(|_| TcpStream::connect(door).unwrap()).collect();
+    for (door, family) in [(&inlet.v4, AddressFamily::INET), (inlet.v6.as_ref().unwrap(), AddressFamily::INET6)] {
+        let at = door.listener.local_addr().unwrap();
         let caller = socket(family, SocketFlags::CLOEXEC);
-        begin(caller.as_fd(), door).unwrap();
-        let other = take(caller.as_fd(), listener, Instant::now() + LIMIT).unwrap();
+        // They come after the door was cleared, and before the caller.
+        let mut hall = door.hall();
+        let _strangers: Vec<TcpStream> = (0..5).map(|_| TcpStream::connect(at).unwrap()).collect();
+        let mine = hall.announce(caller.as_fd(), at).unwrap();
+        let other = door.wait(hall, caller.as_fd(), mine, &soon()).unwrap();
         assert_eq!(TcpStream::from(other).peer_addr().unwrap(), TcpStream::from(caller).local_addr().unwrap());
     }
 }
@@ -111,7 +134,7 @@ fn one_who_came_first_is_not_taken_for_the_caller() {
 #[test]
 fn one_who_left_is_not_taken_for_one_who_came() {
     let inlet = inlet();
-    let door = inlet.v4.local_addr().unwrap();
+    let door = inlet.v4.listener.local_addr().unwrap();
     // It says something, breaks off, and leaves its port to the caller's socket.
     let gone = socket(AddressFamily::INET, SocketFlags::CLOEXEC);
     sockopt::set_socket_reuseaddr(&gone, true).unwrap();
@@ -123,8 +146,9 @@ fn one_who_left_is_not_taken_for_one_who_came() {
     drop(gone);
     let caller = socket(AddressFamily::INET, SocketFlags::CLOEXEC);
     rustix::net::bind(&caller, &port).unwrap();
-    begin(caller.as_fd(), door).unwrap();
-    let other = take(caller.as_fd(), &inlet.v4, Instant::now() + LIMIT).unwrap();
+    let mut hall = inlet.v4.hall();
+    let mine = hall.announce(caller.as_fd(), door).unwrap();
+    let other = inlet.v4.wait(hall, caller.as_fd(), mine, &soon()).unwrap();
     TcpStream::from(caller).write_all(b"honest").unwrap();
     let mut said = [0; 6];
     let mut other = TcpStream::from(other);
@@ -138,7 +162,7 @@ fn a_flood_of_strangers_keeps_nobody_out_for_good() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     rustix::net::listen(&listener, 16).unwrap();
     let inlet = Inlet::new(listener, None).unwrap();
-    let door = inlet.v4.local_addr().unwrap();
+    let door = inlet.v4.listener.local_addr().unwrap();
     let done = Arc::new(AtomicBool::new(false));
     let knocks = Arc::new(AtomicUsize::new(0));
     let flood: Vec<_> = (0..2)
@@ -166,7 +190,7 @@ fn a_flood_of_strangers_keeps_nobody_out_for_good() {
     let mut got_in = 0;
     for _ in 0..20 {
         let caller = socket(AddressFamily::INET, SocketFlags::CLOEXEC);
-        match inlet.connect(caller.as_fd()) {
+        match inlet.connect(caller.as_fd(), &|| true) {
             Ok(other) => {
                 let (mut caller, mut other) = (TcpStream::from(caller), TcpStream::from(other));
                 assert_eq!(caller.local_addr().unwrap(), other.peer_addr().unwrap());
@@ -183,4 +207,44 @@ fn a_flood_of_strangers_keeps_nobody_out_for_good() {
     done.store(true, Ordering::Relaxed);
     flood.into_iter().for_each(|thread| thread.join().unwrap());
     assert!(got_in > 0);
+}
+
+#[test]
+fn those_who_never_come_keep_nobody_else_waiting() {
+    let inlet = inlet();
+    let deaf: Vec<OwnedFd> = (0..3).map(|_| deaf()).collect();
+    thread::scope(|scope| {
+        let waiting: Vec<_> = deaf.iter().map(|caller| scope.spawn(|| inlet.connect(caller.as_fd(), &|| true))).collect();
+        deaf.iter().take(1).for_each(begun);
+        check(&inlet, socket(AddressFamily::INET, SocketFlags::CLOEXEC));
+        assert!(waiting.iter().all(|thread| !thread.is_finished()), "they were waited for first");
+        for thread in waiting {
+            assert_eq!(thread.join().unwrap().unwrap_err().raw_os_error(), Some(Errno::TIMEDOUT.raw_os_error()));
+        }
+    });
+    // What was begun is undone.
+    assert!(deaf.iter().all(|caller| name_of(caller.as_fd()).is_ok_and(|name| name.ip().is_unspecified())));
+    assert!(inlet.v4.hall().awaited.is_empty());
+}
+
+#[test]
+fn whoever_is_gone_is_not_waited_for() {
+    let inlet = inlet();
+    let (caller, is_there) = (deaf(), AtomicBool::new(true));
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| inlet.connect(caller.as_fd(), &|| is_there.load(Ordering::SeqCst)));
+        begun(&caller);
+        is_there.store(false, Ordering::SeqCst);
+        assert_eq!(waiting.join().unwrap().unwrap_err().raw_os_error(), Some(Errno::CANCELED.raw_os_error()));
+    });
+}
+
+#[test]
+fn many_at_once_get_each_their_own() {
+    let inlet = inlet();
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| (0..50).for_each(|_| check(&inlet, socket(AddressFamily::INET, SocketFlags::CLOEXEC))));
+        }
+    });
 }

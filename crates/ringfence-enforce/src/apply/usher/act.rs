@@ -289,9 +289,6 @@ impl Acts<'_, '_> {
 
     /// Tries until the pipe has a reader, the caller is gone, or a signal waits for it.
     fn wait_for_reader(&self, wish: &Wish, start: &OwnedFd, path: &CStr) -> Result<OwnedFd, i32> {
-        /// The kernel's own word for "as the handler of the signal says": it then returns
-        /// EINTR to the program or makes the call again.
-        const RESTART: i32 = 512;
         loop {
             match wish.open_at(start, path) {
                 Err(Errno::NXIO) => {}
@@ -301,8 +298,8 @@ impl Acts<'_, '_> {
             if self.caller.still_waits().is_err() {
                 process::exit_now(0);
             }
-            if self.caller.has_signal() {
-                return Err(RESTART);
+            if let Some(whose) = self.caller.signal() {
+                return Err(whose.number());
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
         }

@@ -11,7 +11,7 @@ use ringfence_sys::{memory, privilege, process};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::apply::waiting::{OnExecute, has_signal};
+use crate::apply::waiting::{For, OnExecute, signal_for};
 
 const PAGE: u64 = 4096;
 
@@ -121,10 +121,15 @@ impl Caller<'_> {
         }
     }
 
-    /// A copy of one of the caller's descriptors.
+    /// A copy of one of the caller's descriptors. It is the thread's own: the first thread of its
+    /// process may have ended, or have others. Before Linux 6.9 only that one can be asked.
     pub(super) fn descriptor(&self, number: i32) -> Result<OwnedFd, Errno> {
-        let leader = self.ids().map(|ids| ids.leader).unwrap_or(self.pid());
-        let copy = || process::pidfd(leader).and_then(|pidfd| process::descriptor_of(std::os::fd::AsFd::as_fd(&pidfd), number));
+        let leader = || process::pidfd(self.ids().map(|ids| ids.leader).unwrap_or(self.pid()));
+        let open = || match process::pidfd_of_thread(self.pid()) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => leader(),
+            opened => opened,
+        };
+        let copy = || open().and_then(|pidfd| process::descriptor_of(std::os::fd::AsFd::as_fd(&pidfd), number));
         copy().or_else(|_| raised(copy)).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::BADF))
     }
 
@@ -169,9 +174,9 @@ impl Caller<'_> {
         Some(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Whether a signal waits for the caller that it wants to handle.
-    pub(super) fn has_signal(&self) -> bool {
-        self.status().is_some_and(|status| has_signal(&status))
+    /// Whether a signal waits for the caller that it wants to handle, and whose it is.
+    pub(super) fn signal(&self) -> Option<For> {
+        signal_for(&self.status()?)
     }
 
     /// The session of a process and the device number of its terminal; zero means us.

@@ -6,7 +6,7 @@
 
 use std::ffi::CString;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use ringfence_egress::pool::Pool;
@@ -136,11 +136,35 @@ fn unix(caller: &Caller<'_>, socket: OwnedFd, kind: SocketType, address: &[u8]) 
     match process::fork().map_err(|_| Errno::AGAIN)? {
         Fork::Parent(_) => Ok(Reply::Later),
         Fork::Child => {
-            let ended = net::connect_raw(socket.as_fd(), &address).map(|()| 0).map_err(|error| error.raw_os_error().unwrap_or(libc::EIO));
-            let _ = seccomp::answer(caller.listener, caller.notification.id, ended);
+            wait_to_connect(caller, &socket, &address);
             process::exit_now(0)
         }
     }
+}
+
+/// In a process of its own: connects, and answers the caller.
+///
+/// The kernel looks for the place again each time there might be room, and on its way may come by
+/// links to `/proc/self`, which is this very process. So nothing of the usher's is open in it by
+/// then: only the socket and what is answered by.
+fn wait_to_connect(caller: &Caller<'_>, socket: &OwnedFd, address: &[u8]) {
+    let fail = |error: Errno| drop(seccomp::answer(caller.listener, caller.notification.id, Err(error.raw_os_error())));
+    if let Err(error) = keep_as_streams(socket, caller.listener) {
+        return fail(error);
+    }
+    let (socket, listener) = (rustix::stdio::stdin(), rustix::stdio::stdout());
+    let ended = process::close_from(2).and_then(|()| net::connect_raw(socket, address));
+    let ended = ended.map(|()| 0).map_err(|error| error.raw_os_error().unwrap_or(libc::EIO));
+    let _ = seccomp::answer(listener, caller.notification.id, ended);
+}
+
+/// Puts two descriptors in the place of the standard streams that are read and written.
+fn keep_as_streams(socket: &OwnedFd, listener: BorrowedFd<'_>) -> Result<(), Errno> {
+    // One of them may stand where the other is to go.
+    let socket = rustix::io::fcntl_dupfd_cloexec(socket, 3)?;
+    let listener = rustix::io::fcntl_dupfd_cloexec(listener, 3)?;
+    rustix::stdio::dup2_stdin(&socket)?;
+    rustix::stdio::dup2_stdout(&listener)
 }
 
 /// Connects unless it would have to wait for room at the other end, which is `EAGAIN`.

@@ -53,7 +53,7 @@ impl Undelivered {
     pub(super) fn let_go(&mut self, caller: &Caller<'_>) {
         const TIMES: usize = 1000;
         if self.is_interruptible() {
-            (0..TIMES).take_while(|_| caller.has_signal() && caller.still_waits().is_ok()).for_each(|_| std::thread::yield_now());
+            (0..TIMES).take_while(|_| caller.signal().is_some() && caller.still_waits().is_ok()).for_each(|_| std::thread::yield_now());
         }
     }
 
