@@ -187,10 +187,13 @@ impl Denial {
         Self::ANOTHER_NAME,
     ];
 
+    /// The rule of a policy that lets nobody out.
+    pub const NETWORK_SHUT: &'static str = "network.mode = none";
+
     /// Whether programs try this and do without: that it was refused says nothing about why
     /// a command failed.
     pub fn is_done_without(&self) -> bool {
-        use Operation::{Create, Read, Write};
+        use Operation::{Connect, Create, Read, Write};
         let has_part = |part: &str| self.target.split('/').any(|name| name == part);
         match self.operation {
             // Runtimes ask the kernel there how large the machine is.
@@ -199,6 +202,9 @@ impl Denial {
             Create | Write if !self.explicit => {
                 ["__pycache__", ".package-cache", ".package-cache-mutate", ".global-cache"].into_iter().any(has_part)
             }
+            // Where the network is shut, names are looked up in vain: mostly to find out whether
+            // there is something newer. Whoever is not stopped by that goes on to connect.
+            Connect => self.rule == Self::NETWORK_SHUT && !self.target.contains(':'),
             _ => false,
         }
     }

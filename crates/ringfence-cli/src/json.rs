@@ -19,6 +19,8 @@ pub(crate) fn outcome(outcome: &Outcome, session: &str, permission: Option<Permi
         "permission": permission,
         "denials": outcome.denials,
         "denialsDropped": outcome.denials_dropped,
+        "connections": outcome.connections,
+        "connectionsDropped": outcome.connections_dropped,
         "timedOut": outcome.timed_out,
         "truncated": outcome.stdout.dropped > 0 || outcome.stderr.dropped > 0,
         "durationMs": outcome.duration_ms,

@@ -42,6 +42,7 @@ mod testing;
 mod told;
 mod waits;
 
+pub use query::looked_up;
 pub use server::{Server, Sockets};
 
 /// Decides about names, and is told.

@@ -259,6 +259,8 @@ enum Report {
     Socket,
     /// Datagrams were sent to where nobody is, by this process and program.
     Sent(SocketAddr, u32, String),
+    /// A name is looked up, by this process and program.
+    LooksUp(String, u32, String),
     /// A shell opens the stream of this number, and waits for it.
     Takes(u32, OnExecute, waiting::Told),
     /// Something went through, as often as it says since it was last told of.

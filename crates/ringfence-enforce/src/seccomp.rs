@@ -29,8 +29,10 @@ pub struct Shape {
 /// Who connects sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Connects {
-    /// Programs themselves: their network leads nowhere.
+    /// Programs themselves.
     Free,
+    /// Programs themselves, in a network that leads nowhere: whom they mean is told of.
+    Shut,
     /// The usher and its caller, since sockets of the host's network are among them.
     Asked,
 }

@@ -156,6 +156,7 @@ impl Seen {
                 None => drop(program),
             },
             Event::Sent { to, pid, program } => self.gate.iter().for_each(|gate| gate.sent(to, pid, program.clone())),
+            Event::LooksUp { name, pid, program } => self.gate.iter().for_each(|gate| gate.looks_up(&name, pid, &program)),
             Event::Pleads(plea) if is_nowhere(plea.denial()) => drop(plea),
             Event::Pleads(plea) => match &self.watch {
                 Some(watch) => watch.plead(plea),

@@ -40,6 +40,11 @@ impl Denials {
         self
     }
 
+    /// Adds to each what is known of it only now. Nothing is noted after that.
+    pub(crate) fn each(&mut self, add: impl FnMut(&mut Denial)) {
+        self.kept.iter_mut().for_each(add);
+    }
+
     /// Those that were kept, and how often others were refused.
     pub(crate) fn into_parts(self) -> (Vec<Denial>, u64) {
         (self.kept, self.dropped)

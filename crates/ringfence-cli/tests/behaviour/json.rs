@@ -25,6 +25,8 @@ fn it_has_the_fields_of_the_interface() {
             ("truncated", Value::Bool(false)),
             ("denials", Value::Array(vec![])),
             ("denialsDropped", 0.into()),
+            ("connections", Value::Array(vec![])),
+            ("connectionsDropped", 0.into()),
         ] {
             assert_eq!(object[name], value, "{name}");
         }

@@ -80,6 +80,14 @@ pub(super) mod flag {
     pub(in crate::dns) const CHECKING_DISABLED: u16 = 0x0010;
 }
 
+/// The name of a host that `message` asks an address for, if it is such a question.
+pub fn looked_up(message: &[u8]) -> Option<Name> {
+    match read(message).ok()? {
+        Query { asked: Asked::Name(name), kind: kind::A | kind::AAAA, .. } => Some(name),
+        _ => None,
+    }
+}
+
 /// Reads one whole message.
 pub(super) fn read(message: &[u8]) -> Result<Query, Fault> {
     let mut bytes = Bytes(message);

@@ -210,7 +210,11 @@ fn refuse_calls(launch: &Launch, warden: &OwnedFd, inside: Option<&Inside>, plan
     let group_signals = if scoped { GroupSignals::Scoped } else { GroupSignals::Refused };
     let owner = if launch.plan.identity().is_some_and(|identity| identity.uid == 0) { Owner::Root } else { Owner::Person };
     let observe = if steps.contains(&Step::Observe) { Observe::All } else { Observe::Denials };
-    let connects = if steps.contains(&Step::Egress) { Connects::Asked } else { Connects::Free };
+    let connects = match launch.plan.network() {
+        Network::Host => Connects::Free,
+        Network::Own if steps.contains(&Step::Egress) => Connects::Asked,
+        Network::Own => Connects::Shut,
+    };
     let listener = seccomp::install(&filter(Shape { group_signals, owner, observe, connects }))
         .during(|| "seccomp(SECCOMP_SET_MODE_FILTER)".into())?;
     let inside = inside.ok_or_else(|| Fault { what: "find the lock in the plan".into(), errno: libc::EINVAL })?;

@@ -109,6 +109,15 @@ pub enum Event {
         /// Which program.
         program: String,
     },
+    /// A program looks up a name, where some can be.
+    LooksUp {
+        /// Which.
+        name: String,
+        /// Who.
+        pid: u32,
+        /// Which program.
+        program: String,
+    },
     /// A shell opens one of the streams that are offered to it.
     Takes {
         /// Which one.
@@ -337,6 +346,7 @@ impl Running {
             Report::Killed(signal, usage) => Event::Ended(Status::Killed(signal), usage),
             Report::Denied(denial) => Event::Denied(*denial),
             Report::Pleads(told) => self.listener.get().map_or(Event::Closed, |listener| Event::Pleads(Plea::of(told, listener.clone()))),
+            Report::LooksUp(name, pid, program) => Event::LooksUp { name, pid, program },
             Report::Sent(to, pid, program) => Event::Sent { to, pid, program },
             Report::Socket => descriptors.pop().map_or(Event::Nothing, Event::Socket),
             Report::Doors(more) => Doors::of(descriptors, more).map_or(Event::Closed, Event::Doors),

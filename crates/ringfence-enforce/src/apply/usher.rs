@@ -30,7 +30,7 @@ use ringfence_tripwire::Company;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 
-use super::helper::{handed_over, tell, tell_with};
+use super::helper::{handed_over, tell_with};
 use super::{Launch, Report, waiting};
 use crate::seccomp::calls::{Arch, Call};
 use crate::seccomp::{is_only_told, is_writing, refusal};
@@ -335,10 +335,9 @@ fn judged(caller: &Caller<'_>, masks: &mut caller::Masks, mounts: &mut Mounts, j
         let done = if call == Call::Connect { reach::connect(caller, control) } else { reach::listen(caller) };
         return done.unwrap_or_else(Reply::from);
     }
-    if matches!(call, Call::Sendto | Call::Sendmsg | Call::Sendmmsg) {
-        if let Some(to) = reach::sent_to(call, caller) {
-            tell(control, &Report::Sent(to, notification.pid, caller.program()));
-        }
+    if matches!(call, Call::Connect | Call::Sendto | Call::Sendmsg | Call::Sendmmsg) {
+        reach::tell_of(call, caller, judge, control);
+        judge.report(control);
         return Reply::Through;
     }
     if let Some((number, on_execute)) = magic::takes(call, caller) {

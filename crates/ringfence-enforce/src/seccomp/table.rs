@@ -192,6 +192,13 @@ const OBSERVED: &[Line] = &[
     (Call::Connect, When::Always, Action::Notify, "reaches a host"),
 ];
 
+/// Where no host can be reached, and nothing is decided by it.
+const SHUT: &[Line] = &[
+    (Call::Connect, When::Always, Action::Notify, "leads nowhere beyond the loopback, and is told of"),
+    (Call::Sendto, When::NoneOf(4, &[0]), Action::Notify, "may be meant for a host; only told of"),
+    (Call::Sendmmsg, When::Always, Action::Notify, "the way in which the C library looks up names; only told of"),
+];
+
 /// Where some hosts can be reached, programs have sockets of the host's network. Each is connected,
 /// and must never be connected to anything else: whatever could do so does not go through to the
 /// kernel, also if it was judged, since a thread could exchange the socket meanwhile.
@@ -291,8 +298,9 @@ pub(crate) fn refusal(call: Call, arguments: &[u64; 6]) -> Option<(i32, &'static
 /// Whether a call, seen by an usher that is told of everything, comes by for that alone: no
 /// other line speaks of it.
 pub(crate) fn is_only_observed(call: Call, arguments: &[u64; 6]) -> bool {
+    let speaks = |line: &Line| line.0 == call && line.1.holds(arguments);
     let mut others = REFUSED.iter().chain(OF_ROOT).chain(GROUP_SIGNALS).chain(ASKED).chain(TOLD);
-    !others.any(|line| line.0 == call && line.1.holds(arguments))
+    OBSERVED.iter().any(speaks) && !others.any(speaks)
 }
 
 /// Whether a call that makes nothing is carried out all the same: a protected file that the
@@ -322,7 +330,11 @@ pub fn entries(arch: Arch, shape: Shape) -> Vec<Entry> {
     let observed = if shape.observe == Observe::All { OBSERVED } else { &[] };
     let signals = if shape.group_signals == GroupSignals::Refused { GROUP_SIGNALS } else { &[] };
     let owner = if shape.owner == Owner::Root { OF_ROOT } else { OF_A_PERSON };
-    let connected = if shape.connects == Connects::Asked { CONNECTED } else { &[] };
+    let connected = match shape.connects {
+        Connects::Free => &[],
+        Connects::Shut => SHUT,
+        Connects::Asked => CONNECTED,
+    };
     REFUSED
         .iter()
         .chain(connected)

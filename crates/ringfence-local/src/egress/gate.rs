@@ -1,5 +1,6 @@
 //! Decides who is reached, and notes who is not.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,6 +26,8 @@ pub(crate) struct Gate {
     ground: Arc<Ground>,
     denials: Mutex<Denials>,
     connections: Mutex<Connections>,
+    /// Who looked up which name first.
+    askers: Mutex<HashMap<String, Caller>>,
     /// Who asks, where somebody can be asked.
     asks: Option<Arc<Asks>>,
     /// What is put into requests, where something is.
@@ -57,7 +60,7 @@ impl Caller {
 
 impl Gate {
     pub(crate) fn new(ground: Arc<Ground>, asks: Option<Arc<Asks>>, seal: Option<Arc<Seal>>, outer: Outer) -> Self {
-        Self { ground, denials: Mutex::default(), connections: Mutex::default(), asks, seal, outer }
+        Self { ground, denials: Mutex::default(), connections: Mutex::default(), askers: Mutex::default(), asks, seal, outer }
     }
 
     /// What is put into requests to `name` by now, and by whom.
@@ -128,7 +131,27 @@ impl Gate {
 
     /// What was refused since this was asked for last.
     pub(crate) fn take(&self) -> Denials {
-        std::mem::take(&mut *self.denials())
+        let mut refused = std::mem::take(&mut *self.denials());
+        let askers = std::mem::take(&mut *self.askers());
+        refused.each(|denial| {
+            if let Some(Caller { pid, program }) = askers.get(&denial.target).filter(|_| denial.pid == 0) {
+                (denial.pid, denial.program) = (*pid, program.clone());
+            }
+        });
+        refused
+    }
+
+    fn askers(&self) -> MutexGuard<'_, HashMap<String, Caller>> {
+        self.askers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes who looks up a name, as far as that was seen: whoever answers does not hear it.
+    pub(crate) fn looks_up(&self, name: &str, pid: u32, program: &str) {
+        const MANY: usize = 4096;
+        let mut askers = self.askers();
+        if askers.len() < MANY && !askers.contains_key(name) {
+            askers.insert(name.to_owned(), Caller { pid, program: program.to_owned() });
+        }
     }
 
     /// Who was connected to since this was asked for last.

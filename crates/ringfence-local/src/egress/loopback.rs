@@ -11,9 +11,9 @@ use ringfence_enforce::apply::Connecting;
 use rustix::fs::OFlags;
 use rustix::net::sockopt::Timeout;
 
-use super::{Egress, state};
 use super::gate::Caller;
 use super::goal::Goal;
+use super::{Egress, state};
 
 impl Egress {
     /// Connects a program to its own loopback, or to the host's where that is open.

@@ -1,6 +1,6 @@
 //! Every connection is on record, whether it was let through or not.
 
-use ringfence_testkit::{Project, Ran, each_user, python};
+use ringfence_testkit::{Lan, Project, Ran, each_user, python};
 use serde_json::Value;
 
 use super::on_a_lan;
@@ -74,5 +74,81 @@ fn what_a_sandbox_has_begun_is_told_when_it_ends() {
         assert_eq!((&carried["sent"], &carried["received"]), (&1000.into(), &5.into()), "{carried}");
         let [unfinished] = of(silent)[..] else { panic!("{told:?}") };
         assert_eq!((&unfinished["result"], &unfinished["reason"]), (&"failed".into(), &"the sandbox has ended".into()), "{unfinished}");
+    });
+}
+
+/// What `run --json` says of a line of shell.
+#[track_caller]
+fn outcome(lan: &Lan<'_>, words: &[&str]) -> Value {
+    serde_json::from_str(&lan.run(&[&["--json"], words].concat()).ok()).expect("one object")
+}
+
+#[test]
+fn connections_are_in_the_result_and_told_of_once() {
+    on_a_lan(&["curl"], |project, lan| {
+        let line = "curl -4sS http://app.test/hello; curl -4sS http://app.test:8080/hello; curl -4sS http://other.test/; true";
+        for observe in ["denials", "all"] {
+            let before = connections(project).len();
+            let said = outcome(lan, &["--observe", observe, "--allow-host", "app.test", "-c", line]);
+            let told = said["connections"].as_array().expect("a list");
+            let targets: Vec<_> = told.iter().map(|one| one["target"].as_str().unwrap_or_default()).collect();
+            assert_eq!(targets, ["app.test:80", "app.test:8080"], "{said}");
+            assert!(told[0]["sent"].as_u64().is_some_and(|sent| sent > 50) && told[1]["sent"].is_null(), "{said}");
+            assert!(told.iter().all(|one| one["count"] == 1 && one["program"].as_str().is_some_and(|program| program.ends_with("/curl"))));
+            let allowed = said["allowed"].as_array().into_iter().flatten();
+            assert_eq!(allowed.filter(|one| one["operation"] == "connect").count(), 0, "{said}");
+            // The two, and the name that was refused.
+            assert_eq!(connections(project).len() - before, 3, "{observe}");
+        }
+    });
+}
+
+#[test]
+fn who_looked_up_a_name_is_told() {
+    on_a_lan(&["curl"], |_, lan| {
+        let said = outcome(lan, &["--allow-host", "app.test", "-c", "curl -sS http://other.test/; true"]);
+        let [refused] = &said["denials"].as_array().expect("a list")[..] else { panic!("{said}") };
+        assert_eq!(refused["target"], "other.test");
+        assert!(refused["program"].as_str().is_some_and(|program| program.ends_with("/curl")), "{refused}");
+        assert!(refused["pid"].as_u64().is_some_and(|pid| pid > 1), "{refused}");
+    });
+}
+
+/// What is told where the network is shut, whatever is observed.
+#[test]
+fn whom_a_program_means_is_told_where_the_network_is_shut() {
+    const CODE: &str = "import socket
+def tried(act):
+    try: act()
+    except OSError as error: return type(error).__name__
+tried(lambda: socket.create_connection(('11.22.33.1', 80)))
+tried(lambda: socket.create_connection(('::ffff:11.22.33.2', 81)))
+tried(lambda: socket.create_connection(('2600:1234:5678::1', 82)))
+tried(lambda: socket.create_connection(('other.test', 83)))
+tried(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('11.22.33.3', 84)))
+tried(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).connect(('11.22.33.4', 85)))
+server = socket.create_server(('127.0.0.1', 0)); socket.create_connection(server.getsockname()).sendall(b'x')
+names = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); names.bind(('127.0.0.1', 0))
+names.sendto(b'x', names.getsockname()); print(names.recv(9))
+";
+    let Some(python) = python() else { return };
+    on_a_lan(&[], |project, lan| {
+        project.write("try.py", CODE);
+        for observe in ["denials", "all"] {
+            let said = outcome(lan, &["--observe", observe, "--net", "none", "--", python, "try.py"]);
+            let told = said["denials"].as_array().expect("a list").iter().filter(|one| one["operation"] == "connect");
+            let told: Vec<_> = told.map(|one| (one["target"].as_str().unwrap_or_default(), &one["rule"], &one["count"])).collect();
+            let expected =
+                ["11.22.33.1:80", "11.22.33.2:81", "[2600:1234:5678::1]:82", "other.test", "11.22.33.3:84/udp", "11.22.33.4:85/udp"];
+            assert_eq!(told.iter().map(|one| one.0).collect::<Vec<_>>(), expected, "{observe}: {said}");
+            assert!(told.iter().all(|one| one.1 == "network.mode = none"), "{said}");
+            assert_eq!(said["stdout"], "b'x'\n");
+        }
+        // Where some can be reached, datagrams are told of in both ways as well.
+        for observe in ["denials", "all"] {
+            let said = outcome(lan, &["--observe", observe, "--allow-host", "app.test", "--", python, "try.py"]);
+            let told: Vec<_> = said["denials"].as_array().expect("a list").iter().map(|one| &one["target"]).collect();
+            assert!(told.iter().any(|one| **one == "11.22.33.3:84/udp"), "{observe}: {told:?}");
+        }
     });
 }

@@ -137,7 +137,7 @@ impl Judge {
 
     /// Notes that a host is wanted where the network is shut.
     pub(super) fn refuse_host(&mut self, caller: &Caller<'_>, target: String) {
-        let because = ("network.mode = none".to_owned(), "the policy".to_owned());
+        let because = (Denial::NETWORK_SHUT.to_owned(), "the policy".to_owned());
         self.denials.push(denial(caller, Operation::Connect, target, because, false));
     }
 

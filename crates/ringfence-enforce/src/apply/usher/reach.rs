@@ -9,6 +9,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use ringfence_egress::dns::looked_up as looked_up_by;
 use ringfence_egress::pool::Pool;
 use ringfence_sys::process::{self, Fork};
 use ringfence_sys::{net, seccomp};
@@ -19,10 +20,11 @@ use rustix::net::sockopt::{self, Timeout};
 
 use super::Reply;
 use super::caller::Caller;
+use super::judge::Judge;
 use super::place;
 use super::watched::is_watched;
 use crate::apply::connecting::{Carries, Told};
-use crate::apply::helper::tell_with;
+use crate::apply::helper::{tell, tell_with};
 use crate::apply::{Report, waiting};
 use crate::seccomp::calls::{Arch, Call};
 
@@ -51,7 +53,7 @@ pub(super) fn connect(caller: &Caller<'_>, control: &OwnedFd) -> Result<Reply, E
             if carries == Carries::Datagrams && is_within(to) {
                 done(&socket, &address)
             } else {
-                tell(caller, &socket, to, carries, control)
+                hand_on(caller, &socket, to, carries, control)
             }
         }
         _ => done(&socket, &address),
@@ -101,7 +103,7 @@ fn done(socket: &OwnedFd, address: &[u8]) -> Result<Reply, Errno> {
 }
 
 /// Somebody outside knows what is reached there, and how.
-fn tell(caller: &Caller<'_>, socket: &OwnedFd, to: SocketAddr, carries: Carries, control: &OwnedFd) -> Result<Reply, Errno> {
+fn hand_on(caller: &Caller<'_>, socket: &OwnedFd, to: SocketAddr, carries: Carries, control: &OwnedFd) -> Result<Reply, Errno> {
     let call = waiting::Told { id: caller.notification.id, pid: caller.notification.pid, errno: libc::ENETUNREACH };
     let on_execute = caller.on_execute(caller.int(0));
     // Whoever waits in `connect` has nothing to hear of its socket before that has ended.
@@ -180,25 +182,80 @@ fn promptly(socket: &OwnedFd, address: &[u8]) -> Result<Reply, Errno> {
     ended
 }
 
-/// Whether datagrams are sent to a host, and to which: that leads nowhere, and is told of.
-pub(super) fn sent_to(call: Call, caller: &Caller<'_>) -> Option<SocketAddr> {
-    let (address, length) = match call {
-        Call::Sendto => (caller.raw(4), caller.raw(5)),
-        // The first of several is as good as any.
-        Call::Sendmsg | Call::Sendmmsg => {
-            let is_narrow = Arch::from_audit(caller.notification.arch) == Some(Arch::X86);
-            let message = caller.bytes(caller.raw(1), 12).ok()?;
-            let (address, length) = message.split_at(if is_narrow { 4 } else { 8 });
-            let word = |bytes: &[u8]| bytes.first_chunk().map(|four| u64::from(u32::from_ne_bytes(*four)));
-            let address = if is_narrow { word(address)? } else { u64::from_ne_bytes(address.try_into().ok()?) };
-            (address, word(length)?)
+/// Tells of whom a call means that goes through and leads nowhere, and of a name that is looked up.
+pub(super) fn tell_of(call: Call, caller: &Caller<'_>, judge: &mut Judge, control: &OwnedFd) {
+    if let Some(name) = looked_up(call, caller) {
+        if judge.is_listed() {
+            // Whether it is found is for the name server to say, who does not hear by whom it is asked.
+            return tell(control, &Report::LooksUp(name, caller.notification.pid, caller.program()));
         }
-        _ => return None,
+        return judge.refuse_host(caller, name);
+    }
+    let Some(to) = meant(call, caller).filter(|to| !is_within(*to)) else { return };
+    match call {
+        Call::Connect if is_datagrams(caller) => judge.refuse_host(caller, format!("{to}/udp")),
+        Call::Connect => judge.refuse_host(caller, to.to_string()),
+        _ if judge.is_listed() => tell(control, &Report::Sent(to, caller.notification.pid, caller.program())),
+        _ => judge.refuse_host(caller, format!("{to}/udp")),
+    }
+}
+
+/// The C library asks in this way which of several addresses is near.
+fn is_datagrams(caller: &Caller<'_>) -> bool {
+    caller.descriptor(caller.int(0)).is_ok_and(|socket| sockopt::socket_type(&socket) == Ok(SocketType::DGRAM))
+}
+
+/// A message as a program has it in memory: where its address stands, and where its first bytes.
+struct Message {
+    address: (u64, u64),
+    bytes: Option<(u64, u64)>,
+}
+
+/// The first of several is as good as any.
+fn message(call: Call, caller: &Caller<'_>) -> Option<Message> {
+    if call == Call::Sendto {
+        return Some(Message { address: (caller.raw(4), caller.raw(5)), bytes: Some((caller.raw(1), caller.raw(2))) });
+    }
+    let size = if Arch::from_audit(caller.notification.arch) == Some(Arch::X86) { 4 } else { 8 };
+    // `msghdr`: where the address is, its length, where the pieces are, and how many.
+    let head = words(&caller.bytes(caller.raw(1), 4 * size).ok()?, size);
+    let [address, length, pieces, count] = head[..] else { return None };
+    let first = (count > 0).then(|| caller.bytes(pieces, 2 * size).ok()).flatten().map(|piece| words(&piece, size));
+    let bytes = first.and_then(|piece| Some((*piece.first()?, *piece.get(1)?)));
+    // The length has four bytes, whatever stands behind them.
+    Some(Message { address: (address, length & u64::from(u32::MAX)), bytes })
+}
+
+fn words(bytes: &[u8], size: usize) -> Vec<u64> {
+    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    bytes.chunks_exact(size).map(word).collect()
+}
+
+/// Which host a call names, if it names one.
+fn meant(call: Call, caller: &Caller<'_>) -> Option<SocketAddr> {
+    let (address, length) = match call {
+        Call::Connect => (caller.raw(1), caller.raw(2)),
+        _ => message(call, caller)?.address,
     };
     if address == 0 || length > LONGEST {
         return None;
     }
     let address = caller.bytes(address, length as usize).ok()?;
     family(&address).filter(|family| matches!(*family, libc::AF_INET | libc::AF_INET6))?;
-    internet(&address).filter(|to| !is_within(*to))
+    internet(&address).map(|to| SocketAddr::new(to.ip().to_canonical(), to.port()))
+}
+
+/// The name that a message asks a name server of the sandbox for.
+fn looked_up(call: Call, caller: &Caller<'_>) -> Option<String> {
+    const NAMES: u16 = 53;
+    /// No question is longer that has one name in it.
+    const LONG: u64 = 512;
+    if call == Call::Connect {
+        return None;
+    }
+    let (bytes, length) = message(call, caller)?.bytes.filter(|(_, length)| (17..=LONG).contains(length))?;
+    let name = looked_up_by(&caller.bytes(bytes, length as usize).ok()?)?;
+    let peer = || SocketAddr::try_from(rustix::net::getpeername(caller.descriptor(caller.int(0)).ok()?).ok()??).ok();
+    let to = meant(call, caller).or_else(peer)?;
+    (to.port() == NAMES).then(|| name.to_string())
 }
