@@ -1,6 +1,6 @@
 //! What stays inside works, with the network shut and with a list.
 
-use ringfence_testkit::{compiled, each_user, needs, python};
+use ringfence_testkit::{compiled, each_user, needs, python, skip};
 
 use crate::project;
 
