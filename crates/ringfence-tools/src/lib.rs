@@ -1,0 +1,244 @@
+//! Guarded tools for agents that call tools rather than a shell: `read`, `write`, `edit`, `list`
+//! and `search`, in process.
+//!
+//! What may be done is decided by the very [`Grants`] that a sandbox is made of, and about what
+//! the kernel has really opened, never about a path that somebody could change meanwhile. Each
+//! call is on record before it has an effect, each refusal is a [`Denial`](ringfence_api::Denial)
+//! like any other.
+//!
+//! [`Router`] hands calls on by the tool's name: to these five, to extensions by their prefix, and
+//! whatever is left to the session.
+
+#![forbid(unsafe_code)]
+
+mod deposit;
+mod edit;
+mod error;
+mod ground;
+mod journal;
+mod list;
+mod place;
+mod plain;
+mod read;
+mod router;
+mod search;
+mod text;
+mod write;
+
+pub use edit::{Edit, Edited};
+pub use error::ToolError;
+pub use journal::Tell;
+pub use list::{Entry, EntryKind, List, Listing};
+pub use read::{Content, Read};
+pub use router::{Call, Handler, Router};
+pub use search::{Found, Match, Search};
+pub use write::{Write, Written};
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ringfence_api::{Denial, Operation};
+use ringfence_audit::Subject;
+use ringfence_policy::{AbsPath, Access, Because, Decision, Effect, Grants, Tool, ToolRule, Verdict};
+
+use error::During;
+use ground::Ground;
+use journal::Journal;
+use place::{Lost, Place};
+use plain::Plain;
+
+/// The tools of one agent, under one policy.
+///
+/// Any number of threads may call them at once.
+pub struct Tools {
+    policy: Mutex<Policy>,
+    journal: Journal,
+    cwd: AbsPath,
+}
+
+/// The policy that holds, and what follows from it on the host.
+struct Policy {
+    grants: Grants,
+    ground: Option<Arc<Ground>>,
+}
+
+/// A call on its way: which tool, for what, and what was recorded of it.
+struct Errand<'a> {
+    tools: &'a Tools,
+    tool: &'static str,
+    recorded: Option<(Operation, Decision)>,
+}
+
+/// How often a call is tried again when somebody changes what it is about.
+const TRIES: usize = 64;
+
+impl Tools {
+    /// Opens the tools for `who`; relative paths begin at `cwd`. `tell` hears what could not be
+    /// recorded where the policy lets calls go unrecorded.
+    pub fn open(grants: Grants, who: Subject, cwd: AbsPath, tell: Box<Tell>) -> Result<Tools, ToolError> {
+        let journal = Journal::open(&grants.audit, who, tell)?;
+        Ok(Tools { policy: Mutex::new(Policy { grants, ground: None }), journal, cwd })
+    }
+
+    /// Takes over a policy that was changed: it holds for every call that begins from now on.
+    pub fn revise(&self, grants: Grants) {
+        *self.policy() = Policy { grants, ground: None };
+    }
+
+    /// The policy that holds.
+    pub fn grants(&self) -> Grants {
+        self.policy().grants.clone()
+    }
+
+    fn policy(&self) -> MutexGuard<'_, Policy> {
+        self.policy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What holds now; `is_stale` says whether what is known may be believed.
+    fn ground(&self, is_stale: impl Fn(&Ground) -> bool) -> Arc<Ground> {
+        let mut policy = self.policy();
+        match &policy.ground {
+            Some(ground) if !is_stale(ground) => ground.clone(),
+            _ => {
+                let ground = Arc::new(Ground::survey(&policy.grants));
+                policy.ground = Some(ground.clone());
+                ground
+            }
+        }
+    }
+
+    fn absolute(&self, path: &Path) -> PathBuf {
+        self.cwd.as_path().join(path)
+    }
+
+    /// Begins a call, unless the tool was taken away.
+    fn errand(&self, tool: Tool) -> Result<Errand<'_>, ToolError> {
+        self.must_be_allowed(tool.word())?;
+        Ok(Errand { tools: self, tool: tool.word(), recorded: None })
+    }
+
+    fn must_be_allowed(&self, tool: &str) -> Result<(), ToolError> {
+        let against = self.policy().grants.tools.against(tool).cloned();
+        match against {
+            None => Ok(()),
+            Some(ToolRule { name, origin }) => {
+                Err(self.journal.refuse_since(tool, Operation::Call, tool.to_owned(), (name, origin.to_string(), true)))
+            }
+        }
+    }
+}
+
+impl Errand<'_> {
+    /// Does something on the host as the sandbox would: where anything is confined, the superuser
+    /// is nobody special.
+    fn plainly<T, E: From<ToolError>>(&self, ground: &Ground, act: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        if !ground.grants().is_confined() {
+            return act();
+        }
+        let plain = Plain::become_so().during("give up rights over", &self.tools.cwd)?;
+        let done = act();
+        drop(plain);
+        done
+    }
+
+    /// The place of a path, and what holds there.
+    fn find(&self, path: &Path) -> (Arc<Ground>, Result<Place, Lost>) {
+        let path = self.tools.absolute(path);
+        let find = |ground: &Ground| self.plainly(ground, || Place::find(&path, &|path| ground.shows(path)));
+        let mut ground = self.tools.ground(Ground::is_stale);
+        for _ in 0..TRIES {
+            let found = find(&ground);
+            // A file that got another name since the last look may have got a denied one.
+            let node = found.as_ref().ok().and_then(|place| place.there.as_ref());
+            if !node.is_some_and(|node| ground.is_stale_for(node)) {
+                return (ground, found);
+            }
+            ground = self.tools.ground(|known| Arc::as_ptr(&ground) == std::ptr::from_ref(known));
+        }
+        let path = AbsPath::new(&path).unwrap_or_else(|| self.tools.cwd.clone());
+        (ground, Err(Lost::Broken(ToolError::Unsettled { path })))
+    }
+
+    /// The same for whoever makes nothing on the way.
+    fn found(&self, path: &Path, operation: Operation) -> Result<(Arc<Ground>, Place), ToolError> {
+        let (ground, found) = self.find(path);
+        match found {
+            Ok(place) => Ok((ground, place)),
+            Err(lost) => Err(self.lost(&ground, lost, operation)),
+        }
+    }
+
+    /// What is said to whoever asked for a path that leads nowhere.
+    fn lost(&self, ground: &Ground, lost: Lost, operation: Operation) -> ToolError {
+        match lost {
+            Lost::Broken(error) => error,
+            Lost::Missing { place } => ToolError::NotFound { path: place.path },
+            Lost::Shut { path } => {
+                let wanted = if operation == Operation::Read { Access::Read } else { Access::Write };
+                self.tools.journal.refuse(self.tool, operation, &ground.decide(&path, wanted))
+            }
+        }
+    }
+
+    /// Decides about a place; a refusal is recorded.
+    fn judge(&self, ground: &Ground, place: &Place, operation: Operation) -> Result<Decision, ToolError> {
+        let path = &place.path;
+        let wanted = if operation == Operation::Read { Access::Read } else { Access::Write };
+        let decision = ground.decide_at(place, wanted);
+        if decision.verdict != Verdict::Allowed {
+            return Err(self.tools.journal.refuse(self.tool, operation, &decision));
+        }
+        let since = match operation {
+            _ if is_private(&decision) => Some(PRIVATE),
+            _ if operation == Operation::Create && ground.grants().is_confined() && is_of_git(path) => Some(Denial::GIT_WOULD_OBEY),
+            _ => None,
+        };
+        match since {
+            None => Ok(decision),
+            Some(why) => {
+                let because = (why.to_owned(), "built in".to_owned(), true);
+                Err(self.tools.journal.refuse_since(self.tool, operation, path.to_string_lossy().into_owned(), because))
+            }
+        }
+    }
+
+    /// Records that what was decided is about to be done, once.
+    fn record(&mut self, operation: Operation, decision: Decision) -> Result<(), ToolError> {
+        let is_new = self.recorded.as_ref().is_none_or(|(known, before)| *known != operation || before.path != decision.path);
+        if is_new {
+            self.tools.journal.allow(self.tool, operation, &decision)?;
+            self.recorded = Some((operation, decision));
+        }
+        Ok(())
+    }
+
+    /// Tries until nobody is in the way; what was recorded and not done is recorded, too.
+    fn carry_out<T>(mut self, mut attempt: impl FnMut(&mut Self) -> Result<T, ToolError>) -> Result<T, ToolError> {
+        let mut result = attempt(&mut self);
+        for _ in 1..TRIES {
+            match result {
+                Err(ToolError::Unsettled { .. }) => result = attempt(&mut self),
+                _ => break,
+            }
+        }
+        if let (Err(error), Some((operation, decision))) = (&result, &self.recorded)
+            && !matches!(error, ToolError::Denied { .. } | ToolError::Audit { .. })
+        {
+            self.tools.journal.failed(self.tool, *operation, decision, error);
+        }
+        result
+    }
+}
+
+/// The rule where a sandbox has files of its own: those are seen by its commands alone.
+const PRIVATE: &str = "it is private to the sandbox, where only commands see it";
+
+fn is_private(decision: &Decision) -> bool {
+    matches!(&decision.rule, Some(Because::Rule(rule)) if matches!(rule.effect, Effect::Private { .. }))
+}
+
+/// Names by which git takes a directory for a repository. What commands make of them is looked
+/// through when they have ended, and nobody would look here.
+fn is_of_git(path: &AbsPath) -> bool {
+    path.name().is_some_and(|name| [".git", "HEAD"].iter().any(|of_git| name.eq_ignore_ascii_case(of_git)))
+}
