@@ -1,6 +1,7 @@
 //! `search`: looks for text in files.
 
 mod pattern;
+mod regex;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

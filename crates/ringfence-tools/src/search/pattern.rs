@@ -1,26 +1,40 @@
 //! What is looked for in a line.
 
+use super::Search;
+use super::regex::{Case, Regex};
 use crate::error::ToolError;
-use crate::search::Search;
 
 /// What is looked for in a line.
 pub(super) enum Pattern {
-    Text { text: Vec<u8>, ignore_case: bool },
+    /// A text as it is, which is quicker.
+    Text(Vec<u8>),
+    /// The same in any case of ASCII letters.
+    Folded(Vec<u8>),
+    Regex(Regex),
 }
 
 impl Pattern {
     pub(super) fn new(wish: &Search) -> Result<Pattern, ToolError> {
-        if wish.pattern.is_empty() {
-            return Err(ToolError::Input { what: "the pattern is empty".into() });
+        const LONGEST: usize = 4096;
+        let text = &wish.pattern;
+        if text.is_empty() || text.len() > LONGEST {
+            return Err(ToolError::Input { what: format!("the pattern is empty, or longer than {LONGEST} bytes") });
         }
-        Ok(Pattern::Text { text: wish.pattern.as_bytes().to_vec(), ignore_case: wish.ignore_case })
+        let is_plain = wish.literal || text.chars().all(|c| c.is_ascii_alphanumeric() || " _-/\"'<>=,;:!@#%&~`".contains(c));
+        Ok(match (is_plain, wish.ignore_case) {
+            (true, false) => Pattern::Text(text.as_bytes().to_vec()),
+            (true, true) => Pattern::Folded(text.as_bytes().to_vec()),
+            (false, false) => Pattern::Regex(Regex::new(text, Case::Told)?),
+            (false, true) => Pattern::Regex(Regex::new(text, Case::Same)?),
+        })
     }
 
     /// Where it begins in a line.
     pub(super) fn find(&self, line: &[u8]) -> Option<usize> {
         match self {
-            Pattern::Text { text, ignore_case: true } => line.windows(text.len()).position(|part| part.eq_ignore_ascii_case(text)),
-            Pattern::Text { text, ignore_case: false } => line.windows(text.len()).position(|part| part == text),
+            Pattern::Text(text) => line.windows(text.len()).position(|part| part == text),
+            Pattern::Folded(text) => line.windows(text.len()).position(|part| part.eq_ignore_ascii_case(text)),
+            Pattern::Regex(regex) => regex.find(line),
         }
     }
 }

@@ -78,6 +78,18 @@ fn text_is_found_by_file_line_and_column(stage) {
 }
 
 #[test]
+fn regular_expressions_are_found(stage) {
+    let tools = stage.tools();
+    stage.put("src/lib.rs", "pub fn one() {}\nfn two() {}\n// fn three\n");
+    let search = |pattern: &str, ignore_case: bool| lines(&tools, &Search { pattern: pattern.into(), ignore_case, ..Search::default() });
+    assert_eq!(search(r"^\s*(pub )?fn \w+\(", false), ["src/lib.rs:1:1", "src/lib.rs:2:1", "src/main.rs:1:1"]);
+    assert_eq!(search(r"T(WO|HREE)\b", true), ["src/lib.rs:2:4", "src/lib.rs:3:7"]);
+    assert_eq!(code(tools.search(&Search { pattern: "(".into(), ..Search::default() })), "input");
+    // As it is written, where that is asked for.
+    assert_eq!(lines(&tools, &Search::literal("()")), ["src/lib.rs:1:11", "src/lib.rs:2:7", "src/main.rs:1:8"]);
+}
+
+#[test]
 fn what_may_not_be_read_is_not_found(stage) {
     let tools = stage.tools();
     symlink("../../notes.txt", stage.at("out")).unwrap();
