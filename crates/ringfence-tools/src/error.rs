@@ -91,6 +91,12 @@ pub enum ToolError {
         /// Why it failed.
         source: io::Error,
     },
+    /// Nobody can say which policy holds, so nothing is done.
+    #[error("no policy holds that could allow it")]
+    Policy {
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// It could not be recorded.
     #[error("the call cannot be recorded, and the policy wants it recorded")]
     Audit {
@@ -128,6 +134,7 @@ impl ToolError {
             ToolError::Glob { .. } => "glob",
             ToolError::Input { .. } => "input",
             ToolError::System { .. } => "system",
+            ToolError::Policy { .. } => "policy",
             ToolError::Audit { source } => source.code(),
             ToolError::NoExtension { .. } => "no-extension",
             ToolError::Handler { .. } => "handler",

@@ -34,8 +34,9 @@ pub use router::{Call, Handler, Router};
 pub use search::{Found, Match, Search};
 pub use write::{Write, Written};
 
+use std::error::Error;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfence_api::{Denial, Operation};
 use ringfence_audit::Subject;
@@ -51,16 +52,16 @@ use plain::Plain;
 ///
 /// Any number of threads may call them at once.
 pub struct Tools {
-    policy: Mutex<Policy>,
+    holds: Box<Holds>,
+    /// What was found on the host, for the grants that held by then.
+    known: Mutex<Option<(Arc<Grants>, Arc<Ground>)>>,
     journal: Journal,
     cwd: AbsPath,
 }
 
-/// The policy that holds, and what follows from it on the host.
-struct Policy {
-    grants: Grants,
-    ground: Option<Arc<Ground>>,
-}
+/// Says which policy holds; asked at each call, so that one that was changed holds from the next
+/// one on. The same value must be the same `Arc`, or the host is looked at anew for each call.
+pub type Holds = dyn Fn() -> Result<Arc<Grants>, Box<dyn Error + Send + Sync>> + Send + Sync;
 
 /// A call on its way: which tool, for what, and what was recorded of it.
 struct Errand<'a> {
@@ -73,38 +74,37 @@ struct Errand<'a> {
 const TRIES: usize = 64;
 
 impl Tools {
-    /// Opens the tools for `who`; relative paths begin at `cwd`. `tell` hears what could not be
-    /// recorded where the policy lets calls go unrecorded.
+    /// Opens the tools for `who`, under one policy; relative paths begin at `cwd`. `tell` hears
+    /// what could not be recorded where the policy lets calls go unrecorded.
     pub fn open(grants: Grants, who: Subject, cwd: AbsPath, tell: Box<Tell>) -> Result<Tools, ToolError> {
+        let grants = Arc::new(grants);
+        Self::open_with(Box::new(move || Ok(grants.clone())), who, cwd, tell)
+    }
+
+    /// The same under a policy that may change.
+    pub fn open_with(holds: Box<Holds>, who: Subject, cwd: AbsPath, tell: Box<Tell>) -> Result<Tools, ToolError> {
+        let grants = holds().map_err(|source| ToolError::Policy { source })?;
         let journal = Journal::open(&grants.audit, who, tell)?;
-        Ok(Tools { policy: Mutex::new(Policy { grants, ground: None }), journal, cwd })
+        Ok(Tools { holds, known: Mutex::new(None), journal, cwd })
     }
 
-    /// Takes over a policy that was changed: it holds for every call that begins from now on.
-    pub fn revise(&self, grants: Grants) {
-        *self.policy() = Policy { grants, ground: None };
-    }
-
-    /// The policy that holds.
-    pub fn grants(&self) -> Grants {
-        self.policy().grants.clone()
-    }
-
-    fn policy(&self) -> MutexGuard<'_, Policy> {
-        self.policy.lock().unwrap_or_else(PoisonError::into_inner)
+    fn grants(&self) -> Result<Arc<Grants>, ToolError> {
+        (self.holds)().map_err(|source| ToolError::Policy { source })
     }
 
     /// What holds now; `is_stale` says whether what is known may be believed.
-    fn ground(&self, is_stale: impl Fn(&Ground) -> bool) -> Arc<Ground> {
-        let mut policy = self.policy();
-        match &policy.ground {
-            Some(ground) if !is_stale(ground) => ground.clone(),
-            _ => {
-                let ground = Arc::new(Ground::survey(&policy.grants));
-                policy.ground = Some(ground.clone());
-                ground
-            }
+    fn ground(&self, is_stale: impl Fn(&Ground) -> bool) -> Result<Arc<Ground>, ToolError> {
+        let grants = self.grants()?;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, ground)) = &*known
+            && Arc::ptr_eq(of, &grants)
+            && !is_stale(ground)
+        {
+            return Ok(ground.clone());
         }
+        let ground = Arc::new(Ground::survey(&grants));
+        *known = Some((grants, ground.clone()));
+        Ok(ground)
     }
 
     fn absolute(&self, path: &Path) -> PathBuf {
@@ -118,7 +118,7 @@ impl Tools {
     }
 
     fn must_be_allowed(&self, tool: &str) -> Result<(), ToolError> {
-        let against = self.policy().grants.tools.against(tool).cloned();
+        let against = self.grants()?.tools.against(tool).cloned();
         match against {
             None => Ok(()),
             Some(ToolRule { name, origin }) => {
@@ -142,26 +142,25 @@ impl Errand<'_> {
     }
 
     /// The place of a path, and what holds there.
-    fn find(&self, path: &Path) -> (Arc<Ground>, Result<Place, Lost>) {
+    fn find(&self, path: &Path) -> Result<(Arc<Ground>, Result<Place, Lost>), ToolError> {
         let path = self.tools.absolute(path);
         let find = |ground: &Ground| self.plainly(ground, || Place::find(&path, &|path| ground.shows(path)));
-        let mut ground = self.tools.ground(Ground::is_stale);
+        let mut ground = self.tools.ground(Ground::is_stale)?;
         for _ in 0..TRIES {
             let found = find(&ground);
             // A file that got another name since the last look may have got a denied one.
             let node = found.as_ref().ok().and_then(|place| place.there.as_ref());
             if !node.is_some_and(|node| ground.is_stale_for(node)) {
-                return (ground, found);
+                return Ok((ground, found));
             }
-            ground = self.tools.ground(|known| Arc::as_ptr(&ground) == std::ptr::from_ref(known));
+            ground = self.tools.ground(|known| Arc::as_ptr(&ground) == std::ptr::from_ref(known))?;
         }
-        let path = AbsPath::new(&path).unwrap_or_else(|| self.tools.cwd.clone());
-        (ground, Err(Lost::Broken(ToolError::Unsettled { path })))
+        Err(ToolError::Unsettled { path: AbsPath::new(&path).unwrap_or_else(|| self.tools.cwd.clone()) })
     }
 
     /// The same for whoever makes nothing on the way.
     fn found(&self, path: &Path, operation: Operation) -> Result<(Arc<Ground>, Place), ToolError> {
-        let (ground, found) = self.find(path);
+        let (ground, found) = self.find(path)?;
         match found {
             Ok(place) => Ok((ground, place)),
             Err(lost) => Err(self.lost(&ground, lost, operation)),

@@ -51,6 +51,20 @@ const RESERVED: [&str; 2] = ["mcp", "skill"];
 /// What may stand behind a prefix.
 const SEPARATORS: [&str; 4] = ["__", ":", "/", "."];
 
+impl Tools {
+    /// Serves a call of one of the five, by any of its names; `None` if it is for somebody else.
+    pub fn serve(&self, call: &Call) -> Option<Result<Value, ToolError>> {
+        Some(match Tool::of(&call.tool)? {
+            Tool::Read => meant::<Read>(call).and_then(|wish| done(self.read(&wish))),
+            Tool::Write => meant::<Write>(call).and_then(|wish| done(self.write(&wish))),
+            Tool::Edit => meant::<Edit>(call).and_then(|wish| done(self.edit(&wish))),
+            Tool::List => meant::<List>(call).and_then(|wish| done(self.list(&wish))),
+            Tool::Search => meant::<Search>(call).and_then(|wish| done(self.search(&wish))),
+            Tool::Shell => return None,
+        })
+    }
+}
+
 impl Router {
     /// A router without extensions.
     pub fn new(tools: Arc<Tools>, session: Arc<dyn Handler>) -> Router {
@@ -75,14 +89,7 @@ impl Router {
 
     /// Serves a call, or has it served.
     pub fn call(&self, call: &Call) -> Result<Value, ToolError> {
-        match Tool::of(&call.tool) {
-            Some(Tool::Read) => done(self.tools.read(&meant::<Read>(call)?)),
-            Some(Tool::Write) => done(self.tools.write(&meant::<Write>(call)?)),
-            Some(Tool::Edit) => done(self.tools.edit(&meant::<Edit>(call)?)),
-            Some(Tool::List) => done(self.tools.list(&meant::<List>(call)?)),
-            Some(Tool::Search) => done(self.tools.search(&meant::<Search>(call)?)),
-            Some(Tool::Shell) | None => self.hand_on(call),
-        }
+        self.tools.serve(call).unwrap_or_else(|| self.hand_on(call))
     }
 
     fn hand_on(&self, call: &Call) -> Result<Value, ToolError> {

@@ -63,7 +63,7 @@ impl Tools {
 
 fn attempt(errand: &mut Errand<'_>, wish: &Write) -> Result<Written, ToolError> {
     let (ground, place) = loop {
-        let (ground, found) = errand.find(&wish.path);
+        let (ground, found) = errand.find(&wish.path)?;
         match found {
             Ok(place) => break (ground, place),
             Err(Lost::Missing { place }) if wish.create_parents => make_directory(errand, &ground, &place)?,

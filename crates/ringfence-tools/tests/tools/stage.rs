@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ringfence_api::Denial;
 use ringfence_audit::Subject;
 use ringfence_policy::{AbsPath, Facts, Flags, Grants, Source, parse, resolve};
-use ringfence_tools::{Read, ToolError, Tools};
+use ringfence_tools::{Holds, Read, ToolError, Tools};
 
 /// Stands in every file that no tool may show or change.
 pub(crate) const SECRET: &str = "xyzzy-never-to-be-seen";
@@ -81,8 +82,13 @@ impl Stage {
     }
 
     pub(crate) fn open(&self, grants: Grants) -> Result<Tools, ToolError> {
+        let grants = Arc::new(grants);
+        self.open_with(Box::new(move || Ok(grants.clone())))
+    }
+
+    pub(crate) fn open_with(&self, holds: Box<Holds>) -> Result<Tools, ToolError> {
         let who = Subject { agent: Some("code-architect".into()), session: "a session".into() };
-        Tools::open(grants, who, self.workspace.clone(), Box::new(|error| panic!("{error}")))
+        Tools::open_with(holds, who, self.workspace.clone(), Box::new(|error| panic!("{error}")))
     }
 
     /// The tools under the built-in policy.

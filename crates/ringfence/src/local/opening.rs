@@ -10,7 +10,7 @@ use ringfence_api::{Line, Stdio};
 use ringfence_engine::session::{Opened, Reach, Resolver, Turn};
 use ringfence_engine::{Asked, EngineError, Files, Resolved, resolve_for, resolve_in};
 use ringfence_local::Local;
-use ringfence_policy::{AbsPath, Access, Effect, Facts, Flags, Grants, Mode, NetworkRules, Source, Verdict};
+use ringfence_policy::{AbsPath, Access, Effect, Facts, Flags, Grants, Mode, NetworkRules, Origin, Source, ToolRule, Verdict};
 use ringfence_provider::Interrupter;
 use serde_json::Value;
 
@@ -47,9 +47,10 @@ pub(super) fn open(id: &str, options: SandboxCreateOptions) -> Result<Session, S
     let mut notes = std::mem::take(&mut resolved.grants.warnings);
     whiten(&mut resolved, &policy.filesystem.whitelist, &mut notes)?;
     grant(&mut resolved, &granted, &mut notes)?;
+    take_tools(&mut resolved, &own.disallowed_tools);
     let hosts = if asker.is_some() { NetworkRules::for_asking } else { |_: &mut NetworkRules| {} };
     hosts(&mut resolved.grants.network);
-    let resolve = resolver(flags.clone(), files.clone(), (policy.filesystem.whitelist, granted, hosts));
+    let resolve = resolver(flags.clone(), files.clone(), (policy.filesystem.whitelist, granted, own.disallowed_tools, hosts));
     let is_confined = resolved.grants.is_confined();
     let stdio = Stdio::Capture { limit: Line::new("").limit };
     let asked = Asked { command: Vec::new(), cwd, flags, files, stdio, asker, agent: own.agent, session: id.to_owned() };
@@ -59,12 +60,17 @@ pub(super) fn open(id: &str, options: SandboxCreateOptions) -> Result<Session, S
 }
 
 /// The same policy anew, when a file of it was changed.
-fn resolver(flags: Flags, files: Files, (white, granted, hosts): (Vec<String>, Vec<Grant>, fn(&mut NetworkRules))) -> Box<Resolver> {
+fn resolver(
+    flags: Flags,
+    files: Files,
+    (white, granted, tools, hosts): (Vec<String>, Vec<Grant>, Vec<String>, fn(&mut NetworkRules)),
+) -> Box<Resolver> {
     Box::new(move |before| {
         let mut resolved = resolve_in(before.surroundings.clone(), &flags, &files)?;
         // Every entry meant something before.
         let _ = whiten(&mut resolved, &white, &mut Vec::new());
         let _ = grant(&mut resolved, &granted, &mut Vec::new());
+        take_tools(&mut resolved, &tools);
         hosts(&mut resolved.grants.network);
         Ok(resolved)
     })
@@ -150,6 +156,12 @@ fn grant(resolved: &mut Resolved, granted: &[Grant], notes: &mut Vec<String>) ->
         }
     }
     Ok(())
+}
+
+/// Takes tools from an agent, and with those that write the right to: after all that is opened.
+fn take_tools(resolved: &mut Resolved, names: &[String]) {
+    let rule = |name: &String| ToolRule { name: name.clone(), origin: Origin::new(Source::Flag, name.clone()) };
+    resolved.grants = resolved.grants.clone().without_tools(names.iter().map(rule));
 }
 
 /// The path that an entry means.
