@@ -232,8 +232,14 @@ impl Errand<'_> {
 /// The rule where a sandbox has files of its own: those are seen by its commands alone.
 const PRIVATE: &str = "it is private to the sandbox, where only commands see it";
 
+/// Whether a path is the sandbox's own. What the host has beneath a cache can be read there, and
+/// here, but for what commands have put over it.
 fn is_private(decision: &Decision) -> bool {
-    matches!(&decision.rule, Some(Because::Rule(rule)) if matches!(rule.effect, Effect::Private { .. }))
+    let Some(Because::Rule(rule)) = &decision.rule else { return false };
+    match rule.effect {
+        Effect::Private { host_beneath, .. } => !host_beneath || decision.access == Access::Write,
+        _ => false,
+    }
 }
 
 /// Names by which git takes a directory for a repository. What commands make of them is looked

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ringfence_api::{Denial, Evidence, Operation};
-use ringfence_policy::{Origin, Source, ToolRule};
+use ringfence_policy::{Effect, Origin, Rule, Source, ToolRule};
 use ringfence_tools::{Edit, List, Read, Search, Tools, Write};
 
 use crate::stage::{SECRET, code, denial, text};
@@ -190,9 +190,22 @@ fn what_is_opened_in_a_denied_directory_is_open(stage) {
 
 #[test]
 fn caches_of_the_sandbox_are_its_own(stage) {
-    let tools = stage.tools();
-    stage.put_at(&stage.home.join(".cache/tool/x"), SECRET);
-    shut(&tools, "../../.cache/tool/x");
+    let private = |host_beneath| {
+        let mut grants = stage.grants("");
+        let (root, store) = (stage.home.join(".kept"), stage.home.join(".store"));
+        let (effect, origin) = (Effect::Private { store, host_beneath }, Origin::new(Source::Preset("test".into()), "~/.kept"));
+        grants.rules.push(Rule { root, effect, origin, locked: false });
+        stage.open(grants).unwrap()
+    };
+    stage.put_at(&stage.home.join(".kept/tool/x"), "x");
+    shut(&private(false), "../../.kept/tool/x");
+    // What the host has beneath shows through, and is not written.
+    let tools = private(true);
+    assert_eq!(text(&tools, "../../.kept/tool/x"), "x");
+    denial(tools.write(&Write::new("../../.kept/tool/x", "y")));
+    denial(tools.write(&Write::new("../../.kept/new", "y")));
+    let names = |tools: &Tools| tools.list(&List { depth: Some(9), ..List::new("../..") }).unwrap().entries.len();
+    assert_eq!(names(&private(true)), names(&private(false)) + 2);
 }
 
 #[test]

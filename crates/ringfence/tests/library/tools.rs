@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use crate::stage::home;
 
 fn sandbox(at: &Path, options: Value) -> Arc<dyn SandboxBackend> {
-    let mut config = SandboxConfig::default();
-    config.provider_options = options.as_object().expect("options are an object").clone();
+    let provider_options = options.as_object().expect("options are an object").clone();
+    let config = SandboxConfig { provider_options, ..SandboxConfig::default() };
     block_on(SandboxManager::new(config).unwrap().get_sandbox(at)).unwrap()
 }
 
