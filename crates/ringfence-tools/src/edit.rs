@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use memchr::memmem::Finder;
 use ringfence_api::Operation;
 use ringfence_policy::{AbsPath, Tool};
 use serde::{Deserialize, Serialize};
@@ -75,11 +76,18 @@ fn attempt(errand: &mut Errand<'_>, wish: &Edit) -> Result<Edited, ToolError> {
     errand.record(Operation::Write, decision)?;
     let before = errand.plainly(&ground, || whole(node, &place.path, Content::MOST))?;
     let change = Change::find(&before, wish, &place.path)?;
+    let size = change.size(&before);
+    if size > LARGEST {
+        return Err(ToolError::TooLarge { path: place.path.clone(), size: size as u64, limit: LARGEST as u64 });
+    }
+    must_fit(&ground, &place.path, size)?;
     let after = change.apply(&before);
-    must_fit(&ground, &place.path, after.len())?;
     errand.plainly(&ground, || Deposit { place: &place, content: &after, sync: Sync::Leave }.make())?;
     Ok(Edited { replacements: change.at.len(), line: change.line(&before), size: after.len() as u64, path: place.path })
 }
+
+/// No edit makes a file larger than this: a letter can stand in one a million times.
+const LARGEST: usize = 64 << 20;
 
 /// Where a piece of text stands, and what comes in its place.
 struct Change {
@@ -93,18 +101,24 @@ impl Change {
         // Agents write line feeds. In a file whose lines all end as Windows has it they mean
         // that, and a mixture would be nobody's wish.
         let (old, new) = if is_crlf(text) { (to_crlf(&wish.old), to_crlf(&wish.new)) } else { (wish.old.clone(), wish.new.clone()) };
+        let finder = Finder::new(old.as_bytes());
+        let first = finder.find(text).ok_or_else(|| ToolError::NoMatch { path: path.clone() })?;
         // Pieces that overlap are several, and which one is meant cannot be known.
-        let all = positions(text, old.as_bytes(), 1);
-        match all.len() {
-            0 => Err(ToolError::NoMatch { path: path.clone() }),
-            1 => Ok(Change { at: all, length: old.len(), new }),
-            _ if wish.replace_all => Ok(Change { at: positions(text, old.as_bytes(), old.len()), length: old.len(), new }),
-            count => Err(ToolError::Ambiguous { path: path.clone(), count }),
+        let is_one = finder.find(&text[first + 1..]).is_none();
+        let at = if is_one { vec![first] } else { finder.find_iter(text).collect::<Vec<usize>>() };
+        if is_one || wish.replace_all {
+            return Ok(Change { at, length: old.len(), new });
         }
+        Err(ToolError::Ambiguous { path: path.clone(), count: at.len().max(2) })
+    }
+
+    /// How large the text will be.
+    fn size(&self, text: &[u8]) -> usize {
+        (text.len() - self.at.len() * self.length).saturating_add(self.at.len().saturating_mul(self.new.len()))
     }
 
     fn apply(&self, text: &[u8]) -> Vec<u8> {
-        let mut after = Vec::with_capacity(text.len() + self.at.len() * self.new.len());
+        let mut after = Vec::with_capacity(self.size(text));
         let mut kept = 0;
         for at in &self.at {
             after.extend_from_slice(&text[kept..*at]);
@@ -118,20 +132,6 @@ impl Change {
     fn line(&self, text: &[u8]) -> usize {
         1 + self.at.first().map_or(0, |at| text[..*at].iter().filter(|byte| **byte == b'\n').count())
     }
-}
-
-/// Where `piece` stands in `text`; after each, the search goes on `step` bytes behind its start.
-fn positions(text: &[u8], piece: &[u8], step: usize) -> Vec<usize> {
-    let (Some(first), mut from, mut found) = (piece.first(), 0, Vec::new()) else { return Vec::new() };
-    while let Some(at) = text.get(from..).and_then(|rest| rest.iter().position(|byte| byte == first)) {
-        let at = from + at;
-        let is_here = text[at..].starts_with(piece);
-        from = at + if is_here { step } else { 1 };
-        if is_here {
-            found.push(at);
-        }
-    }
-    found
 }
 
 #[cfg(test)]
@@ -174,6 +174,17 @@ mod tests {
         check("a\r\nb\n", &wish("b\n", "c\n"), Ok("a\r\nc\n"));
         check("a\r\nb\nx", &wish("a\nb", "c"), Err("no-match"));
         check("a\nb", &wish("a", "x\r\ny"), Ok("x\r\ny\nb"));
+    }
+
+    #[test]
+    fn no_piece_takes_for_ever_and_no_text_grows_without_end() {
+        let text = "a".repeat(8 << 20);
+        let path = AbsPath::root();
+        for old in ["a".repeat(1 << 20), format!("{}b", "a".repeat(1 << 20))] {
+            assert!(Change::find(text.as_bytes(), &wish(&old, "x"), &path).is_err());
+        }
+        let all = Edit { replace_all: true, ..wish("a", &"x".repeat(1 << 20)) };
+        assert_eq!(Change::find(text.as_bytes(), &all, &path).unwrap().size(text.as_bytes()), 8 << 40);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use ringfence_enforce::{Cover, Linked, survey};
-use ringfence_policy::{AbsPath, Access, Because, Decision, Grants, Verdict};
+use ringfence_policy::{AbsPath, Access, Because, Decision, Effect, Grants, Verdict};
 
 use rustix::fs::FileType;
 use rustix::time::{ClockId, clock_gettime};
@@ -71,6 +71,13 @@ impl Ground {
 
     /// Decides about a place: by its path, and by which file stands there.
     pub(crate) fn decide_at(&self, place: &Place, wanted: Access) -> Decision {
+        // What is written by way of a protected name is what that name stands for.
+        let kept = |link: &AbsPath| Some(self.decide(link, wanted)).filter(is_kept);
+        if wanted == Access::Write
+            && let Some(decision) = place.links.iter().find_map(kept)
+        {
+            return decision;
+        }
         let mut decision = self.decide(&place.path, wanted);
         let node = place.there.as_ref().filter(|node| decision.verdict == Verdict::Allowed && has_other_names(node));
         let linked = node.and_then(|node| self.linked.get(&(node.status.st_ino, node.status.st_dev)));
@@ -100,6 +107,15 @@ impl Ground {
 
     pub(crate) fn grants(&self) -> &Grants {
         &self.grants
+    }
+}
+
+/// Whether something is protected by its name, rather than lying in a tree that is read-only.
+fn is_kept(decision: &Decision) -> bool {
+    match &decision.rule {
+        Some(Because::Rule(rule)) => decision.verdict == Verdict::ReadOnly && rule.effect == Effect::Protect,
+        Some(Because::Pattern(_)) => decision.verdict == Verdict::ReadOnly,
+        None => false,
     }
 }
 

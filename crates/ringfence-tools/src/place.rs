@@ -25,6 +25,8 @@ pub(crate) struct Place {
     /// The directory, held.
     pub(crate) directory: OwnedFd,
     pub(crate) name: OsString,
+    /// Links that were followed to it.
+    pub(crate) links: Vec<AbsPath>,
     /// What stands there, held; `None` if nothing does.
     pub(crate) there: Option<Node>,
 }
@@ -55,6 +57,9 @@ impl From<ToolError> for Lost {
 /// What only holds.
 const HOLD: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
+/// The kernel's `PATH_MAX`.
+const LONGEST: usize = 4096;
+
 /// Whoever swaps names all the time is tried again so often.
 const TRIES: usize = 64;
 
@@ -63,6 +68,10 @@ impl Place {
     /// nothing is looked for at one that may not.
     pub(crate) fn find(path: &Path, shows: &dyn Fn(&AbsPath) -> bool) -> Result<Place, Lost> {
         let asked = AbsPath::new(path).ok_or_else(|| ToolError::Input { what: format!("{} is no path", path.display()) })?;
+        // No longer than the kernel takes them: it will be on record.
+        if path.as_os_str().len() > LONGEST {
+            return Err(ToolError::Input { what: format!("a path of more than {LONGEST} bytes") }.into());
+        }
         for _ in 0..TRIES {
             let place = follow(path, &asked, shows)?;
             if place.is_settled()? {
@@ -81,7 +90,7 @@ impl Place {
             Ok(node) => node,
             Err(_) => return Ok(None),
         };
-        let place = Place { path, directory, name: name.to_owned(), there: Some(there) };
+        let place = Place { path, directory, name: name.to_owned(), links: Vec::new(), there: Some(there) };
         Ok(place.is_settled()?.then_some(place))
     }
 
@@ -152,7 +161,7 @@ fn follow(path: &Path, asked: &AbsPath, shows: &dyn Fn(&AbsPath) -> bool) -> Res
     let mut here = root()?;
     let mut real = AbsPath::root();
     let mut rest = components(path.as_os_str().as_bytes());
-    let mut links = 0;
+    let mut links = Vec::new();
     while let Some(name) = rest.pop_front() {
         if name == ".." {
             here = above(&here).during("open", &real)?;
@@ -166,18 +175,18 @@ fn follow(path: &Path, asked: &AbsPath, shows: &dyn Fn(&AbsPath) -> bool) -> Res
         let node = match hold(here.as_fd(), &name) {
             Ok(node) => node,
             Err(Errno::NOENT) => {
-                let place = Place { path: next, directory: here, name, there: None };
+                let place = Place { path: next, directory: here, name, links, there: None };
                 return if rest.is_empty() { Ok(place) } else { Err(Lost::Missing { place: Box::new(place) }) };
             }
             Err(error) => return Err(error).during("open", &next).map_err(Lost::Broken),
         };
         match node.kind() {
             FileType::Symlink => {
-                links += 1;
-                if links > LINKS {
+                if links.len() == LINKS {
                     return Err(io::Error::from(Errno::LOOP)).during("follow", asked).map_err(Lost::Broken);
                 }
                 let target = rustix::fs::readlinkat(&node.held, "", Vec::new()).during("follow", &next)?.into_bytes();
+                links.push(next);
                 if target.starts_with(b"/") {
                     (here, real) = (root()?, AbsPath::root());
                 }
@@ -185,7 +194,7 @@ fn follow(path: &Path, asked: &AbsPath, shows: &dyn Fn(&AbsPath) -> bool) -> Res
                     rest.push_front(part);
                 }
             }
-            _ if rest.is_empty() => return Ok(Place { path: next, directory: here, name, there: Some(node) }),
+            _ if rest.is_empty() => return Ok(Place { path: next, directory: here, name, links, there: Some(node) }),
             FileType::Directory => (here, real) = (node.held, next),
             _ => return Err(ToolError::NotFound { path: rest.iter().fold(next, |path, name| path.join(name)) }.into()),
         }
@@ -194,7 +203,7 @@ fn follow(path: &Path, asked: &AbsPath, shows: &dyn Fn(&AbsPath) -> bool) -> Res
     let status = rustix::fs::fstat(&here).during("look at", &real)?;
     let directory = above(&here).during("open", &real)?;
     let name = real.name().map(OsStr::to_owned).unwrap_or_default();
-    Ok(Place { path: real, directory, name, there: Some(Node { held: here, status }) })
+    Ok(Place { path: real, directory, name, links, there: Some(Node { held: here, status }) })
 }
 
 fn above(directory: &OwnedFd) -> Result<OwnedFd, Errno> {

@@ -198,17 +198,18 @@ impl Round<'_> {
         self.found.files += 1;
         for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
-            let Some(at) = self.pattern.find(line) else { continue };
+            let at = self.pattern.find(line, self.deadline);
+            if (at.is_none() || index % 1024 == 0) && Instant::now() > self.deadline {
+                self.found.truncated = true;
+                return;
+            }
+            let Some(at) = at else { continue };
             if self.found.matches.len() == self.limit {
                 self.found.truncated = true;
                 return;
             }
             let shown = String::from_utf8_lossy(&line[..line.len().min(Found::LINE)]).into_owned();
             self.found.matches.push(Match { path: name.to_owned(), line: index + 1, column: at + 1, text: shown });
-            if index % 1024 == 0 && Instant::now() > self.deadline {
-                self.found.truncated = true;
-                return;
-            }
         }
     }
 }

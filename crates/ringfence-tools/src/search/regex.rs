@@ -4,6 +4,8 @@
 //! machine), so that no expression takes longer than its size times the length of the line,
 //! whatever somebody wrote.
 
+use std::time::Instant;
+
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Class, Hir, HirKind, Look};
 
@@ -113,14 +115,21 @@ impl Regex {
         Ok(())
     }
 
-    /// The byte at which the first match begins.
-    pub(super) fn find(&self, line: &[u8]) -> Option<usize> {
+    /// The byte at which the first match begins; nowhere if that is not known by `deadline`.
+    pub(super) fn find(&self, line: &[u8], deadline: Instant) -> Option<usize> {
+        /// After so many characters the clock is looked at.
+        const OFTEN: usize = 1024;
+        let mut passed = 0;
         let (mut now, mut next) = (Ways::new(self.steps.len()), Ways::new(self.steps.len()));
         let mut found = None;
         let mut before = None;
         let mut rest = characters(line);
         loop {
             let here = rest.next();
+            passed += 1;
+            if passed % OFTEN == 0 && Instant::now() > deadline {
+                return None;
+            }
             let around = (before, here.map(|(_, c)| c));
             let at = here.map_or(line.len(), |(at, _)| at);
             if found.is_none() {
@@ -245,11 +254,17 @@ fn characters(line: &[u8]) -> impl Iterator<Item = (usize, u32)> + Clone {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    fn find(regex: &str, case: Case, line: &[u8]) -> Option<usize> {
+        Regex::new(regex, case).unwrap().find(line, Instant::now() + Duration::from_secs(600))
+    }
 
     #[track_caller]
     fn check(regex: &str, line: &str, expect: Option<usize>) {
-        assert_eq!(Regex::new(regex, Case::Told).unwrap().find(line.as_bytes()), expect, "{regex} in {line}");
+        assert_eq!(find(regex, Case::Told, line.as_bytes()), expect, "{regex} in {line}");
     }
 
     #[test]
@@ -277,9 +292,9 @@ mod tests {
         check("é", "caffé", Some(4));
         check("^.{5}$", "naïve", Some(0));
         check(r"\w+$", "größe", Some(0));
-        assert_eq!(Regex::new("b", Case::Told).unwrap().find(b"\xff\xfeb"), Some(2));
-        assert_eq!(Regex::new("^.b", Case::Told).unwrap().find(b"\xffb"), None);
-        assert_eq!(Regex::new("straße", Case::Same).unwrap().find("STRAßE".as_bytes()), Some(0));
+        assert_eq!(find("b", Case::Told, b"\xff\xfeb"), Some(2));
+        assert_eq!(find("^.b", Case::Told, b"\xffb"), None);
+        assert_eq!(find("straße", Case::Same, "STRAßE".as_bytes()), Some(0));
     }
 
     #[test]
@@ -291,6 +306,12 @@ mod tests {
         for regex in ["(a{1000}){1000}", "(((a{100}){100}){100}){100}"] {
             assert_eq!(Regex::new(regex, Case::Told).err().map(|error| error.code()), Some("input"));
         }
+    }
+
+    #[test]
+    fn there_is_an_end_to_patience() {
+        let line = "a".repeat(8 << 20);
+        assert_eq!(Regex::new("(?:a?){2000}b", Case::Told).unwrap().find(line.as_bytes(), Instant::now()), None);
     }
 
     #[test]

@@ -99,6 +99,7 @@ fn what_is_not_there_is_not_found(stage) {
     assert_eq!(code(tools.read(&Read::new("loop"))), "system");
     assert_eq!(code(tools.read(&Read::new("a\0b"))), "input");
     assert_eq!(code(tools.read(&Read::new("x".repeat(300)))), "system");
+    assert_eq!(code(tools.read(&Read::new(format!("/{}", "x/".repeat(3000))))), "input");
 }
 
 #[test]

@@ -132,6 +132,25 @@ fn protected_names_are_neither_made_nor_written(stage) {
 }
 
 #[test]
+fn a_protected_name_that_is_a_link_leads_to_what_is_protected(stage) {
+    let tools = stage.tools();
+    tools.read(&Read::new("README")).unwrap();
+    stage.put("conf/tasks.json", "x");
+    stage.put("servers", "x");
+    symlink("conf", stage.at(".vscode")).unwrap();
+    symlink("servers", stage.at(".mcp.json")).unwrap();
+    // At once by that name, whenever the link was made.
+    for path in [".vscode/tasks.json", ".vscode/new", ".mcp.json"] {
+        kept(&tools, path);
+    }
+    assert_eq!(text(&tools, ".mcp.json"), "x");
+    // By the other one as well, once somebody has looked.
+    let tools = stage.tools();
+    kept(&tools, "conf/tasks.json");
+    kept(&tools, "servers");
+}
+
+#[test]
 fn what_git_is_told_to_run_is_neither_made_nor_written(stage) {
     stage.put(".git/config", "[core]\n\thooksPath = tools/hooks\n");
     stage.put("tools/hooks/pre-commit", "true\n");

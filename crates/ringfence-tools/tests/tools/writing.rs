@@ -119,6 +119,8 @@ fn a_file_is_edited_in_one_place(stage) {
     assert_eq!(code(tools.edit(&Edit::new("README", "x", "x"))), "input");
     assert_eq!(code(tools.edit(&Edit::new("nowhere", "x", "y"))), "not-found");
     assert_eq!(code(tools.edit(&Edit::new("src", "x", "y"))), "kind");
+    stage.put("letters", "a".repeat(1000));
+    assert_eq!(code(tools.edit(&Edit { replace_all: true, ..Edit::new("letters", "a", "x".repeat(1 << 20)) })), "too-large");
 }
 
 #[test]
