@@ -61,7 +61,7 @@ pub(crate) fn run(arguments: ToolCommand) -> Result<ExitCode, CliError> {
     let grants = resolved.grants.without_tools(arguments.disallow.iter().map(rule));
     let session = arguments.session.unwrap_or_else(ringfence_audit::session_id);
     let who = Subject { agent: arguments.agent.or_else(agent), session };
-    let tools = Tools::open(grants, who, cwd, Box::new(|error| say::unrecorded(error))).map_err(ringfence_engine::EngineError::from)?;
+    let tools = Tools::open(grants, who, cwd, Box::new(say::unrecorded)).map_err(ringfence_engine::EngineError::from)?;
     let call = Call { tool: arguments.tool, input };
     match tools.serve(&call) {
         Some(Ok(done)) => show::json(&done).map(|()| ExitCode::SUCCESS),
