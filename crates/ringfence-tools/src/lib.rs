@@ -37,6 +37,7 @@ pub use write::{Write, Written};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use ringfence_api::{Denial, Operation};
 use ringfence_audit::Subject;
@@ -68,10 +69,12 @@ struct Errand<'a> {
     tools: &'a Tools,
     tool: &'static str,
     recorded: Option<(Operation, Decision)>,
+    /// Until then it is tried again if somebody changes what it is about.
+    deadline: Instant,
 }
 
-/// How often a call is tried again when somebody changes what it is about.
-const TRIES: usize = 64;
+/// So long a call is tried again when somebody changes what it is about.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Tools {
     /// Opens the tools for `who`, under one policy; relative paths begin at `cwd`. `tell` hears
@@ -114,7 +117,7 @@ impl Tools {
     /// Begins a call, unless the tool was taken away.
     fn errand(&self, tool: Tool) -> Result<Errand<'_>, ToolError> {
         self.must_be_allowed(tool.word())?;
-        Ok(Errand { tools: self, tool: tool.word(), recorded: None })
+        Ok(Errand { tools: self, tool: tool.word(), recorded: None, deadline: Instant::now() + PATIENCE })
     }
 
     fn must_be_allowed(&self, tool: &str) -> Result<(), ToolError> {
@@ -146,16 +149,16 @@ impl Errand<'_> {
         let path = self.tools.absolute(path);
         let find = |ground: &Ground| self.plainly(ground, || Place::find(&path, &|path| ground.shows(path)));
         let mut ground = self.tools.ground(Ground::is_stale)?;
-        for _ in 0..TRIES {
+        loop {
             let found = find(&ground);
             // A file that got another name since the last look may have got a denied one.
             let node = found.as_ref().ok().and_then(|place| place.there.as_ref());
             if !node.is_some_and(|node| ground.is_stale_for(node)) {
                 return Ok((ground, found));
             }
+            self.must_be_in_time(&path)?;
             ground = self.tools.ground(|known| Arc::as_ptr(&ground) == std::ptr::from_ref(known))?;
         }
-        Err(ToolError::Unsettled { path: AbsPath::new(&path).unwrap_or_else(|| self.tools.cwd.clone()) })
     }
 
     /// The same for whoever makes nothing on the way.
@@ -165,6 +168,14 @@ impl Errand<'_> {
             Ok(place) => Ok((ground, place)),
             Err(lost) => Err(self.lost(&ground, lost, operation)),
         }
+    }
+
+    /// Nobody keeps a call waiting by changing things without end.
+    pub(crate) fn must_be_in_time(&self, path: &Path) -> Result<(), ToolError> {
+        if Instant::now() < self.deadline {
+            return Ok(());
+        }
+        Err(ToolError::Unsettled { path: AbsPath::new(path).unwrap_or_else(|| self.tools.cwd.clone()) })
     }
 
     /// What is said to whoever asked for a path that leads nowhere.
@@ -187,18 +198,14 @@ impl Errand<'_> {
         if decision.verdict != Verdict::Allowed {
             return Err(self.tools.journal.refuse(self.tool, operation, &decision));
         }
-        let since = match operation {
-            _ if is_private(&decision) => Some(PRIVATE),
-            _ if operation == Operation::Create && ground.grants().is_confined() && is_of_git(path) => Some(Denial::GIT_WOULD_OBEY),
-            _ => None,
+        let is_gits = operation == Operation::Create && ground.grants().is_confined() && is_of_git(path);
+        let why = match (is_private(&decision), is_gits) {
+            (true, _) => PRIVATE,
+            (_, true) => Denial::GIT_WOULD_OBEY,
+            _ => return Ok(decision),
         };
-        match since {
-            None => Ok(decision),
-            Some(why) => {
-                let because = (why.to_owned(), "built in".to_owned(), true);
-                Err(self.tools.journal.refuse_since(self.tool, operation, path.to_string_lossy().into_owned(), because))
-            }
-        }
+        let because = (why.to_owned(), "built in".to_owned(), true);
+        Err(self.tools.journal.refuse_since(self.tool, operation, path.to_string_lossy().into_owned(), because))
     }
 
     /// Records that what was decided is about to be done, once.
@@ -214,11 +221,8 @@ impl Errand<'_> {
     /// Tries until nobody is in the way; what was recorded and not done is recorded, too.
     fn carry_out<T>(mut self, mut attempt: impl FnMut(&mut Self) -> Result<T, ToolError>) -> Result<T, ToolError> {
         let mut result = attempt(&mut self);
-        for _ in 1..TRIES {
-            match result {
-                Err(ToolError::Unsettled { .. }) => result = attempt(&mut self),
-                _ => break,
-            }
+        while matches!(result, Err(ToolError::Unsettled { .. })) && Instant::now() < self.deadline {
+            result = attempt(&mut self);
         }
         if let (Err(error), Some((operation, decision))) = (&result, &self.recorded)
             && !matches!(error, ToolError::Denied { .. } | ToolError::Audit { .. })

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use ringfence_api::Operation;
-use ringfence_policy::{AbsPath, Access, Case, Glob, Tool, Verdict};
+use ringfence_policy::{AbsPath, Access, Case, Decision, Glob, Tool, Verdict};
 use rustix::fs::{Dir, FileType, OFlags};
 use serde::{Deserialize, Serialize};
 
@@ -214,25 +214,19 @@ impl Tree<'_> {
             let path = at.join(&name);
             let below = below.join(&name);
             let decision = self.ground.decide(&path, Access::Read);
-            match decision.verdict {
-                Verdict::Denied if !self.is_on_the_way(&path) => {
-                    if visit(&Seen { below, place: None }) == Next::Stop {
-                        return Ok(Next::Stop);
-                    }
-                    continue;
-                }
+            let place = match decision.verdict {
                 Verdict::Absent if !self.is_on_the_way(&path) => continue,
-                _ => {}
-            }
-            let Some(place) = Place::within(directory.as_fd(), at, &name)? else { continue };
-            let is_directory = place.there.as_ref().is_some_and(|node| node.kind() == FileType::Directory);
-            match visit(&Seen { below: below.clone(), place: Some(&place) }) {
-                Next::Stop => return Ok(Next::Stop),
-                Next::Deeper if is_directory && !is_private(&decision) && depth < self.depth.min(Self::DEEPEST) => {
-                    let Some(opened) = place.there.as_ref().and_then(|node| node.open(OFlags::RDONLY | OFlags::DIRECTORY, &path).ok())
-                    else {
-                        continue;
-                    };
+                Verdict::Denied if !self.is_on_the_way(&path) => None,
+                _ => match Place::within(directory.as_fd(), at, &name)? {
+                    Some(place) => Some(place).filter(|place| !self.is_denied(place, &decision)),
+                    None => continue,
+                },
+            };
+            let node = place.as_ref().and_then(|place| place.there.as_ref()).filter(|node| node.kind() == FileType::Directory);
+            match (visit(&Seen { below: below.clone(), place: place.as_ref() }), node) {
+                (Next::Stop, _) => return Ok(Next::Stop),
+                (Next::Deeper, Some(node)) if !is_private(&decision) && depth < self.depth.min(Self::DEEPEST) => {
+                    let Ok(opened) = node.open(OFlags::RDONLY | OFlags::DIRECTORY, &path) else { continue };
                     if self.level(&opened, &path, &below, depth + 1, visit)? == Next::Stop {
                         return Ok(Next::Stop);
                     }
@@ -241,6 +235,11 @@ impl Tree<'_> {
             }
         }
         Ok(Next::Deeper)
+    }
+
+    /// Whether what stands at an open name is denied by another of its names.
+    fn is_denied(&self, place: &Place, decision: &Decision) -> bool {
+        decision.verdict == Verdict::Allowed && self.ground.decide_at(place, Access::Read).verdict == Verdict::Denied
     }
 
     /// Whether something opened lies below what is not opened itself.

@@ -66,7 +66,10 @@ fn attempt(errand: &mut Errand<'_>, wish: &Write) -> Result<Written, ToolError> 
         let (ground, found) = errand.find(&wish.path)?;
         match found {
             Ok(place) => break (ground, place),
-            Err(Lost::Missing { place }) if wish.create_parents => make_directory(errand, &ground, &place)?,
+            Err(Lost::Missing { place }) if wish.create_parents => {
+                errand.must_be_in_time(place.path.as_path())?;
+                make_directory(errand, &ground, &place)?;
+            }
             Err(lost) => return Err(errand.lost(&ground, lost, Operation::Create)),
         }
     };
