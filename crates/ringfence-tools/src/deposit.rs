@@ -57,7 +57,7 @@ impl Deposit<'_> {
 
     fn create(&self) -> Result<(), ToolError> {
         let (place, path) = (self.place, &self.place.path);
-        let mut draft = Draft::new(place)?;
+        let mut draft = Draft::new(place, 0o666)?;
         draft.fill(self.content, self.sync)?;
         match draft.take_name(&place.name) {
             Ok(()) => {}
@@ -75,7 +75,8 @@ impl Deposit<'_> {
     fn replace(&self, old: &Node) -> Result<(), ToolError> {
         let (place, path) = (self.place, &self.place.path);
         may_be_written(old, path)?;
-        let mut draft = Draft::new(place)?;
+        // Nobody else reads it before it has the mode of the old one.
+        let mut draft = Draft::new(place, 0o600)?;
         draft.fill(self.content, self.sync)?;
         draft.look_like(old, path)?;
         let name = draft.named().during("make a file beside", path)?;
@@ -109,8 +110,8 @@ impl Deposit<'_> {
 }
 
 impl<'a> Draft<'a> {
-    fn new(place: &'a Place) -> Result<Draft<'a>, ToolError> {
-        let (flags, mode) = (OFlags::WRONLY | OFlags::CLOEXEC, Mode::from_raw_mode(0o666));
+    fn new(place: &'a Place, mode: u32) -> Result<Draft<'a>, ToolError> {
+        let (flags, mode) = (OFlags::WRONLY | OFlags::CLOEXEC, Mode::from_raw_mode(mode));
         match rustix::fs::openat(&place.directory, ".", flags | OFlags::TMPFILE, mode) {
             Ok(file) => return Ok(Draft { file, place, name: None }),
             // Not every file system has files without a name.
