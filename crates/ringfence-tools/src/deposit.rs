@@ -25,6 +25,12 @@ pub(crate) struct Deposit<'a> {
     pub(crate) sync: Sync,
 }
 
+const WRITTEN: OFlags = OFlags::WRONLY.union(OFlags::CLOEXEC);
+
+/// What a new file lets others do, but for what the process's mask takes away.
+const OPEN: Mode = Mode::from_bits_retain(0o666);
+const SHUT: Mode = Mode::from_bits_retain(0o600);
+
 /// Whether to wait for the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sync {
@@ -46,8 +52,9 @@ impl Deposit<'_> {
     /// Makes the file, or replaces the one that stands there.
     pub(crate) fn make(&self) -> Result<(), ToolError> {
         match &self.place.there {
-            None => self.create(),
-            Some(old) => self.replace(old),
+            None => self.create(Draft::new(self.place, OPEN)?),
+            // Nobody else reads it before it has the mode of the old one.
+            Some(old) => self.replace(Draft::new(self.place, SHUT)?, old),
         }
     }
 
@@ -55,9 +62,8 @@ impl Deposit<'_> {
         ToolError::Unsettled { path: self.place.path.clone() }
     }
 
-    fn create(&self) -> Result<(), ToolError> {
+    fn create(&self, mut draft: Draft<'_>) -> Result<(), ToolError> {
         let (place, path) = (self.place, &self.place.path);
-        let mut draft = Draft::new(place, 0o666)?;
         draft.fill(self.content, self.sync)?;
         match draft.take_name(&place.name) {
             Ok(()) => {}
@@ -72,11 +78,9 @@ impl Deposit<'_> {
         Err(self.unsettled())
     }
 
-    fn replace(&self, old: &Node) -> Result<(), ToolError> {
+    fn replace(&self, mut draft: Draft<'_>, old: &Node) -> Result<(), ToolError> {
         let (place, path) = (self.place, &self.place.path);
         may_be_written(old, path)?;
-        // Nobody else reads it before it has the mode of the old one.
-        let mut draft = Draft::new(place, 0o600)?;
         draft.fill(self.content, self.sync)?;
         draft.look_like(old, path)?;
         let name = draft.named().during("make a file beside", path)?;
@@ -110,17 +114,20 @@ impl Deposit<'_> {
 }
 
 impl<'a> Draft<'a> {
-    fn new(place: &'a Place, mode: u32) -> Result<Draft<'a>, ToolError> {
-        let (flags, mode) = (OFlags::WRONLY | OFlags::CLOEXEC, Mode::from_raw_mode(mode));
-        match rustix::fs::openat(&place.directory, ".", flags | OFlags::TMPFILE, mode) {
-            Ok(file) => return Ok(Draft { file, place, name: None }),
+    fn new(place: &'a Place, mode: Mode) -> Result<Draft<'a>, ToolError> {
+        match rustix::fs::openat(&place.directory, ".", WRITTEN | OFlags::TMPFILE, mode) {
+            Ok(file) => Ok(Draft { file, place, name: None }),
             // Not every file system has files without a name.
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {}
-            Err(error) => return Err(error).during("make a file beside", &place.path),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => Self::with_name(place, mode),
+            Err(error) => Err(error).during("make a file beside", &place.path),
         }
+    }
+
+    fn with_name(place: &'a Place, mode: Mode) -> Result<Draft<'a>, ToolError> {
         let name = beside();
-        let made = rustix::fs::openat(&place.directory, &name, flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW, mode);
-        Ok(Draft { file: made.during("make a file beside", &place.path)?, place, name: Some(name) })
+        let flags = WRITTEN | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let file = rustix::fs::openat(&place.directory, &name, flags, mode).during("make a file beside", &place.path)?;
+        Ok(Draft { file, place, name: Some(name) })
     }
 
     fn fill(&mut self, content: &[u8], sync: Sync) -> Result<(), ToolError> {
@@ -226,3 +233,6 @@ fn copy_attributes(old: &Node, new: &OwnedFd, path: &AbsPath) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -149,7 +149,8 @@ mod tests {
             let mut scrub = Scrub::new(["s3cret-value"].into_iter());
             text.len() - scrub.pass(text.as_bytes()).len()
         };
-        for (one, other) in [("s", "x"), (" s3cret-valu", " x3crxx-vxxx"), ("s3cret-valu", "qqqqqqqqqqq"), ("s3cret-valu ", "xxxxxxxxxxx ")] {
+        for (one, other) in [("s", "x"), (" s3cret-valu", " x3crxx-vxxx"), ("s3cret-valu", "qqqqqqqqqqq"), ("s3cret-valu ", "xxxxxxxxxxx ")]
+        {
             assert_eq!(held(one), held(other), "{one} {other}");
         }
         assert_eq!((held("{\"a\":1}"), held("data: x\n\n")), (0, 0));

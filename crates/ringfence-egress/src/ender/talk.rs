@@ -223,8 +223,7 @@ impl Talk {
                     self.answers.expect(if method == b"HEAD" { Kind::Head } else { Kind::Other });
                     // Some hosts take the body of such a request for the next one.
                     let is_odd = self.requests.has_body() && [&b"GET"[..], b"HEAD", b"OPTIONS", b"DELETE"].contains(&method);
-                    let (course, afterwards) =
-                        if is_odd { (Course::Last, Afterwards::Closed) } else { (Course::Open, Afterwards::Theirs) };
+                    let (course, afterwards) = if is_odd { (Course::Last, Afterwards::Closed) } else { (Course::Open, Afterwards::Theirs) };
                     self.course = course;
                     let (with, names) = swap::put(bytes, &self.errand.swaps, afterwards);
                     if with.len() > LONGEST {
