@@ -1,5 +1,6 @@
 //! What became of a command.
 
+use ringfence_policy::{Because, Decision, Verdict};
 use serde::{Deserialize, Serialize};
 
 use crate::Answer;
@@ -190,6 +191,19 @@ impl Denial {
     /// The rule of a policy that lets nobody out.
     pub const NETWORK_SHUT: &'static str = "network.mode = none";
 
+    /// What a decision says of a refusal: the rule, where it was written, and whether a written
+    /// rule refused or the mere absence of one.
+    pub fn because(decision: &Decision) -> (String, String, bool) {
+        let (rule, origin) = match &decision.rule {
+            Some(because) => (because.origin().text.clone(), because.origin().to_string()),
+            None if decision.verdict == Verdict::Absent => (Self::NOTHING_OPENS_IT.to_owned(), "built in".to_owned()),
+            None => (Self::ANOTHER_NAME.to_owned(), "built in".to_owned()),
+        };
+        let is_opener = |because: &Because| matches!(because, Because::Rule(rule) if rule.opens());
+        let explicit = decision.verdict != Verdict::Absent && !decision.rule.as_ref().is_some_and(is_opener);
+        (rule, origin, explicit)
+    }
+
     /// Whether programs try this and do without: that it was refused says nothing about why
     /// a command failed.
     pub fn is_done_without(&self) -> bool {
@@ -298,7 +312,7 @@ pub enum Operation {
     Execute,
     /// Reach a host.
     Connect,
-    /// Make a system call that no command needs.
+    /// Make a system call that no command needs, or call a tool that was taken away.
     Call,
 }
 
@@ -328,6 +342,8 @@ pub enum Evidence {
     /// The command failed, its standard error names the path beside an error of the operating
     /// system, and the policy shuts that path. Where the kernel tells, nothing is guessed.
     Guessed,
+    /// A tool of ringfence's own refused, by what the kernel had opened for it.
+    Tool,
 }
 
 /// Something asked for that cannot be enforced here.

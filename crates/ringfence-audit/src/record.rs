@@ -234,6 +234,9 @@ pub struct Refused {
     pub evidence: Evidence,
     /// How often the same was tried.
     pub count: u64,
+    /// The tool that was called, if it was one of ringfence's own and no command.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
 }
 
 /// Something that went through.
@@ -248,6 +251,9 @@ pub struct Passed {
     pub program: String,
     /// How often.
     pub count: u64,
+    /// The tool that was called, if it was one of ringfence's own and no command.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
 }
 
 impl Record {
@@ -267,6 +273,7 @@ impl Record {
                 pid: allowance.pid,
                 program: allowance.program.clone(),
                 count: allowance.count,
+                tool: None,
             }),
         }
     }
@@ -289,8 +296,18 @@ impl Record {
                 program: denial.program.clone(),
                 evidence: denial.evidence,
                 count: denial.count,
+                tool: None,
             }),
         }
+    }
+
+    /// The same, done or tried by a tool of this name.
+    pub fn by_tool(mut self, name: &str) -> Record {
+        match &mut self.details {
+            Details::Refused(Refused { tool, .. }) | Details::Passed(Passed { tool, .. }) => *tool = Some(name.to_owned()),
+            _ => {}
+        }
+        self
     }
 
     /// Something that was moved away when a run had ended.
@@ -342,6 +359,12 @@ mod tests {
         let text = serde_json::to_string(&testing::record("./.env")).unwrap();
         let expect = r#"{"timestamp":"2026-01-28T10:30:05.000Z","agent":"code-architect","session":"s","operation":"read","target":"./.env","result":"blocked","policy":"deny **/.env","reason":"deny **/.env (built in)","origin":"built in","explicit":true,"pid":42,"program":"cat","evidence":"kernel","count":1}"#;
         assert_eq!(text, expect);
+    }
+
+    #[test]
+    fn a_tool_stands_behind_what_is_known_of_the_deed() {
+        let text = serde_json::to_string(&testing::record("./.env").by_tool("read")).unwrap();
+        assert!(text.ends_with(r#""evidence":"kernel","count":1,"tool":"read"}"#), "{text}");
     }
 
     #[test]

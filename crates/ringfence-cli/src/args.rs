@@ -15,6 +15,7 @@ use crate::commands::policy::PolicyCommand;
 use crate::commands::question::Question;
 use crate::commands::session::{AskCommand, SessionCommand};
 use crate::commands::test::Test;
+use crate::commands::tool::ToolCommand;
 
 /// Run an agent's commands in the project and nowhere else
 ///
@@ -45,6 +46,7 @@ pub(crate) enum Command {
     Session(SessionCommand),
     Ask(AskCommand),
     Learn(Learn),
+    Tool(ToolCommand),
     Plan(Plan),
     Explain(Explain),
     Doctor(Doctor),
@@ -67,6 +69,7 @@ impl Command {
             Command::Session(arguments) => arguments.wants_json(),
             Command::Ask(arguments) => arguments.wants_json(),
             Command::Learn(arguments) => arguments.json,
+            Command::Tool(_) => true,
             Command::Plan(arguments) => arguments.json,
             Command::Explain(arguments) => arguments.json,
             Command::Doctor(arguments) => arguments.json,

@@ -11,6 +11,7 @@ pub(crate) mod question;
 mod run;
 pub(crate) mod session;
 pub(crate) mod test;
+pub(crate) mod tool;
 pub(crate) mod words;
 
 use std::process::ExitCode;
@@ -31,6 +32,7 @@ pub(crate) fn run(arguments: Arguments, local: &Local) -> Result<ExitCode, CliEr
         Command::Explain(arguments) => explain::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Test(arguments) => test::run(arguments),
+        Command::Tool(arguments) => tool::run(arguments),
         Command::Log(arguments) => log::run(arguments),
         Command::Policy(arguments) => policy::run(arguments),
         Command::Completions(arguments) => papers::completions(arguments),

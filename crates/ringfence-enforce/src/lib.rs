@@ -23,4 +23,4 @@ pub use plan::{Access, Cover, Guard, GuardKind, Identity, Kind, Network, Plan, S
 pub use revision::{Act, Revision, View, revision};
 pub use scene::scene;
 pub use support::{Fuse, Support};
-pub use survey::{Builds, Folding, Found, Survey, gitlinks, is_index, survey};
+pub use survey::{Builds, Folding, Found, Linked, Survey, gitlinks, is_index, survey};

@@ -34,6 +34,8 @@ pub struct Survey {
     pub found: BTreeMap<AbsPath, Found>,
     /// What must be covered in the opened trees.
     pub covers: BTreeMap<AbsPath, Cover>,
+    /// Files with several names, one of which is denied or protected: by inode and device.
+    pub linked: Linked,
     /// Directories that keep their names and in which protects hold by identity.
     pub guards: Vec<Guard>,
     /// Rules that follow from what was found: where protected and denied names lead, and
@@ -75,7 +77,7 @@ pub struct Found {
 }
 
 /// Files with several names, by inode and device: what covers one name must cover all.
-pub(crate) type Linked = BTreeMap<(u64, u64), Cover>;
+pub type Linked = BTreeMap<(u64, u64), Cover>;
 
 /// Looks at the host through the eyes of `grants`.
 pub fn survey(grants: &Grants) -> Survey {

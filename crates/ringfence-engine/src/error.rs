@@ -6,6 +6,7 @@ use ringfence_api::Gap;
 use ringfence_audit::AuditError;
 use ringfence_policy::{AbsPath, Change, PolicyError};
 use ringfence_provider::ProviderError;
+use ringfence_tools::ToolError;
 
 /// Why a command was not run.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +53,12 @@ pub enum EngineError {
         /// What is to be refused and is not.
         changes: Vec<Change>,
     },
+    /// Tools in process could not be opened.
+    #[error("the tools cannot be opened")]
+    Tool {
+        /// Why.
+        source: Box<ToolError>,
+    },
     /// The place could not run it.
     #[error(transparent)]
     Provider(#[from] ProviderError),
@@ -72,6 +79,7 @@ impl EngineError {
             EngineError::Gaps { .. } => "gap",
             EngineError::Audit { source } => source.code(),
             EngineError::Narrowed { .. } => "policy-narrowed",
+            EngineError::Tool { source } => source.code(),
             EngineError::Provider(error) => error.code(),
         }
     }
@@ -89,6 +97,7 @@ impl EngineError {
                 source.hint()
             )),
             EngineError::Narrowed { session, .. } => Some(format!("`ringfence session stop {session}`, then `ringfence session start`")),
+            EngineError::Tool { source } => source.hint(),
             EngineError::Provider(error) => error.hint(),
         }
     }

@@ -3,6 +3,7 @@
 mod beside;
 mod following;
 mod sandbox;
+mod tools;
 
 use std::ffi::OsString;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -11,6 +11,7 @@ use crate::grants::{
     Pattern, PatternEffect, Rule, Source,
 };
 use crate::path::AbsPath;
+use crate::tools::ToolRules;
 pub use tables::*;
 
 /// One line of a table.
@@ -55,7 +56,7 @@ impl Grants {
             environment: EnvironmentRules::default(),
             network: NetworkRules::default(),
             commands: CommandRules::default(),
-            disallowed_tools: Vec::new(),
+            tools: ToolRules::default(),
             limits: Limits::default(),
             on_gap: OnGap::Refuse,
             observe: Observe::Denials,

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::glob::Glob;
 pub use crate::network::{NetworkMode, NetworkRules, Ports};
 use crate::path::AbsPath;
+use crate::tools::ToolRules;
 
 /// The resolved policy: every path absolute, every rule with the place it came from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -30,7 +31,7 @@ pub struct Grants {
     /// Guards on the command's text.
     pub commands: CommandRules,
     /// Tools that may not be used.
-    pub disallowed_tools: Vec<String>,
+    pub tools: ToolRules,
     /// Ceilings on what a command may use.
     pub limits: Limits,
     /// What to do when something asked for cannot be enforced.

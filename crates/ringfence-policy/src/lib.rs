@@ -35,6 +35,7 @@ pub mod resolve;
 pub mod schema;
 #[cfg(test)]
 mod testing;
+pub mod tools;
 mod words;
 
 pub use amend::{Permit, amend};
@@ -57,4 +58,5 @@ pub use policy::Policy;
 pub use render::render;
 pub use resolve::resolve;
 pub use schema::schema;
+pub use tools::{Tool, ToolRule, ToolRules};
 pub use words::is_hidden;

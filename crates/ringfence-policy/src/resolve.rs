@@ -18,6 +18,7 @@ use crate::grants::{Asking, AuditRules, Effect, Fsync, Grants, Mode, NetworkMode
 use crate::layer::Layer;
 use crate::network::{HostRule, Listed, Sni};
 use crate::path::AbsPath;
+use crate::tools::ToolRules;
 use scalar::Scalar;
 
 /// Lays the layers over each other and over what is built in.
@@ -29,7 +30,7 @@ pub fn resolve(layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants,
     let settings = Settings::merge(layers, flags, &mut warnings)?;
     let mut lists = files::collect(layers, flags, facts, &mut warnings)?;
     let commands = rest::commands(layers, facts, &mut warnings)?;
-    let disallowed_tools = rest::disallowed_tools(layers);
+    let tools = rest::tools(layers);
     let mut environment = rest::environment(layers, flags, &mut warnings);
     let chosen = (settings.network, settings.sni);
     let mut network = network::network(layers, flags, facts, chosen, &mut environment, &mut warnings)?;
@@ -54,7 +55,7 @@ pub fn resolve(layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants,
     if settings.mode.ceiling() == Some(Mode::ReadOnly) && !flags.write.is_empty() {
         return Err(PolicyError::BeyondCeiling { flag: "--write", ceiling: "read-only" });
     }
-    let writable = writable_parts(settings.mode.value(), &disallowed_tools);
+    let writable = writable_parts(settings.mode.value(), &tools);
     writable.narrow(&mut lists.rules, facts, &mut warnings);
     let mut rules = frame(&writable, facts, &mut lists);
     rules.append(&mut lists.rules);
@@ -72,7 +73,7 @@ pub fn resolve(layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants,
         environment,
         network,
         commands,
-        disallowed_tools,
+        tools,
         limits,
         on_gap: settings.on_gap.value(),
         observe: settings.observe.value(),
@@ -161,12 +162,10 @@ enum Writable {
     Nothing,
 }
 
-fn writable_parts(mode: Mode, disallowed_tools: &[String]) -> Writable {
-    const WRITERS: [&str; 4] = ["Write", "Edit", "MultiEdit", "NotebookEdit"];
-    let is_writer = |tool: &String| WRITERS.iter().any(|writer| tool.eq_ignore_ascii_case(writer));
+fn writable_parts(mode: Mode, tools: &ToolRules) -> Writable {
     if mode == Mode::ReadOnly {
         Writable::Nothing
-    } else if disallowed_tools.iter().any(is_writer) {
+    } else if tools.against_writing() {
         Writable::NotWorkspace
     } else {
         Writable::Workspace

@@ -4,6 +4,7 @@ use crate::builtin;
 use crate::glob::{Case, Glob};
 use crate::grants::*;
 use crate::path::AbsPath;
+use crate::tools::ToolRules;
 
 pub(crate) fn path(text: &str) -> AbsPath {
     AbsPath::new(text).unwrap()
@@ -45,7 +46,7 @@ fn empty() -> Grants {
         environment: EnvironmentRules::built_in(),
         network: NetworkRules::default(),
         commands: CommandRules::default(),
-        disallowed_tools: Vec::new(),
+        tools: ToolRules::default(),
         limits: Limits::default(),
         on_gap: OnGap::Refuse,
         observe: Observe::Denials,

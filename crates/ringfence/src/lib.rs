@@ -42,6 +42,33 @@
 //!   than this machine; [`SandboxProviderRegistry`] knows them by name.
 //! - [`ExecuteResult`] is one object in camelCase for every wire.
 //!
+//! # Tools
+//!
+//! Agents that call tools rather than a shell read, write, edit, list and search through
+//! [`tools`], in process and under the sandbox's policy; [`router`] serves their calls by the
+//! tool's name, and runs commands in the sandbox:
+//!
+//! ```no_run
+//! use ringfence::tools::{Call, Read};
+//! use ringfence::{SandboxConfig, SandboxManager, block_on, router};
+//! use serde_json::json;
+//!
+//! ringfence::init();
+//! let mut config = SandboxConfig::default();
+//! config.provider_options.insert("disallowedTools".into(), json!(["Write", "Edit"]));
+//! let manager = SandboxManager::new(config)?;
+//! let sandbox = block_on(manager.get_sandbox("."))?;
+//!
+//! println!("{:?}", sandbox.tools()?.read(&Read::new("README.md"))?.text);
+//!
+//! let router = router(sandbox)?;
+//! let answer = router.call(&Call { tool: "Bash".into(), input: json!({ "command": "make test" }) })?;
+//! println!("{}", answer["exitCode"]);
+//! // By no tool, and by nothing that a command starts.
+//! assert!(router.call(&Call { tool: "write".into(), input: json!({ "path": "x", "content": "" }) }).is_err());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Async and not
 //!
 //! Futures here need no particular runtime: each sandbox has a thread of its own that wakes
@@ -69,6 +96,7 @@ mod promise;
 mod protocol;
 mod registry;
 mod result;
+mod routing;
 
 pub use command::Command;
 pub use config::{FilesystemLists, NetworkSwitch, SandboxConfig, SandboxPolicy};
@@ -81,12 +109,15 @@ pub use protocol::{
 };
 pub use registry::SandboxProviderRegistry;
 pub use result::{Captured, ExecuteResult};
+pub use routing::router;
 
 pub use ringfence_api::{
     Afterwards, Answer, Ask, Asker, Denial, Evidence, Gap, Granted, Loss, Operation, Outcome, Permission, Quarantined, RequiresPermission,
     Status, Stream, Usage,
 };
 pub use ringfence_policy::Mode;
+/// Tools in process, for agents that call tools rather than a shell; see [`router`].
+pub use ringfence_tools as tools;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ringfence_api::Quarantined;
 use ringfence_policy::Mode;
+use ringfence_tools::Tools;
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::{BoxFuture, Confinement, SandboxBackend, SandboxCreateOptions, SandboxInfo, SandboxProvider, SandboxStatus};
@@ -36,6 +37,9 @@ pub struct LocalOptions {
     pub mode: Option<Mode>,
     /// What may be read beside.
     pub read: Vec<String>,
+    /// Tools that this agent may not use. Without those that write (`Write`, `Edit`), nothing of
+    /// the project is written by its commands either.
+    pub disallowed_tools: Vec<String>,
     /// A policy file that stands in for the project's own.
     pub policy_file: Option<PathBuf>,
 }
@@ -106,5 +110,9 @@ impl SandboxBackend for LocalBackend {
 
     fn dispose(&self) -> BoxFuture<'_, Result<Vec<Quarantined>, SandboxError>> {
         Box::pin(self.desk.close())
+    }
+
+    fn tools(&self) -> Result<Tools, SandboxError> {
+        self.desk.tools()
     }
 }

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use ringfence_api::{Asker, Quarantined};
+use ringfence_tools::Tools;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -42,6 +43,12 @@ pub trait SandboxBackend: Send + Sync {
     /// what was moved away before anyone could stumble over it. When this has ended nothing is
     /// left. Dropping the last handle ends it too, and does not wait.
     fn dispose(&self) -> BoxFuture<'_, Result<Vec<Quarantined>, SandboxError>>;
+
+    /// Tools in process under this sandbox's policy, as it is by then; they end with it. Not
+    /// every place has them: its files may be elsewhere.
+    fn tools(&self) -> Result<Tools, SandboxError> {
+        Err(SandboxError::NotOffered { what: "tools".into() })
+    }
 
     /// [`SandboxBackend::execute`] for programs without a runtime.
     fn execute_blocking(&self, command: Command) -> Result<ExecuteResult, SandboxError> {

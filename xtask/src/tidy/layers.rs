@@ -13,6 +13,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("ringfence-egress", "how something outside is reached; why it may be is decided above"),
     ("ringfence-audit", "what is written down of it all; whoever enforces does not wait for it"),
     ("ringfence-enforce", "from grants to a plan, from a plan to a process"),
+    ("ringfence-tools", "what agents do without a shell: the same decisions, on what was really opened"),
     ("ringfence-provider", "what every place must do"),
     ("ringfence-local", "one such place"),
     ("ringfence-engine", "the life of a command, in any place"),

@@ -44,7 +44,7 @@ impl Meant {
 }
 
 /// Who acts, by the environment.
-fn agent() -> Option<String> {
+pub(crate) fn agent() -> Option<String> {
     std::env::var_os("RINGFENCE_AGENT").map(|name| name.to_string_lossy().into_owned()).filter(|name| !name.is_empty())
 }
 

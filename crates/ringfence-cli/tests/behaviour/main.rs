@@ -32,6 +32,7 @@ mod secrets;
 mod sessions;
 mod status;
 mod terminal;
+mod tool_calls;
 mod tools;
 mod tripwire;
 mod untold;

@@ -221,6 +221,7 @@ impl<'a> Surveyor<'a> {
                 self.found.covers.insert(path, cover);
             }
         }
+        self.found.linked = linked;
     }
 }
 

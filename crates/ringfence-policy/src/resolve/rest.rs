@@ -8,6 +8,7 @@ use crate::grants::{AuditRules, CommandRules, EnvironmentRules, Limits, Source};
 use crate::layer::Layer;
 use crate::path::AbsPath;
 use crate::policy::{Amount, Profile};
+use crate::tools::{ToolRule, ToolRules};
 
 pub(super) const USERS_FILE: &str = "put it into ~/.config/ringfence/policy.toml or use a flag";
 
@@ -109,14 +110,15 @@ fn narrow_binaries(binaries: &mut Vec<String>, layer: &Layer, warnings: &mut Vec
     }
 }
 
-pub(super) fn disallowed_tools(layers: &[Layer]) -> Vec<String> {
-    let mut tools: Vec<String> = Vec::new();
-    for tool in layers.iter().flat_map(|layer| &layer.policy.tools.disallowed) {
-        if !tools.contains(tool) {
-            tools.push(tool.clone());
+pub(super) fn tools(layers: &[Layer]) -> ToolRules {
+    let mut rules = ToolRules::default();
+    for layer in layers {
+        for (i, name) in layer.policy.tools.disallowed.iter().enumerate() {
+            let origin = layer.origin(&format!("tools.disallowed.{i}"), name);
+            rules.add(ToolRule { name: name.clone(), origin });
         }
     }
-    tools
+    rules
 }
 
 /// The user's numbers go within the managed ones, a project's within both.

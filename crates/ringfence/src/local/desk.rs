@@ -5,14 +5,16 @@
 //! is left when the program is killed.
 
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
 use ringfence_api::Quarantined;
 use ringfence_audit::session_id;
 use ringfence_engine::EngineError;
+use ringfence_engine::session::Opened;
 use ringfence_provider::{Interrupter, ProviderError};
 use ringfence_sys::memory;
+use ringfence_tools::Tools;
 
 use super::followers::Followers;
 use super::opening::{Session, open};
@@ -22,6 +24,7 @@ use crate::{Command, ExecuteResult, SandboxCreateOptions, SandboxError};
 /// Where commands for one sandbox are handed in. Dropping it ends the sandbox.
 pub(super) struct Desk {
     id: String,
+    opened: Weak<Opened>,
     orders: Mutex<Option<Sender<Order>>>,
 }
 
@@ -40,7 +43,7 @@ impl Desk {
             Ok(session) => {
                 followers.add(&session.opened);
                 drop(followers);
-                opened.keep(Ok(()));
+                opened.keep(Ok(Arc::downgrade(&session.opened)));
                 keep(session, &own, &handed_in);
                 // Left to itself, the allocator keeps what many threads had at the same time.
                 memory::give_back();
@@ -49,8 +52,8 @@ impl Desk {
         };
         thread::Builder::new().name("ringfence".into()).spawn(keeper).map_err(failed)?;
         // Whoever does not wait for it drops the desk, and with it the sandbox.
-        let desk = Self { id, orders: Mutex::new(Some(orders)) };
-        is_opened.await.unwrap_or_else(|| Err(desk.gone()))?;
+        let mut desk = Self { id, opened: Weak::new(), orders: Mutex::new(Some(orders)) };
+        desk.opened = is_opened.await.unwrap_or_else(|| Err(desk.gone()))?;
         Ok(desk)
     }
 
@@ -60,6 +63,13 @@ impl Desk {
 
     pub(super) fn is_open(&self) -> bool {
         self.orders().is_some()
+    }
+
+    pub(super) fn tools(&self) -> Result<Tools, SandboxError> {
+        let ended = || SandboxError::Ended { id: self.id.clone() };
+        let opened = self.opened.upgrade().filter(|_| self.is_open()).ok_or_else(ended)?;
+        // Where calls may go unrecorded there is nobody here who could be told.
+        opened.tools(Box::new(|_| ())).map_err(|error| told(error, &self.id))
     }
 
     fn orders(&self) -> MutexGuard<'_, Option<Sender<Order>>> {

@@ -10,7 +10,7 @@ use ringfence_api::{Line, Stdio};
 use ringfence_engine::session::{Opened, Reach, Resolver, Turn};
 use ringfence_engine::{Asked, EngineError, Files, Resolved, resolve_for, resolve_in};
 use ringfence_local::Local;
-use ringfence_policy::{AbsPath, Access, Effect, Facts, Flags, Grants, Mode, NetworkRules, Source, Verdict};
+use ringfence_policy::{AbsPath, Access, Effect, Facts, Flags, Grants, Mode, NetworkRules, Origin, Source, ToolRule, Verdict};
 use ringfence_provider::Interrupter;
 use serde_json::Value;
 
@@ -45,11 +45,10 @@ pub(super) fn open(id: &str, options: SandboxCreateOptions) -> Result<Session, S
     let files = Files { project: own.policy_file.as_deref().map(absolute).transpose()? };
     let mut resolved = resolve_for(&cwd, &flags, &files).map_err(SandboxError::not_created)?;
     let mut notes = std::mem::take(&mut resolved.grants.warnings);
-    whiten(&mut resolved, &policy.filesystem.whitelist, &mut notes)?;
-    grant(&mut resolved, &granted, &mut notes)?;
     let hosts = if asker.is_some() { NetworkRules::for_asking } else { |_: &mut NetworkRules| {} };
-    hosts(&mut resolved.grants.network);
-    let resolve = resolver(flags.clone(), files.clone(), (policy.filesystem.whitelist, granted, hosts));
+    let said = Said { white: policy.filesystem.whitelist, granted, tools: own.disallowed_tools, hosts };
+    said.apply(&mut resolved, &mut notes)?;
+    let resolve = resolver(flags.clone(), files.clone(), said);
     let is_confined = resolved.grants.is_confined();
     let stdio = Stdio::Capture { limit: Line::new("").limit };
     let asked = Asked { command: Vec::new(), cwd, flags, files, stdio, asker, agent: own.agent, session: id.to_owned() };
@@ -58,14 +57,33 @@ pub(super) fn open(id: &str, options: SandboxCreateOptions) -> Result<Session, S
     Ok(Session { opened: Arc::new(opened), is_confined, notes })
 }
 
+/// What a program says beside the policy files.
+struct Said {
+    white: Vec<String>,
+    granted: Vec<Grant>,
+    /// Tools that are taken away.
+    tools: Vec<String>,
+    hosts: fn(&mut NetworkRules),
+}
+
+impl Said {
+    /// All of it, also if a part means nothing: tools are taken away after all that is opened.
+    fn apply(&self, resolved: &mut Resolved, notes: &mut Vec<String>) -> Result<(), SandboxError> {
+        let white = whiten(resolved, &self.white, notes);
+        let granted = grant(resolved, &self.granted, notes);
+        let rule = |name: &String| ToolRule { name: name.clone(), origin: Origin::new(Source::Flag, name.clone()) };
+        resolved.grants = resolved.grants.clone().without_tools(self.tools.iter().map(rule));
+        (self.hosts)(&mut resolved.grants.network);
+        white.and(granted)
+    }
+}
+
 /// The same policy anew, when a file of it was changed.
-fn resolver(flags: Flags, files: Files, (white, granted, hosts): (Vec<String>, Vec<Grant>, fn(&mut NetworkRules))) -> Box<Resolver> {
+fn resolver(flags: Flags, files: Files, said: Said) -> Box<Resolver> {
     Box::new(move |before| {
         let mut resolved = resolve_in(before.surroundings.clone(), &flags, &files)?;
         // Every entry meant something before.
-        let _ = whiten(&mut resolved, &white, &mut Vec::new());
-        let _ = grant(&mut resolved, &granted, &mut Vec::new());
-        hosts(&mut resolved.grants.network);
+        let _ = said.apply(&mut resolved, &mut Vec::new());
         Ok(resolved)
     })
 }

@@ -25,6 +25,7 @@ mod permission_example;
 mod session;
 mod stage;
 mod state;
+mod tools;
 
 use std::error::Error;
 use std::path::Path;
@@ -36,9 +37,19 @@ use ringfence_testkit::{Alone, As, fuse_for_all};
 const PART: &str = "RINGFENCE_TEST_PART";
 
 fn all() -> impl Iterator<Item = &'static (&'static str, fn(&Path))> {
-    [manager::TESTS, permission::TESTS, session::TESTS, state::TESTS, crowd::TESTS, cancel::TESTS, leaks::TESTS, examples::TESTS]
-        .into_iter()
-        .flatten()
+    [
+        manager::TESTS,
+        permission::TESTS,
+        session::TESTS,
+        state::TESTS,
+        crowd::TESTS,
+        cancel::TESTS,
+        leaks::TESTS,
+        examples::TESTS,
+        tools::TESTS,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 fn main() -> ExitCode {

@@ -168,7 +168,7 @@ fn commands(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
     list("allow-binary", "commands.allow-binaries", |policy| &policy.commands.allow_binaries, &rules.allow_binaries);
     list("deny-argument", "commands.deny-arguments", |policy| &policy.commands.deny_arguments, &rules.deny_arguments);
     list("excluded", "commands.excluded", |policy| &policy.commands.excluded, &rules.excluded);
-    list("disallowed-tool", "tools.disallowed", |policy| &policy.tools.disallowed, &grants.disallowed_tools);
+    entries.extend(grants.tools.disallowed.iter().map(|rule| Entry::new(format!("disallowed-tool {}", rule.name), rule.origin.clone())));
     if let Some(root) = &rules.anchor_arguments {
         let origin = origins.setting("commands.anchor-arguments", None, |policy| policy.commands.anchor_arguments.is_some());
         entries.push(Entry::new(format!("anchor-arguments {root}"), origin));

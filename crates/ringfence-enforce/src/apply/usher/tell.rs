@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::SystemTime;
 
 use ringfence_api::{Denial, Evidence, Operation};
-use ringfence_policy::{AbsPath, Access, Because, Decision, Verdict};
+use ringfence_policy::{AbsPath, Access, Decision, Verdict};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -98,13 +98,7 @@ impl Judge {
     }
 
     pub(super) fn refuse(&mut self, caller: &Caller<'_>, operation: Operation, decision: &Decision) {
-        let (rule, origin) = match &decision.rule {
-            Some(because) => (because.origin().text.clone(), because.origin().to_string()),
-            None if decision.verdict == Verdict::Absent => (Denial::NOTHING_OPENS_IT.to_owned(), "built in".to_owned()),
-            None => (Denial::ANOTHER_NAME.to_owned(), "built in".to_owned()),
-        };
-        let is_opener = |because: &Because| matches!(because, Because::Rule(rule) if rule.opens());
-        let explicit = decision.verdict != Verdict::Absent && !decision.rule.as_ref().is_some_and(is_opener);
+        let (rule, origin, explicit) = Denial::because(decision);
         let target = decision.path.to_string_lossy().into_owned();
         self.denials.push(denial(caller, operation, target, (rule, origin), explicit));
     }

@@ -1,0 +1,131 @@
+//! What holds right now: the policy, and what follows from it for the host as it is.
+//!
+//! The rules themselves are asked anew at each call, so a name that is denied is denied from the
+//! moment it appears. What follows from other places of the host (another name of a denied file,
+//! what a denied link leads to, programs that a git config names) takes a look through the
+//! opened trees: the same survey that a sandbox is made from, which is remembered for a while.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use ringfence_enforce::{Cover, Linked, survey};
+use ringfence_policy::{AbsPath, Access, Because, Decision, Effect, Grants, Verdict};
+
+use rustix::fs::FileType;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::place::{Node, Place};
+
+/// What holds right now.
+pub(crate) struct Ground {
+    /// With the rules that follow from the survey.
+    grants: Grants,
+    covers: BTreeMap<AbsPath, Cover>,
+    linked: Linked,
+    /// When the survey was begun, in seconds and nanoseconds of the clock that files have their
+    /// times from.
+    begun: (i64, i64),
+    looked: Instant,
+    took: Duration,
+}
+
+/// So long a survey is believed, or twenty times as long as it took: no more than a twentieth of
+/// the time is spent on it.
+const BELIEVED: Duration = Duration::from_secs(1);
+const SHARE: u32 = 20;
+
+impl Ground {
+    /// Looks at the host through the eyes of `grants`.
+    pub(crate) fn survey(grants: &Grants) -> Ground {
+        let (begun, looked) = (clock_gettime(ClockId::RealtimeCoarse), Instant::now());
+        let begun = (begun.tv_sec, begun.tv_nsec);
+        let mut ground =
+            Ground { grants: grants.clone(), covers: BTreeMap::new(), linked: Linked::new(), begun, looked, took: Duration::ZERO };
+        if grants.is_confined() {
+            let found = survey(grants);
+            ground.grants.rules.extend(found.rules);
+            ground.covers = found.covers;
+            ground.linked = found.linked;
+        }
+        ground.took = looked.elapsed();
+        ground
+    }
+
+    /// Whether the look at the host is too old to be believed.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.grants.is_confined() && self.looked.elapsed() > BELIEVED.max(self.took * SHARE)
+    }
+
+    /// Whether a file may have got another name since the look: that changes the time of the
+    /// file itself.
+    pub(crate) fn is_stale_for(&self, node: &Node) -> bool {
+        let changed = (node.status.st_ctime, i64::try_from(node.status.st_ctime_nsec).unwrap_or(0));
+        self.grants.is_confined() && has_other_names(node) && changed >= self.begun
+    }
+
+    /// Whether a name may be seen at all: it is opened, or on the way to something that is.
+    pub(crate) fn shows(&self, path: &AbsPath) -> bool {
+        let is_open = matches!(self.grants.verdict(path, Access::Read), Verdict::Allowed | Verdict::ReadOnly);
+        is_open || self.grants.rules.iter().any(|rule| rule.opens() && rule.root.is_within(path))
+    }
+
+    /// Decides about a place: by its path, and by which file stands there.
+    pub(crate) fn decide_at(&self, place: &Place, wanted: Access) -> Decision {
+        // What is written by way of a protected name is what that name stands for.
+        let kept = |link: &AbsPath| Some(self.decide(link, wanted)).filter(is_kept);
+        if wanted == Access::Write
+            && let Some(decision) = place.links.iter().find_map(kept)
+        {
+            return decision;
+        }
+        let mut decision = self.decide(&place.path, wanted);
+        let node = place.there.as_ref().filter(|node| decision.verdict == Verdict::Allowed && has_other_names(node));
+        let linked = node.and_then(|node| self.linked.get(&(node.status.st_ino, node.status.st_dev)));
+        if let Some(verdict) = linked.and_then(|cover| verdict_of(*cover, wanted)) {
+            (decision.verdict, decision.rule) = (verdict, None);
+        }
+        decision
+    }
+
+    /// Decides about a path without links.
+    pub(crate) fn decide(&self, path: &AbsPath, wanted: Access) -> Decision {
+        let mut decision = self.grants.decide(path, wanted);
+        if decision.verdict != Verdict::Allowed {
+            return decision;
+        }
+        let covered = |above: AbsPath| verdict_of(*self.covers.get(&above)?, wanted);
+        // What somebody opened within something covered lies above the cover.
+        let opened = match &decision.rule {
+            Some(Because::Rule(rule)) => rule.root.clone(),
+            _ => AbsPath::root(),
+        };
+        if let Some(verdict) = path.ancestors().take_while(|above| above.is_within(&opened)).find_map(covered) {
+            (decision.verdict, decision.rule) = (verdict, None);
+        }
+        decision
+    }
+
+    pub(crate) fn grants(&self) -> &Grants {
+        &self.grants
+    }
+}
+
+/// Whether something is protected by its name, rather than lying in a tree that is read-only.
+fn is_kept(decision: &Decision) -> bool {
+    match &decision.rule {
+        Some(Because::Rule(rule)) => decision.verdict == Verdict::ReadOnly && rule.effect == Effect::Protect,
+        Some(Because::Pattern(_)) => decision.verdict == Verdict::ReadOnly,
+        None => false,
+    }
+}
+
+fn has_other_names(node: &Node) -> bool {
+    node.kind() == FileType::RegularFile && node.status.st_nlink > 1
+}
+
+fn verdict_of(cover: Cover, wanted: Access) -> Option<Verdict> {
+    match cover {
+        Cover::Deny(_) => Some(Verdict::Denied),
+        Cover::ReadOnly | Cover::Shallow => (wanted == Access::Write).then_some(Verdict::ReadOnly),
+    }
+}

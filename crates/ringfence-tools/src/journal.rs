@@ -1,0 +1,119 @@
+//! What is recorded of calls: each before it has an effect, and each that was refused.
+
+use std::sync::{Mutex, PoisonError};
+
+use ringfence_api::{Allowance, Denial, Evidence, Operation};
+use ringfence_audit::{AuditError, Log, Options, Record, Subject, Verdict, now_ms};
+use ringfence_policy::{AuditRules, Because, Decision, OnError};
+
+use crate::error::ToolError;
+
+/// Hears what could not be recorded and stops nobody.
+pub type Tell = dyn Fn(&AuditError) + Send + Sync;
+
+/// The records of one agent's calls.
+pub(crate) struct Journal {
+    log: Mutex<Option<Log>>,
+    subject: Subject,
+    on_error: OnError,
+    program: String,
+    tell: Box<Tell>,
+}
+
+impl Journal {
+    pub(crate) fn open(rules: &AuditRules, subject: Subject, tell: Box<Tell>) -> Result<Journal, ToolError> {
+        let program = std::env::current_exe().ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+        let journal = Journal {
+            log: Mutex::new(None),
+            subject,
+            on_error: rules.on_error,
+            program: program.unwrap_or_else(|| "ringfence".into()),
+            tell,
+        };
+        let options = Options { fsync: rules.fsync, rotate_bytes: rules.rotate_bytes };
+        match Log::open(rules.directory.as_path(), options) {
+            Ok(log) => *journal.log.lock().unwrap_or_else(PoisonError::into_inner) = Some(log),
+            Err(error) => journal.decide(error)?,
+        }
+        Ok(journal)
+    }
+
+    /// Records that a call is about to be carried out; if that cannot be, it is not.
+    pub(crate) fn allow(&self, tool: &str, operation: Operation, decision: &Decision) -> Result<(), ToolError> {
+        self.write(self.allowed(tool, operation, decision))
+    }
+
+    /// Records that a call is about to be handed on to somebody else.
+    pub(crate) fn hand_on(&self, tool: &str) -> Result<(), ToolError> {
+        let because = ("no rule takes it away".to_owned(), "built in".to_owned());
+        self.write(self.record(tool, Operation::Call, tool.to_owned(), because))
+    }
+
+    fn allowed(&self, tool: &str, operation: Operation, decision: &Decision) -> Record {
+        let because = match decision.rule.as_ref().map(Because::origin) {
+            Some(origin) => (origin.text.clone(), origin.to_string()),
+            None => ("full-access".to_owned(), "the mode".to_owned()),
+        };
+        self.record(tool, operation, decision.path.to_string_lossy().into_owned(), because)
+    }
+
+    fn record(&self, tool: &str, operation: Operation, target: String, (rule, origin): (String, String)) -> Record {
+        let (pid, program, time_ms) = (std::process::id(), self.program.clone(), now_ms());
+        Record::allowed(&self.subject, &Allowance { operation, target, rule, origin, pid, program, time_ms, count: 1 }).by_tool(tool)
+    }
+
+    /// Records a refusal that a decision made.
+    pub(crate) fn refuse(&self, tool: &str, operation: Operation, decision: &Decision) -> ToolError {
+        let target = decision.path.to_string_lossy().into_owned();
+        self.refuse_since(tool, operation, target, Denial::because(decision))
+    }
+
+    /// Records any other refusal: `(rule, origin, explicit)`.
+    pub(crate) fn refuse_since(&self, tool: &str, operation: Operation, target: String, because: (String, String, bool)) -> ToolError {
+        let (rule, origin, explicit) = because;
+        let denial = Denial {
+            operation,
+            target,
+            rule,
+            origin,
+            explicit,
+            pid: std::process::id(),
+            program: self.program.clone(),
+            time_ms: now_ms(),
+            evidence: Evidence::Tool,
+            count: 1,
+        };
+        // It is refused whether or not that can be recorded; who asked hears the worse of it.
+        match self.write(Record::denied(&self.subject, &denial).by_tool(tool)) {
+            Ok(()) => ToolError::Denied { denial: Box::new(denial) },
+            Err(error) => error,
+        }
+    }
+
+    /// Records that a call that was recorded as allowed was not carried out.
+    pub(crate) fn failed(&self, tool: &str, operation: Operation, decision: &Decision, error: &ToolError) {
+        let record = Record { result: Verdict::Failed, reason: Some(error.to_string()), ..self.allowed(tool, operation, decision) };
+        if let Err(ToolError::Audit { source }) = self.write(record) {
+            (self.tell)(&source);
+        }
+    }
+
+    fn write(&self, record: Record) -> Result<(), ToolError> {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        match log.as_mut().map_or(Ok(()), |log| log.append(&[record]).and_then(|_| log.finish())) {
+            Ok(()) => Ok(()),
+            Err(error) => self.decide(error),
+        }
+    }
+
+    /// What the policy says about what cannot be recorded.
+    fn decide(&self, error: AuditError) -> Result<(), ToolError> {
+        match self.on_error {
+            OnError::Refuse => Err(ToolError::Audit { source: error }),
+            OnError::Run => {
+                (self.tell)(&error);
+                Ok(())
+            }
+        }
+    }
+}

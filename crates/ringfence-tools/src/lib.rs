@@ -1,0 +1,253 @@
+//! Guarded tools for agents that call tools rather than a shell: `read`, `write`, `edit`, `list`
+//! and `search`, in process.
+//!
+//! What may be done is decided by the very [`Grants`] that a sandbox is made of, and about what
+//! the kernel has really opened, never about a path that somebody could change meanwhile. Each
+//! call is on record before it has an effect, each refusal is a [`Denial`](ringfence_api::Denial)
+//! like any other.
+//!
+//! [`Router`] hands calls on by the tool's name: to these five, to extensions by their prefix, and
+//! whatever is left to the session.
+
+#![forbid(unsafe_code)]
+
+mod deposit;
+mod edit;
+mod error;
+mod ground;
+mod journal;
+mod list;
+mod place;
+mod plain;
+mod read;
+mod router;
+mod search;
+mod text;
+mod write;
+
+pub use edit::{Edit, Edited};
+pub use error::ToolError;
+pub use journal::Tell;
+pub use list::{Entry, EntryKind, List, Listing};
+pub use read::{Content, Read};
+pub use router::{Call, Handler, Router};
+pub use search::{Found, Match, Search};
+pub use write::{Write, Written};
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ringfence_api::{Denial, Operation};
+use ringfence_audit::Subject;
+use ringfence_policy::{AbsPath, Access, Because, Decision, Effect, Grants, Tool, ToolRule, Verdict};
+
+use error::During;
+use ground::Ground;
+use journal::Journal;
+use place::{Lost, Place};
+use plain::Plain;
+
+/// The tools of one agent, under one policy.
+///
+/// Any number of threads may call them at once.
+pub struct Tools {
+    holds: Box<Holds>,
+    /// What was found on the host, for the grants that held by then.
+    known: Mutex<Option<(Arc<Grants>, Arc<Ground>)>>,
+    journal: Journal,
+    cwd: AbsPath,
+}
+
+/// Says which policy holds; asked at each call, so that one that was changed holds from the next
+/// one on. The same value must be the same `Arc`, or the host is looked at anew for each call.
+pub type Holds = dyn Fn() -> Result<Arc<Grants>, Box<dyn Error + Send + Sync>> + Send + Sync;
+
+/// A call on its way: which tool, for what, and what was recorded of it.
+struct Errand<'a> {
+    tools: &'a Tools,
+    tool: &'static str,
+    recorded: Option<(Operation, Decision)>,
+    /// Until then it is tried again if somebody changes what it is about.
+    deadline: Instant,
+}
+
+/// So long a call is tried again when somebody changes what it is about.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+impl Tools {
+    /// Opens the tools for `who`, under one policy; relative paths begin at `cwd`. `tell` hears
+    /// what could not be recorded where the policy lets calls go unrecorded.
+    pub fn open(grants: Grants, who: Subject, cwd: AbsPath, tell: Box<Tell>) -> Result<Tools, ToolError> {
+        let grants = Arc::new(grants);
+        Self::open_with(Box::new(move || Ok(grants.clone())), who, cwd, tell)
+    }
+
+    /// The same under a policy that may change.
+    pub fn open_with(holds: Box<Holds>, who: Subject, cwd: AbsPath, tell: Box<Tell>) -> Result<Tools, ToolError> {
+        let grants = holds().map_err(|source| ToolError::Policy { source })?;
+        let journal = Journal::open(&grants.audit, who, tell)?;
+        Ok(Tools { holds, known: Mutex::new(None), journal, cwd })
+    }
+
+    fn grants(&self) -> Result<Arc<Grants>, ToolError> {
+        (self.holds)().map_err(|source| ToolError::Policy { source })
+    }
+
+    /// What holds now; `is_stale` says whether what is known may be believed.
+    fn ground(&self, is_stale: impl Fn(&Ground) -> bool) -> Result<Arc<Ground>, ToolError> {
+        let grants = self.grants()?;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, ground)) = &*known
+            && Arc::ptr_eq(of, &grants)
+            && !is_stale(ground)
+        {
+            return Ok(ground.clone());
+        }
+        let ground = Arc::new(Ground::survey(&grants));
+        *known = Some((grants, ground.clone()));
+        Ok(ground)
+    }
+
+    fn absolute(&self, path: &Path) -> PathBuf {
+        self.cwd.as_path().join(path)
+    }
+
+    /// Begins a call, unless the tool was taken away.
+    fn errand(&self, tool: Tool) -> Result<Errand<'_>, ToolError> {
+        self.must_be_allowed(tool.word())?;
+        Ok(Errand { tools: self, tool: tool.word(), recorded: None, deadline: Instant::now() + PATIENCE })
+    }
+
+    fn must_be_allowed(&self, tool: &str) -> Result<(), ToolError> {
+        let against = self.grants()?.tools.against(tool).cloned();
+        match against {
+            None => Ok(()),
+            Some(ToolRule { name, origin }) => {
+                Err(self.journal.refuse_since(tool, Operation::Call, tool.to_owned(), (name, origin.to_string(), true)))
+            }
+        }
+    }
+}
+
+impl Errand<'_> {
+    /// Does something on the host as the sandbox would: where anything is confined, the superuser
+    /// is nobody special.
+    fn plainly<T, E: From<ToolError>>(&self, ground: &Ground, act: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        if !ground.grants().is_confined() {
+            return act();
+        }
+        let plain = Plain::become_so().during("give up rights over", &self.tools.cwd)?;
+        let done = act();
+        drop(plain);
+        done
+    }
+
+    /// The place of a path, and what holds there.
+    fn find(&self, path: &Path) -> Result<(Arc<Ground>, Result<Place, Lost>), ToolError> {
+        let path = self.tools.absolute(path);
+        let find = |ground: &Ground| self.plainly(ground, || Place::find(&path, &|path| ground.shows(path)));
+        let mut ground = self.tools.ground(Ground::is_stale)?;
+        loop {
+            let found = find(&ground);
+            // A file that got another name since the last look may have got a denied one.
+            let node = found.as_ref().ok().and_then(|place| place.there.as_ref());
+            if !node.is_some_and(|node| ground.is_stale_for(node)) {
+                return Ok((ground, found));
+            }
+            self.must_be_in_time(&path)?;
+            ground = self.tools.ground(|known| Arc::as_ptr(&ground) == std::ptr::from_ref(known))?;
+        }
+    }
+
+    /// The same for whoever makes nothing on the way.
+    fn found(&self, path: &Path, operation: Operation) -> Result<(Arc<Ground>, Place), ToolError> {
+        let (ground, found) = self.find(path)?;
+        match found {
+            Ok(place) => Ok((ground, place)),
+            Err(lost) => Err(self.lost(&ground, lost, operation)),
+        }
+    }
+
+    /// Nobody keeps a call waiting by changing things without end.
+    pub(crate) fn must_be_in_time(&self, path: &Path) -> Result<(), ToolError> {
+        if Instant::now() < self.deadline {
+            return Ok(());
+        }
+        Err(ToolError::Unsettled { path: AbsPath::new(path).unwrap_or_else(|| self.tools.cwd.clone()) })
+    }
+
+    /// What is said to whoever asked for a path that leads nowhere.
+    fn lost(&self, ground: &Ground, lost: Lost, operation: Operation) -> ToolError {
+        match lost {
+            Lost::Broken(error) => error,
+            Lost::Missing { place } => ToolError::NotFound { path: place.path },
+            Lost::Shut { path } => {
+                let wanted = if operation == Operation::Read { Access::Read } else { Access::Write };
+                self.tools.journal.refuse(self.tool, operation, &ground.decide(&path, wanted))
+            }
+        }
+    }
+
+    /// Decides about a place; a refusal is recorded.
+    fn judge(&self, ground: &Ground, place: &Place, operation: Operation) -> Result<Decision, ToolError> {
+        let path = &place.path;
+        let wanted = if operation == Operation::Read { Access::Read } else { Access::Write };
+        let decision = ground.decide_at(place, wanted);
+        if decision.verdict != Verdict::Allowed {
+            return Err(self.tools.journal.refuse(self.tool, operation, &decision));
+        }
+        let is_gits = operation == Operation::Create && ground.grants().is_confined() && is_of_git(path);
+        let why = match (is_private(&decision), is_gits) {
+            (true, _) => PRIVATE,
+            (_, true) => Denial::GIT_WOULD_OBEY,
+            _ => return Ok(decision),
+        };
+        let because = (why.to_owned(), "built in".to_owned(), true);
+        Err(self.tools.journal.refuse_since(self.tool, operation, path.to_string_lossy().into_owned(), because))
+    }
+
+    /// Records that what was decided is about to be done, once.
+    fn record(&mut self, operation: Operation, decision: Decision) -> Result<(), ToolError> {
+        let is_new = self.recorded.as_ref().is_none_or(|(known, before)| *known != operation || before.path != decision.path);
+        if is_new {
+            self.tools.journal.allow(self.tool, operation, &decision)?;
+            self.recorded = Some((operation, decision));
+        }
+        Ok(())
+    }
+
+    /// Tries until nobody is in the way; what was recorded and not done is recorded, too.
+    fn carry_out<T>(mut self, mut attempt: impl FnMut(&mut Self) -> Result<T, ToolError>) -> Result<T, ToolError> {
+        let mut result = attempt(&mut self);
+        while matches!(result, Err(ToolError::Unsettled { .. })) && Instant::now() < self.deadline {
+            result = attempt(&mut self);
+        }
+        if let (Err(error), Some((operation, decision))) = (&result, &self.recorded)
+            && !matches!(error, ToolError::Denied { .. } | ToolError::Audit { .. })
+        {
+            self.tools.journal.failed(self.tool, *operation, decision, error);
+        }
+        result
+    }
+}
+
+/// The rule where a sandbox has files of its own: those are seen by its commands alone.
+const PRIVATE: &str = "it is private to the sandbox, where only commands see it";
+
+/// Whether a path is the sandbox's own. What the host has beneath a cache can be read there, and
+/// here, but for what commands have put over it.
+fn is_private(decision: &Decision) -> bool {
+    let Some(Because::Rule(rule)) = &decision.rule else { return false };
+    match rule.effect {
+        Effect::Private { host_beneath, .. } => !host_beneath || decision.access == Access::Write,
+        _ => false,
+    }
+}
+
+/// Names by which git takes a directory for a repository. What commands make of them is looked
+/// through when they have ended, and nobody would look here.
+fn is_of_git(path: &AbsPath) -> bool {
+    path.name().is_some_and(|name| [".git", "HEAD"].iter().any(|of_git| name.eq_ignore_ascii_case(of_git)))
+}

@@ -1,0 +1,256 @@
+//! Regular expressions, tried on one line at a time.
+//!
+//! `regex-syntax` reads them; what comes out is walked here by all ways at once (Thompson's
+//! machine), so that no expression takes longer than its size times the length of the line,
+//! whatever somebody wrote.
+
+use std::time::Instant;
+
+use regex_syntax::ParserBuilder;
+use regex_syntax::hir::{Class, Hir, HirKind, Look};
+
+use crate::error::ToolError;
+
+/// An expression, ready to be tried.
+pub(super) struct Regex {
+    steps: Vec<Step>,
+}
+
+/// One step of the machine.
+enum Step {
+    /// One character of these ranges.
+    One(Vec<(u32, u32)>),
+    /// What is around must be so.
+    Here(Look),
+    /// On by either way.
+    Both(usize, usize),
+    Found,
+}
+
+/// Larger expressions are refused: each character is tried against every step.
+const LARGEST: usize = 10_000;
+
+/// What stands for a byte that is no character: no range has it.
+const NO_CHARACTER: u32 = 0x11_0000;
+
+/// Whether upper and lower case are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Case {
+    Told,
+    Same,
+}
+
+impl Regex {
+    pub(super) fn new(text: &str, case: Case) -> Result<Regex, ToolError> {
+        let wrong = |what: String| ToolError::Input { what: format!("`{text}` is no regular expression: {what}") };
+        let parsed = ParserBuilder::new().case_insensitive(case == Case::Same).nest_limit(100).build().parse(text);
+        let parsed = parsed.map_err(|error| wrong(error.to_string()))?;
+        let mut regex = Regex { steps: Vec::new() };
+        regex.add(&parsed).map_err(|()| wrong(format!("it comes to more than {LARGEST} steps")))?;
+        regex.steps.push(Step::Found);
+        Ok(regex)
+    }
+
+    fn push(&mut self, step: Step) -> Result<usize, ()> {
+        self.steps.push(step);
+        if self.steps.len() > LARGEST { Err(()) } else { Ok(self.steps.len() - 1) }
+    }
+
+    /// Adds the steps of a part; they end where the next ones begin.
+    fn add(&mut self, part: &Hir) -> Result<(), ()> {
+        match part.kind() {
+            HirKind::Empty => Ok(()),
+            HirKind::Literal(literal) => characters(&literal.0).try_for_each(|(_, c)| self.push(Step::One(vec![(c, c)])).map(drop)),
+            HirKind::Class(Class::Unicode(class)) => {
+                self.push(Step::One(class.iter().map(|range| (range.start() as u32, range.end() as u32)).collect())).map(drop)
+            }
+            HirKind::Class(Class::Bytes(class)) => {
+                self.push(Step::One(class.iter().map(|range| (range.start().into(), range.end().into())).collect())).map(drop)
+            }
+            HirKind::Look(look) => self.push(Step::Here(*look)).map(drop),
+            HirKind::Capture(capture) => self.add(&capture.sub),
+            HirKind::Concat(parts) => parts.iter().try_for_each(|part| self.add(part)),
+            HirKind::Alternation(parts) => self.either(parts),
+            HirKind::Repetition(repetition) => {
+                for _ in 0..repetition.min {
+                    self.add(&repetition.sub)?;
+                }
+                match repetition.max {
+                    None => {
+                        let start = self.push(Step::Both(0, 0))?;
+                        self.add(&repetition.sub)?;
+                        self.push(Step::Both(start, start))?;
+                        self.steps[start] = Step::Both(start + 1, self.steps.len());
+                        Ok(())
+                    }
+                    Some(max) => {
+                        let mut ways_out = Vec::new();
+                        for _ in repetition.min..max {
+                            ways_out.push(self.push(Step::Both(0, 0))?);
+                            self.add(&repetition.sub)?;
+                        }
+                        let end = self.steps.len();
+                        ways_out.into_iter().for_each(|at| self.steps[at] = Step::Both(at + 1, end));
+                        Ok(())
+                    }
+                }
+            }
+        }
+    }
+
+    fn either(&mut self, parts: &[Hir]) -> Result<(), ()> {
+        let mut ends = Vec::new();
+        for (index, part) in parts.iter().enumerate() {
+            if index + 1 == parts.len() {
+                self.add(part)?;
+                break;
+            }
+            let fork = self.push(Step::Both(0, 0))?;
+            self.add(part)?;
+            ends.push(self.push(Step::Both(0, 0))?);
+            self.steps[fork] = Step::Both(fork + 1, self.steps.len());
+        }
+        let end = self.steps.len();
+        ends.into_iter().for_each(|at| self.steps[at] = Step::Both(end, end));
+        Ok(())
+    }
+
+    /// The byte at which the first match begins; nowhere if that is not known by `deadline`.
+    pub(super) fn find(&self, line: &[u8], deadline: Instant) -> Option<usize> {
+        /// After so many characters the clock is looked at.
+        const OFTEN: usize = 1024;
+        let mut passed = 0;
+        let (mut now, mut next) = (Ways::new(self.steps.len()), Ways::new(self.steps.len()));
+        let mut found = None;
+        let mut before = None;
+        let mut rest = characters(line);
+        loop {
+            let here = rest.next();
+            passed += 1;
+            if passed % OFTEN == 0 && Instant::now() > deadline {
+                return None;
+            }
+            let around = (before, here.map(|(_, c)| c));
+            let at = here.map_or(line.len(), |(at, _)| at);
+            if found.is_none() {
+                now.enter(self, 0, at, around);
+            }
+            next.clear();
+            // Those that began first come first, so whatever stands behind one that has arrived
+            // began no sooner.
+            for (step, start) in std::mem::take(&mut now.arrived) {
+                match &self.steps[step] {
+                    Step::Found => {
+                        found = Some(start);
+                        break;
+                    }
+                    Step::One(ranges) if around.1.is_some_and(|c| holds(ranges, c)) => next.pending.push((step + 1, start)),
+                    _ => {}
+                }
+            }
+            let Some((_, c)) = here else { return found };
+            if next.pending.is_empty() && found.is_some() {
+                return found;
+            }
+            before = Some(c);
+            std::mem::swap(&mut now, &mut next);
+            let after = rest.clone().next().map(|(_, c)| c);
+            for (step, start) in std::mem::take(&mut now.pending) {
+                now.enter(self, step, start, (before, after));
+            }
+        }
+    }
+}
+
+/// The steps at which the machine is.
+struct Ways {
+    arrived: Vec<(usize, usize)>,
+    pending: Vec<(usize, usize)>,
+    been: Vec<bool>,
+}
+
+impl Ways {
+    fn new(steps: usize) -> Ways {
+        Ways { arrived: Vec::new(), pending: Vec::new(), been: vec![false; steps] }
+    }
+
+    fn clear(&mut self) {
+        self.arrived.clear();
+        self.pending.clear();
+        self.been.fill(false);
+    }
+
+    /// Goes to a step, and on by every way that takes no character.
+    fn enter(&mut self, regex: &Regex, step: usize, start: usize, around: (Option<u32>, Option<u32>)) {
+        let mut waiting = vec![step];
+        while let Some(step) = waiting.pop() {
+            if std::mem::replace(&mut self.been[step], true) {
+                continue;
+            }
+            match &regex.steps[step] {
+                Step::Both(one, other) => waiting.extend([*other, *one]),
+                Step::Here(look) => {
+                    if is_so(*look, around) {
+                        waiting.push(step + 1);
+                    }
+                }
+                Step::One(_) | Step::Found => self.arrived.push((step, start)),
+            }
+        }
+    }
+}
+
+fn holds(ranges: &[(u32, u32)], c: u32) -> bool {
+    ranges
+        .binary_search_by(|(first, last)| {
+            if c < *first {
+                std::cmp::Ordering::Greater
+            } else if c > *last {
+                std::cmp::Ordering::Less
+            } else {
+                std::cmp::Ordering::Equal
+            }
+        })
+        .is_ok()
+}
+
+/// Whether what stands before and behind is as it should be.
+fn is_so(look: Look, (before, behind): (Option<u32>, Option<u32>)) -> bool {
+    let ascii = |c: Option<u32>| c.and_then(char::from_u32).is_some_and(|c| c.is_ascii_alphanumeric() || c == '_');
+    let any = |c: Option<u32>| c.and_then(char::from_u32).is_some_and(|c| c.is_alphanumeric() || c == '_');
+    match look {
+        Look::Start | Look::StartLF | Look::StartCRLF => before.is_none(),
+        Look::End | Look::EndLF | Look::EndCRLF => behind.is_none(),
+        Look::WordAscii => ascii(before) != ascii(behind),
+        Look::WordAsciiNegate => ascii(before) == ascii(behind),
+        Look::WordUnicode => any(before) != any(behind),
+        Look::WordUnicodeNegate => any(before) == any(behind),
+        Look::WordStartAscii => !ascii(before) && ascii(behind),
+        Look::WordEndAscii => ascii(before) && !ascii(behind),
+        Look::WordStartUnicode => !any(before) && any(behind),
+        Look::WordEndUnicode => any(before) && !any(behind),
+        Look::WordStartHalfAscii => !ascii(before),
+        Look::WordEndHalfAscii => !ascii(behind),
+        Look::WordStartHalfUnicode => !any(before),
+        Look::WordEndHalfUnicode => !any(behind),
+    }
+}
+
+/// The characters of a line with their places; a byte that is none stands for itself alone.
+fn characters(line: &[u8]) -> impl Iterator<Item = (usize, u32)> + Clone {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let rest = line.get(at..).filter(|rest| !rest.is_empty())?;
+        let place = at;
+        if rest[0].is_ascii() {
+            at += 1;
+            return Some((place, rest[0].into()));
+        }
+        let first = rest[..rest.len().min(4)].utf8_chunks().next()?.valid().chars().next();
+        at += first.map_or(1, char::len_utf8);
+        Some((place, first.map_or(NO_CHARACTER, u32::from)))
+    })
+}
+
+#[cfg(test)]
+mod tests;

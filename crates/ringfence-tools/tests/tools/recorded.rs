@@ -1,0 +1,106 @@
+//! What is on record of calls.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use ringfence_audit::verify;
+use ringfence_tools::{Edit, List, Read, Write};
+use serde_json::Value;
+
+use crate::stage::{Stage, code};
+
+/// The records, each as `operation target result tool`.
+fn records(stage: &Stage) -> Vec<Value> {
+    let directory = stage.grants("").audit.directory;
+    let mut pages: Vec<_> = fs::read_dir(directory.as_path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    pages.retain(|page| page.extension().is_some_and(|ending| ending == "jsonl"));
+    pages.sort();
+    let text: String = pages.iter().map(|page| fs::read_to_string(page).unwrap()).collect();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn words(stage: &Stage) -> Vec<String> {
+    let text = |record: &Value, key: &str| record[key].as_str().unwrap_or("-").to_owned();
+    let short = |target: String| target.replace(&format!("{}/", stage.workspace), "");
+    let word = |record: &Value| {
+        format!("{} {} {} by {}", text(record, "operation"), short(text(record, "target")), text(record, "result"), text(record, "tool"))
+    };
+    records(stage).iter().map(word).collect()
+}
+
+tests! { "recorded":
+
+#[test]
+fn every_call_is_on_record(stage) {
+    let tools = stage.tools();
+    tools.read(&Read::new("README")).unwrap();
+    tools.write(&Write { create_parents: true, ..Write::new("a/new", "x") }).unwrap();
+    tools.write(&Write::new("a/new", "y")).unwrap();
+    tools.edit(&Edit::new("a/new", "y", "z")).unwrap();
+    tools.list(&List::new("src")).unwrap();
+    tools.read(&Read::new(".env")).unwrap_err();
+    tools.write(&Write::new("../outside", "x")).unwrap_err();
+    tools.read(&Read::new("nowhere")).unwrap_err();
+    let expect = [
+        "read README allowed by read",
+        "create a allowed by write",
+        "create a/new allowed by write",
+        "write a/new allowed by write",
+        "write a/new allowed by edit",
+        "read src allowed by list",
+        "read .env blocked by read",
+    ];
+    let words = words(stage);
+    assert_eq!(words[..expect.len()], expect);
+    assert_eq!(words[expect.len()..].len(), 1, "{words:?}");
+    assert!(words[expect.len()].ends_with("outside blocked by write"), "{words:?}");
+}
+
+#[test]
+fn a_record_says_who_by_which_rule_and_why(stage) {
+    let tools = stage.tools();
+    tools.read(&Read::new(".env")).unwrap_err();
+    let record = &records(stage)[0];
+    for (key, expect) in [
+        ("agent", "code-architect"),
+        ("session", "a session"),
+        ("policy", "**/.env"),
+        ("reason", "**/.env (built in)"),
+        ("origin", "built in"),
+        ("evidence", "tool"),
+        ("tool", "read"),
+    ] {
+        assert_eq!(record[key], expect, "{record}");
+    }
+    assert_eq!(record["pid"], std::process::id());
+    let directory = stage.grants("").audit.directory;
+    assert!(verify(directory.as_path(), &[]).is_ok_and(|report| report.findings.is_empty()));
+}
+
+#[test]
+fn what_was_allowed_and_failed_is_said_to_have_failed(stage) {
+    let tools = stage.tools();
+    fs::set_permissions(stage.at("README"), PermissionsExt::from_mode(0o444)).unwrap();
+    assert_eq!(code(tools.write(&Write::new("README", "x"))), "system");
+    assert_eq!(code(tools.edit(&Edit::new("src/main.rs", "absent", "x"))), "no-match");
+    let expect = ["write README allowed by write", "write README failed by write", "write src/main.rs allowed by edit", "write src/main.rs failed by edit"];
+    assert_eq!(words(stage), expect);
+}
+
+#[test]
+fn nothing_is_done_that_cannot_be_recorded(stage) {
+    let grants = stage.grants("");
+    let state = grants.audit.directory.clone();
+    stage.put_at(&state, "in the way");
+    assert!(stage.open(grants.clone()).is_err_and(|error| error.code().starts_with("audit")), "{:?}", stage.open(grants).err().map(|error| error.code()));
+    // Also if it is taken away afterwards.
+    fs::remove_file(state.as_path()).unwrap();
+    let tools = stage.tools();
+    fs::remove_dir_all(state.as_path()).unwrap();
+    stage.put_at(&state, "in the way");
+    assert!(tools.write(&Write::new("new", "x")).is_err());
+    assert!(!stage.has("new"));
+    assert!(tools.read(&Read::new("README")).is_err());
+}
+
+}

@@ -1,0 +1,271 @@
+//! What the policy refuses, refused here.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ringfence_api::{Denial, Evidence, Operation};
+use ringfence_policy::{Effect, Origin, Rule, Source, ToolRule};
+use ringfence_tools::{Edit, List, Read, Search, Tools, Write};
+
+use crate::stage::{SECRET, code, denial, text};
+
+/// None of the three does anything with it.
+#[track_caller]
+fn shut(tools: &Tools, path: &str) {
+    denial(tools.read(&Read::new(path)));
+    denial(tools.write(&Write::new(path, "broken")));
+    denial(tools.edit(&Edit::new(path, SECRET, "broken")));
+}
+
+/// It can be read, and not written.
+#[track_caller]
+fn kept(tools: &Tools, path: &str) {
+    assert_eq!(denial(tools.write(&Write { create_parents: true, ..Write::new(path, "broken") })).evidence, Evidence::Tool, "{path}");
+    tools.read(&Read::new(path)).err().into_iter().for_each(|error| assert_eq!(error.code(), "not-found", "{path}"));
+}
+
+fn rule(name: &str) -> ToolRule {
+    ToolRule { name: name.into(), origin: Origin::new(Source::Project, name) }
+}
+
+tests! { "refused":
+
+#[test]
+fn a_refusal_names_its_rule(stage) {
+    let tools = stage.tools();
+    let found = denial(tools.read(&Read::new(".env")));
+    let expect = Denial {
+        operation: Operation::Read,
+        target: stage.at(".env").to_string_lossy().into_owned(),
+        rule: "**/.env".into(),
+        origin: "built in".into(),
+        explicit: true,
+        pid: std::process::id(),
+        program: found.program.clone(),
+        time_ms: found.time_ms,
+        evidence: Evidence::Tool,
+        count: 1,
+    };
+    assert_eq!(found, expect);
+    assert!(found.program.starts_with("tools") || found.program == "ringfence", "{}", found.program);
+}
+
+#[test]
+fn what_is_outside_is_not_there(stage) {
+    let tools = stage.tools();
+    for path in ["../other/main.rs", "/etc/shadow", "/etc/passwd", "../../notes.txt", "../../.ssh/id_test", "/proc/self/environ", "/"] {
+        shut(&tools, path);
+    }
+    // Whether it is there at all makes no difference.
+    let (there, nowhere) = (denial(tools.read(&Read::new("../../notes.txt"))), denial(tools.read(&Read::new("../../nowhere.txt"))));
+    assert_eq!((there.rule.as_str(), there.rule == nowhere.rule, there.explicit), (Denial::NOTHING_OPENS_IT, true, false));
+    assert!(denial(tools.read(&Read::new("../../.ssh/id_test"))).explicit);
+    // And nobody gets around it by a path that leads out and in again.
+    shut(&tools, "../other/../app/README");
+    assert_eq!(fs::read_to_string(stage.home.join("notes.txt").as_path()).unwrap(), SECRET);
+}
+
+#[test]
+fn links_lead_nowhere_else(stage) {
+    let tools = stage.tools();
+    symlink("../../notes.txt", stage.at("out")).unwrap();
+    symlink("..", stage.at("above")).unwrap();
+    symlink(".env", stage.at("to-env")).unwrap();
+    symlink("/proc/self/cwd", stage.at("magic")).unwrap();
+    for path in ["out", "above/other/main.rs", "to-env", "magic/README"] {
+        shut(&tools, path);
+    }
+    // Making something by a link that leads out, too.
+    symlink("../../made", stage.at("dangling")).unwrap();
+    denial(tools.write(&Write::new("dangling", "broken")));
+    assert!(!stage.home.join("made").as_path().exists());
+    assert_eq!(denial(tools.read(&Read::new("out"))).target, stage.home.join("notes.txt").to_string());
+}
+
+#[test]
+fn what_a_denied_link_leads_to_is_denied(stage) {
+    stage.put("settings", SECRET);
+    symlink("settings", stage.at("prod.key")).unwrap();
+    shut(&stage.tools(), "settings");
+    shut(&stage.tools(), "prod.key");
+}
+
+#[test]
+fn another_name_of_a_denied_file_is_denied(stage) {
+    let tools = stage.tools();
+    fs::hard_link(stage.at(".env"), stage.at("innocent")).unwrap();
+    shut(&tools, "innocent");
+    assert_eq!(denial(tools.read(&Read::new("innocent"))).rule, Denial::ANOTHER_NAME);
+    // Also one that is made after the host was looked at, at once.
+    fs::hard_link(stage.home.join(".ssh/id_test").as_path(), stage.at("src/plain")).unwrap();
+    shut(&tools, "src/plain");
+    fs::hard_link(stage.at("README"), stage.at("mine.pem")).unwrap();
+    shut(&tools, "README");
+    // Two names that are both open are fine.
+    fs::hard_link(stage.at("src/main.rs"), stage.at("src/same.rs")).unwrap();
+    assert_eq!(text(&tools, "src/same.rs"), "fn main() {}\n");
+    tools.write(&Write::new("src/same.rs", "x")).unwrap();
+    assert_eq!(stage.says("src/main.rs"), "fn main() {}\n");
+    assert_eq!(stage.says(".env"), SECRET);
+}
+
+#[test]
+fn protected_names_are_neither_made_nor_written(stage) {
+    let tools = stage.tools();
+    let names = [".git/hooks/pre-commit", ".git/config", ".git/info/attributes", ".mcp.json", ".vscode/tasks.json", ".claude/settings.json"];
+    let deep = [".ringfence/policy.toml", "sub/.ringfence/policy.toml", "sub/.git/hooks/x", "sub/.git", ".gitmodules", ".bashrc"];
+    for path in names.iter().chain(&deep) {
+        kept(&tools, path);
+    }
+    kept(&tools, "sub/HEAD");
+    kept(&tools, "sub/head");
+    for name in [".mcp.json", ".vscode", ".claude", ".ringfence", "sub/.ringfence", "sub/.git", "sub/HEAD", ".git/hooks/pre-commit"] {
+        assert!(!stage.has(name), "{name}");
+    }
+    assert_eq!(denial(tools.edit(&Edit::new(".git/config", "[core]", "x"))).operation, Operation::Write);
+    assert_eq!(stage.says(".git/config"), "[core]\n");
+    // The rest of git's own is written.
+    tools.write(&Write::new(".git/COMMIT_EDITMSG", "x")).unwrap();
+    assert_eq!(text(&tools, ".git/config"), "[core]\n");
+}
+
+#[test]
+fn a_protected_name_that_is_a_link_leads_to_what_is_protected(stage) {
+    let tools = stage.tools();
+    tools.read(&Read::new("README")).unwrap();
+    stage.put("conf/tasks.json", "x");
+    stage.put("servers", "x");
+    symlink("conf", stage.at(".vscode")).unwrap();
+    symlink("servers", stage.at(".mcp.json")).unwrap();
+    // At once by that name, whenever the link was made.
+    for path in [".vscode/tasks.json", ".vscode/new", ".mcp.json"] {
+        kept(&tools, path);
+    }
+    assert_eq!(text(&tools, ".mcp.json"), "x");
+    // By the other one as well, once somebody has looked.
+    let tools = stage.tools();
+    kept(&tools, "conf/tasks.json");
+    kept(&tools, "servers");
+}
+
+#[test]
+fn what_git_is_told_to_run_is_neither_made_nor_written(stage) {
+    stage.put(".git/config", "[core]\n\thooksPath = tools/hooks\n");
+    stage.put("tools/hooks/pre-commit", "true\n");
+    let tools = stage.tools();
+    kept(&tools, "tools/hooks/pre-commit");
+    kept(&tools, "tools/hooks/post-commit");
+    tools.write(&Write::new("tools/other", "x")).unwrap();
+    // A repository by any other name.
+    for name in ["bare/HEAD", "bare/config", "bare/objects/x", "bare/refs/x"] {
+        stage.put(name, "x");
+    }
+    let tools = stage.tools();
+    kept(&tools, "bare/config");
+    kept(&tools, "bare/hooks/pre-commit");
+}
+
+#[test]
+fn denied_names_are_not_made(stage) {
+    let tools = stage.tools();
+    for path in ["new.pem", "sub/.env.local", "my-secret/x", "Credentials.json"] {
+        denial(tools.write(&Write { create_parents: true, ..Write::new(path, "x") }));
+        assert!(!stage.has(path), "{path}");
+    }
+    assert!(!stage.has("my-secret"));
+    tools.write(&Write::new(".env.example", "x")).unwrap();
+    tools.write(&Write::new("secrets.rs", "x")).unwrap();
+}
+
+#[test]
+fn a_pattern_holds_from_the_moment_a_file_appears(stage) {
+    let policy = Arc::new(Mutex::new(Arc::new(stage.grants("[filesystem]\ndeny = [\"**/*.token\"]\nprotect = [\"gen/**\"]"))));
+    let tools = stage.open_with({
+        let policy = policy.clone();
+        Box::new(move || Ok(policy.lock().unwrap().clone()))
+    }).unwrap();
+    assert_eq!(code(tools.read(&Read::new("README.token"))), "denied");
+    stage.put("a/new.token", SECRET);
+    stage.put("gen/x", "x");
+    shut(&tools, "a/new.token");
+    assert_eq!(text(&tools, "gen/x"), "x");
+    denial(tools.edit(&Edit::new("gen/x", "x", "y")));
+    // And a policy from the moment it is taken over.
+    *policy.lock().unwrap() = Arc::new(stage.grants("[filesystem]\ndeny = [\"README\"]"));
+    shut(&tools, "README");
+    tools.edit(&Edit::new("gen/x", "x", "y")).unwrap();
+}
+
+#[test]
+fn what_is_opened_in_a_denied_directory_is_open(stage) {
+    stage.put_at(&stage.home.join(".ssh/known_hosts"), "a host\n");
+    let tools = stage.tools_with("[filesystem]\nread = [\"~/.ssh/known_hosts\"]");
+    assert_eq!(text(&tools, stage.home.join(".ssh/known_hosts").as_path()), "a host\n");
+    shut(&tools, "../../.ssh/id_test");
+    denial(tools.write(&Write::new("../../.ssh/known_hosts", "x")));
+}
+
+#[test]
+fn caches_of_the_sandbox_are_its_own(stage) {
+    let private = |host_beneath| {
+        let mut grants = stage.grants("");
+        let (root, store) = (stage.home.join(".kept"), stage.home.join(".store"));
+        let (effect, origin) = (Effect::Private { store, host_beneath }, Origin::new(Source::Preset("test".into()), "~/.kept"));
+        grants.rules.push(Rule { root, effect, origin, locked: false });
+        stage.open(grants).unwrap()
+    };
+    stage.put_at(&stage.home.join(".kept/tool/x"), "x");
+    shut(&private(false), "../../.kept/tool/x");
+    // What the host has beneath shows through, and is not written.
+    let tools = private(true);
+    assert_eq!(text(&tools, "../../.kept/tool/x"), "x");
+    denial(tools.write(&Write::new("../../.kept/tool/x", "y")));
+    denial(tools.write(&Write::new("../../.kept/new", "y")));
+    let names = |tools: &Tools| tools.list(&List { depth: Some(9), ..List::new("../..") }).unwrap().entries.len();
+    assert_eq!(names(&private(true)), names(&private(false)) + 2);
+}
+
+#[test]
+fn a_read_only_mode_writes_nothing(stage) {
+    let tools = stage.tools_with("mode = \"read-only\"");
+    assert_eq!(text(&tools, "README"), "hello\nworld\n");
+    let refused = denial(tools.write(&Write::new("README", "x")));
+    assert_eq!((refused.operation, refused.explicit), (Operation::Write, false));
+    denial(tools.write(&Write::new("new", "x")));
+}
+
+#[test]
+fn tools_that_are_taken_away_do_nothing_and_what_they_do_nobody_does(stage) {
+    let tools = stage.open(stage.grants("").without_tools([rule("Write"), rule("Edit")])).unwrap();
+    for refused in [denial(tools.write(&Write::new("new", "x"))), denial(tools.edit(&Edit::new("README", "hello", "x")))] {
+        assert_eq!((refused.operation, refused.origin.as_str(), refused.explicit), (Operation::Call, "project policy", true));
+    }
+    assert_eq!(text(&tools, "README"), "hello\nworld\n");
+    let tools = stage.open(stage.grants("").without_tools([rule("Bash"), rule("Read"), rule("*s*")])).unwrap();
+    denial(tools.read(&Read::new("README")));
+    denial(tools.list(&List::new(".")));
+    denial(tools.search(&Search::literal("x")));
+    tools.write(&Write::new("new", "x")).unwrap();
+}
+
+#[test]
+fn nothing_is_held_back_where_nothing_is_confined(stage) {
+    let tools = stage.tools_with("mode = \"full-access\"");
+    assert_eq!(text(&tools, "../../notes.txt"), SECRET);
+    tools.write(&Write::new("../../made", "x")).unwrap();
+    assert_eq!(fs::read_to_string(stage.home.join("made").as_path()).unwrap(), "x");
+}
+
+#[test]
+fn what_follows_from_other_places_is_noticed_after_a_while(stage) {
+    let tools = stage.tools();
+    stage.put("settings", SECRET);
+    assert_eq!(text(&tools, "settings"), SECRET);
+    symlink("settings", stage.at("prod.key")).unwrap();
+    let is_shut = || tools.read(&Read::new("settings")).is_err();
+    assert!(ringfence_testkit::soon(Duration::from_secs(10), is_shut));
+}
+
+}

@@ -1,0 +1,182 @@
+//! `write` and `edit`.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+use ringfence_tools::{Edit, ToolError, Write, Written};
+
+use crate::stage::code;
+
+fn parents(path: &str, content: &str) -> Write {
+    Write { create_parents: true, ..Write::new(path, content) }
+}
+
+tests! { "writing":
+
+#[test]
+fn a_file_is_made_and_replaced(stage) {
+    let tools = stage.tools();
+    let Written { path, created, size } = tools.write(&Write::new("new", "one")).unwrap();
+    assert_eq!((path, created, size), (stage.workspace.join("new"), true, 3));
+    let again = tools.write(&Write { fsync: true, ..Write::new("new", "two two") }).unwrap();
+    assert_eq!((again.created, again.size, stage.says("new").as_str()), (false, 7, "two two"));
+    assert_eq!(code(tools.write(&Write { new_only: true, ..Write::new("new", "three") })), "exists");
+    assert_eq!(stage.says("new"), "two two");
+    // Nothing is left of how it was done.
+    assert_eq!(stage.names("."), [".env", ".git", "README", "new", "src", "sub"]);
+}
+
+#[test]
+fn directories_are_made_where_that_is_asked_for(stage) {
+    let tools = stage.tools();
+    assert_eq!(code(tools.write(&Write::new("a/b/c", "x"))), "not-found");
+    assert!(!stage.has("a"));
+    tools.write(&parents("a/b/c", "x")).unwrap();
+    assert_eq!(stage.says("a/b/c"), "x");
+    assert_eq!(code(tools.write(&parents("README/x", "x"))), "not-found");
+}
+
+#[test]
+fn the_mode_stays_and_new_files_have_the_usual_one(stage) {
+    let tools = stage.tools();
+    let mode = |name: &str| fs::metadata(stage.at(name)).unwrap().mode() & 0o7777;
+    for wanted in [0o755, 0o600, 0o640] {
+        fs::set_permissions(stage.at("README"), PermissionsExt::from_mode(wanted)).unwrap();
+        tools.write(&Write::new("README", "x")).unwrap();
+        tools.edit(&Edit::new("README", "x", "y")).unwrap();
+        assert_eq!(mode("README"), wanted);
+    }
+    // Who may do what for its sake is not said of the new content.
+    fs::set_permissions(stage.at("README"), PermissionsExt::from_mode(0o4755)).unwrap();
+    tools.write(&Write::new("README", "x")).unwrap();
+    assert_eq!(mode("README"), 0o755);
+    fs::write(stage.at("plain"), "").unwrap();
+    tools.write(&Write::new("ours", "")).unwrap();
+    assert_eq!(mode("ours"), mode("plain"));
+}
+
+#[test]
+fn what_its_owner_shut_stays_as_it_is(stage) {
+    let tools = stage.tools();
+    fs::set_permissions(stage.at("README"), PermissionsExt::from_mode(0o444)).unwrap();
+    assert_eq!(code(tools.write(&Write::new("README", "x"))), "system");
+    assert_eq!(code(tools.edit(&Edit::new("README", "hello", "x"))), "system");
+    assert_eq!(stage.says("README"), "hello\nworld\n");
+    fs::set_permissions(stage.at("src"), PermissionsExt::from_mode(0o555)).unwrap();
+    assert_eq!(code(tools.write(&Write::new("src/new", "x"))), "system");
+    assert!(!stage.has("src/new"));
+    fs::set_permissions(stage.at("src"), PermissionsExt::from_mode(0o755)).unwrap();
+    // The superuser has his powers back.
+    if rustix::process::geteuid().is_root() {
+        fs::write(stage.at("README"), "x").unwrap();
+    }
+}
+
+#[test]
+fn attributes_stay(stage) {
+    let tools = stage.tools();
+    let set = rustix::fs::setxattr(stage.at("README"), "user.note", b"kept", rustix::fs::XattrFlags::empty());
+    if set.is_err() {
+        return ringfence_testkit::skip("the file system has no attributes");
+    }
+    tools.write(&Write::new("README", "x")).unwrap();
+    let mut value = [0; 9];
+    assert_eq!(rustix::fs::getxattr(stage.at("README"), "user.note", &mut value).map(|length| value[..length].to_vec()), Ok(b"kept".to_vec()));
+}
+
+#[test]
+fn a_link_stays_and_what_it_leads_to_is_written(stage) {
+    let tools = stage.tools();
+    symlink("README", stage.at("link")).unwrap();
+    symlink("made", stage.at("dangling")).unwrap();
+    tools.write(&Write::new("link", "x")).unwrap();
+    tools.write(&Write::new("dangling", "y")).unwrap();
+    assert_eq!((stage.says("README").as_str(), stage.says("made").as_str()), ("x", "y"));
+    assert!(fs::symlink_metadata(stage.at("link")).unwrap().is_symlink());
+}
+
+#[test]
+fn whoever_has_the_old_file_open_keeps_it(stage) {
+    let tools = stage.tools();
+    let mut old = fs::File::open(stage.at("README")).unwrap();
+    tools.write(&Write::new("README", "x")).unwrap();
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut old, &mut text).unwrap();
+    assert_eq!(text, "hello\nworld\n");
+}
+
+#[test]
+fn a_file_is_edited_in_one_place(stage) {
+    let tools = stage.tools();
+    let edited = tools.edit(&Edit::new("README", "world", "there")).unwrap();
+    assert_eq!((edited.replacements, edited.line, edited.size), (1, 2, 12));
+    assert_eq!(stage.says("README"), "hello\nthere\n");
+    assert_eq!(code(tools.edit(&Edit::new("README", "absent", "x"))), "no-match");
+    assert_eq!(code(tools.edit(&Edit::new("README", "e", "x"))), "ambiguous");
+    let all = tools.edit(&Edit { replace_all: true, ..Edit::new("README", "e", "E") }).unwrap();
+    assert_eq!((all.replacements, stage.says("README").as_str()), (3, "hEllo\nthErE\n"));
+    assert_eq!(code(tools.edit(&Edit::new("README", "", "x"))), "input");
+    assert_eq!(code(tools.edit(&Edit::new("README", "x", "x"))), "input");
+    assert_eq!(code(tools.edit(&Edit::new("nowhere", "x", "y"))), "not-found");
+    assert_eq!(code(tools.edit(&Edit::new("src", "x", "y"))), "kind");
+    stage.put("letters", "a".repeat(1000));
+    assert_eq!(code(tools.edit(&Edit { replace_all: true, ..Edit::new("letters", "a", "x".repeat(1 << 20)) })), "too-large");
+}
+
+#[test]
+fn bytes_around_an_edit_stay(stage) {
+    let tools = stage.tools();
+    stage.put("odd", b"\xef\xbb\xbfa\r\n\xff\xfe old\r\n\0");
+    tools.edit(&Edit::new("odd", "old\n", "new\nline\n")).unwrap();
+    assert_eq!(fs::read(stage.at("odd")).unwrap(), b"\xef\xbb\xbfa\r\n\xff\xfe new\r\nline\r\n\0");
+}
+
+#[test]
+fn a_file_is_no_larger_than_the_policy_says(stage) {
+    let tools = stage.tools_with("[limits]\nfile-size = 10");
+    assert_eq!(code(tools.write(&Write::new("new", "x".repeat(11)))), "too-large");
+    assert!(!stage.has("new"));
+    tools.write(&Write::new("new", "x".repeat(10))).unwrap();
+    assert_eq!(code(tools.edit(&Edit::new("new", "x".repeat(10), "x".repeat(11)))), "too-large");
+}
+
+#[test]
+fn what_is_no_file_is_not_written(stage) {
+    let tools = stage.tools();
+    rustix::fs::mknodat(rustix::fs::CWD, stage.at("pipe"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    assert_eq!(code(tools.write(&Write::new("pipe", "x"))), "kind");
+    assert_eq!(code(tools.write(&Write::new("src", "x"))), "kind");
+    assert_eq!(code(tools.write(&Write::new("", "x"))), "kind");
+    assert_eq!(code(tools.write(&Write::new("/", "x"))), "denied");
+}
+
+#[test]
+fn of_many_who_edit_at_once_nobody_is_lost(stage) {
+    const MANY: usize = 8;
+    const EACH: usize = 40;
+    let marks: Vec<String> = (0..MANY).map(|number| format!("<{number}>\n")).collect();
+    stage.put("shared", marks.concat());
+    let tools = stage.tools();
+    std::thread::scope(|scope| {
+        for mark in &marks {
+            let tools = &tools;
+            scope.spawn(move || {
+                let mark = mark.trim_end();
+                for _ in 0..EACH {
+                    loop {
+                        match tools.edit(&Edit::new("shared", mark, format!("x{mark}"))) {
+                            Ok(_) => break,
+                            Err(ToolError::Unsettled { .. }) => {}
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let expect: Vec<String> = marks.iter().map(|mark| format!("{}{mark}", "x".repeat(EACH))).collect();
+    assert_eq!(stage.says("shared"), expect.concat());
+    assert_eq!(stage.names("."), [".env", ".git", "README", "shared", "src", "sub"]);
+}
+
+}

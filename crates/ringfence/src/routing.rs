@@ -1,0 +1,43 @@
+//! A sandbox as the session that a router hands calls on to.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use ringfence_tools::{Call, Handler, Router};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{Command, SandboxBackend, SandboxError};
+
+/// Serves calls with a command to run, in a sandbox's shell: `{"command": …, "timeoutMs": …}`.
+struct Commands(Arc<dyn SandboxBackend>);
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Input {
+    command: String,
+    #[serde(default, alias = "timeout_ms", alias = "timeout")]
+    timeout_ms: Option<u64>,
+}
+
+impl Handler for Commands {
+    fn handle(&self, call: &Call) -> Result<Value, Box<dyn Error + Send + Sync>> {
+        let Input { command, timeout_ms } = Input::deserialize(&call.input)?;
+        let command = Command::new(command);
+        let command = match timeout_ms {
+            Some(limit) => command.timeout_ms(limit),
+            None => command,
+        };
+        Ok(serde_json::to_value(self.0.execute_blocking(command)?)?)
+    }
+}
+
+/// A router for one agent: the five tools under the policy of `sandbox`, and whatever is no tool
+/// of theirs and no extension's is run in its shell.
+///
+/// Extensions are added with [`Router::register`]. It ends with the sandbox: make another for
+/// another one.
+pub fn router(sandbox: Arc<dyn SandboxBackend>) -> Result<Router, SandboxError> {
+    let tools = sandbox.tools()?;
+    Ok(Router::new(Arc::new(tools), Arc::new(Commands(sandbox))))
+}
