@@ -130,6 +130,7 @@ fn round_trip(text: &str, format: Format) -> (Imported, Grants) {
         let network = &mut grants.network;
         network.allow.iter_mut().chain(&mut network.deny).for_each(|listed| listed.origin.line = None);
         network.mode_origin = None;
+        grants.commands.excluded.iter_mut().for_each(|origin| origin.line = None);
         network.localhost.entries.iter_mut().chain(&mut network.bind.entries).for_each(|entry| entry.origin.line = None);
         grants
     };

@@ -83,10 +83,13 @@ pub use registry::SandboxProviderRegistry;
 pub use result::{Captured, ExecuteResult};
 
 pub use ringfence_api::{
-    Afterwards, Answer, Ask, Asker, Denial, Evidence, Gap, Granted, Loss, Operation, Outcome, Permission, Quarantined, RequiresPermission,
-    Status, Stream, Usage,
+    Afterwards, Answer, Ask, Asker, Denial, Evidence, Gap, Granted, Loss, Operation, Outcome, Permission, Quarantined, Refusal,
+    RequiresPermission, Status, Stream, Usage,
 };
 pub use ringfence_policy::Mode;
+pub use ringfence_policy::command::{
+    Ability, Consent, Platform, SandboxChoice, SandboxSettings, Unsandboxed, Wanted, Wish, should_use_sandbox,
+};
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
