@@ -4,9 +4,12 @@
 use super::{Change, Direction, Turn};
 use crate::grants::{CommandRules, Origin};
 
+/// A list of rules, picked.
+type List = fn(&CommandRules) -> &Vec<Origin>;
+
 pub(super) fn changed(old: &CommandRules, new: &CommandRules) -> Vec<Change> {
     let mut changes = Vec::new();
-    let lists: [(&str, fn(&CommandRules) -> &Vec<Origin>); 3] = [
+    let lists: [(&str, List); 3] = [
         ("deny", |rules| &rules.deny),
         ("allow-binaries", |rules| &rules.allow_binaries),
         ("deny-arguments", |rules| &rules.deny_arguments),
