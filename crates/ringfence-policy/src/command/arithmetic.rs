@@ -20,6 +20,7 @@ impl Reader<'_> {
         self.deeper()?;
         let mut open = 0usize;
         let mut is_plain = true;
+        let mut divided = 0;
         loop {
             let Some(c) = self.peek() else { return Err(self.problem_at(start, "arithmetic that nothing closes")) };
             match c {
@@ -48,12 +49,15 @@ impl Reader<'_> {
                     }
                     continue;
                 }
-                ';' if kind == Kind::Loop => {}
+                ';' if kind == Kind::Loop && open == 0 => divided += 1,
                 ' ' | '\t' | '\n' | '+' | '-' | '*' | '/' | '%' | '<' | '>' | '=' | '!' | '&' | '|' | '^' | '~' | '?' | ':' | ',' | '['
                 | ']' => {}
                 _ => return Err(self.problem(format!("`{c}` in arithmetic"))),
             }
             self.bump();
+        }
+        if kind == Kind::Loop && divided != 2 {
+            return Err(self.problem_at(start, "a loop that has not three parts"));
         }
         if !is_plain {
             self.doubt(start, "arithmetic evaluates what variables hold");

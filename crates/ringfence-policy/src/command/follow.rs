@@ -25,10 +25,7 @@ impl Reader<'_> {
             "source" | "." => self.sourced(part),
             "trap" => self.trap(&words[1..], part),
             "su" | "runuser" | "script" | "watch" | "parallel" | "entr" => self.strings(base_name(&program), part),
-            "alias" => {
-                self.alias(&words[1..], part);
-                Ok(())
-            }
+            "alias" => self.alias(&words[1..], part),
             "find" => self.find(part),
             "test" | "[" => {
                 self.tested(&words[1..], at);
@@ -90,18 +87,22 @@ impl Reader<'_> {
     }
 
     /// A value may be half a command, so that it is never certain what an alias comes to.
-    fn alias(&mut self, words: &[Word], part: &Part) {
+    fn alias(&mut self, words: &[Word], part: &Part) -> Read<()> {
         for word in words.iter().filter(|word| word.literal().is_none_or(|text| text.contains('='))) {
             self.note(word.span.start, "an alias changes what later words mean");
             let value = word.literal().and_then(|text| text.split_once('=').map(|(_, value)| value.to_owned()));
-            // What cannot be read alone is no part; the doubt stands all the same.
-            let before = self.found.parts.len();
-            let depth = self.depth;
-            if self.string(value, part, self.dialect, "what an alias stands for").is_err() {
-                self.found.parts.truncate(before);
-                self.depth = depth;
+            let (parts, depth) = (self.found.parts.len(), self.depth);
+            match self.string(value, part, self.dialect, "what an alias stands for") {
+                // What cannot be read alone is no part; the doubt stands all the same. A script of
+                // bash's does not obey aliases, one of another shell's does.
+                Err(_) if self.dialect == Dialect::Bash => {
+                    self.found.parts.truncate(parts);
+                    self.depth = depth;
+                }
+                read => read?,
             }
         }
+        Ok(())
     }
 
     /// Programs whose arguments are, or may hold, a line for a shell.

@@ -74,7 +74,8 @@ impl Reader<'_> {
         self.bump();
         self.skip_blanks()?;
         let is_reserved = RESERVED.contains(&name.bare.as_str());
-        match name.literal() {
+        let is_plain = |name: &str| name.chars().all(|c| c.is_alphanumeric() || "_-.:+@%,^/".contains(c));
+        match name.literal().filter(|name| is_plain(name)) {
             Some(plain) if name.quoting == Quoting::Bare && !is_reserved && self.take(')').it() => self.function_body(plain),
             _ => Err(self.problem("unexpected `(`")),
         }
@@ -86,8 +87,11 @@ impl Reader<'_> {
             return Err(self.problem_at(from, format!("unexpected `{}`", word.bare)));
         }
         if self.peek() == Some('(') {
-            let declares = simple.words.iter().find_map(Word::literal).is_some_and(|name| variables::DECLARING.contains(&name.as_str()));
-            if !declares || !word.bare.ends_with('=') || !word.is_plain(&word.bare) {
+            let is_declaring = |word: &Word| variables::DECLARING.iter().any(|name| word.is_plain(name));
+            let declares = simple.redirects.is_empty() && simple.words.first().is_some_and(is_declaring);
+            let name = word.bare.strip_suffix("+=").or_else(|| word.bare.strip_suffix('=')).unwrap_or_default();
+            let is_one = is_name(name) && word.is_plain(&word.bare);
+            if !declares || !is_one {
                 return Err(self.problem("unexpected `(`"));
             }
             self.array()?;
@@ -111,7 +115,7 @@ impl Reader<'_> {
             if !subscript.chars().all(|c| c.is_ascii_digit()) || subscript.is_empty() {
                 self.doubt(from, "a subscript is arithmetic, which evaluates what variables hold");
             }
-            if !after.starts_with(['=', '+']) {
+            if !after.starts_with(['=', '+']) || subscript.contains('[') {
                 return Err(self.problem_at(from, "a subscript that shells may read differently"));
             }
             rest = after;
@@ -122,7 +126,7 @@ impl Reader<'_> {
             return Ok(Took::Nothing);
         }
         if self.peek() == Some('(') {
-            if !rest.ends_with('=') || !word.is_plain(&word.bare) {
+            if !matches!(rest, "=" | "+=") || !word.is_plain(&word.bare) {
                 return Err(self.problem("unexpected `(`"));
             }
             self.bash_only("an array")?;
@@ -170,8 +174,8 @@ impl Reader<'_> {
                 self.word()?.ok_or_else(|| self.problem("a redirection that leads nowhere"))?
             }
         };
-        if self.peek() == Some('(') {
-            return Err(self.problem("unexpected `(`"));
+        if self.peek() == Some('(') || is_descriptor(&target) && matches!(self.peek(), Some('<' | '>')) {
+            return Err(self.problem("a redirection that leads nowhere"));
         }
         let is_bash = match operator {
             "&>" | "&>>" | "<<<" => true,
@@ -199,10 +203,13 @@ impl Reader<'_> {
     }
 }
 
+fn is_name(name: &str) -> bool {
+    name.starts_with(is_name_start) && name.chars().all(|c| is_name_start(c) || c.is_ascii_digit())
+}
+
 /// Whether a word before a redirection says which descriptor is meant.
 fn is_descriptor(word: &Word) -> bool {
     let text = word.bare.as_str();
-    let is_name = |name: &str| name.starts_with(is_name_start) && name.chars().all(|c| is_name_start(c) || c.is_ascii_digit());
     let is_number = !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
     let is_variable = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).is_some_and(is_name);
     word.is_plain(text) && (is_number || is_variable)

@@ -6,5 +6,6 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod bash;
+mod lines;
 mod property;
 mod table;

@@ -7,8 +7,8 @@ use crate::table::{EXCLUDED, rules};
 
 /// A line, and whether every command in it is excluded.
 #[derive(Debug, Clone)]
-struct Made {
-    text: String,
+pub(crate) struct Made {
+    pub(crate) text: String,
     is_excluded: bool,
 }
 
@@ -75,7 +75,7 @@ fn simple() -> impl Strategy<Value = Made> {
 }
 
 /// Lines of lines. Those that only hold what is excluded are not always excluded themselves.
-fn lines() -> impl Strategy<Value = Made> {
+pub(crate) fn lines() -> impl Strategy<Value = Made> {
     simple().prop_recursive(4, 24, 3, |line| {
         let joined =
             (line.clone(), line.clone(), prop::sample::select(vec![" && ", " || ", "; ", " | ", " & ", "\n", " |& ", " \\\n && "]))
