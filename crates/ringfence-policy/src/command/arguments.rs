@@ -8,13 +8,17 @@ use crate::path::AbsPath;
 /// What is read from a program's input is data, not text, and is not looked at. A pattern stands
 /// for names of files: it counts where some of `text` is written beside it.
 pub(super) fn held(word: &Word, text: &str) -> Option<String> {
-    let needle: Vec<char> = text.chars().collect();
-    if needle.is_empty() {
+    if text.is_empty() {
         return None;
     }
-    if let Some(literal) = word.literal() {
-        return literal.contains(text).then(|| format!("`{}` holds `{text}`", word.raw));
+    if word.unknown().is_none() {
+        let begins = |at: usize| {
+            let mut pieces = word.pieces[at..].iter();
+            text.chars().all(|c| pieces.next() == Some(&Piece::Char(c)))
+        };
+        return (0..word.pieces.len()).any(begins).then(|| format!("`{}` holds `{text}`", word.raw));
     }
+    let needle: Vec<char> = text.chars().collect();
     let is_open = word.pieces.iter().any(|piece| matches!(piece, Piece::Hole(Unknown::Expansion | Unknown::Tilde | Unknown::Brace)));
     let may_hold = is_open || (0..word.pieces.len()).any(|at| may_begin(&word.pieces, at, &needle, Written::Nothing));
     may_hold.then(|| format!("`{}` is not known before it runs, and it may hold `{text}`", word.raw))

@@ -64,70 +64,88 @@ impl Pattern {
     }
 
     pub(super) fn matches(&self, words: &[Word], certainty: Certainty) -> bool {
-        let mut units = Vec::new();
-        for (at, word) in words.iter().enumerate() {
-            if at > 0 {
-                units.push(Unit::Space);
-            }
-            for piece in &word.pieces {
-                match piece {
-                    Piece::Char(c) => units.push(Unit::Char(*c)),
-                    // An absolute path, whosever home it is.
-                    Piece::Hole(Unknown::Tilde) if certainty == Certainty::Possibly => units.extend([Unit::Char('/'), Unit::Hole]),
-                    Piece::Hole(_) => units.push(Unit::Hole),
-                }
-            }
-        }
-        self.matches_units(&units, certainty)
+        let units = words.iter().enumerate().flat_map(move |(at, word)| {
+            let space = (at > 0).then_some(Unit::Space);
+            space.into_iter().chain(word.pieces.iter().flat_map(move |piece| units_of(*piece, certainty)))
+        });
+        self.matches_units(units, certainty)
     }
 
     /// Whether it matches a text as it stands, blanks for blanks.
     pub(super) fn matches_text(&self, text: &str) -> bool {
-        let words = text
-            .split_whitespace()
-            .map(|word| Word { pieces: word.chars().map(Piece::Char).collect(), ..Word::hole("", 0..0, Unknown::Input) });
-        self.matches(&words.collect::<Vec<_>>(), Certainty::Possibly)
+        let units = text.split_whitespace().enumerate().flat_map(|(at, word)| {
+            let space = (at > 0).then_some(Unit::Space);
+            space.into_iter().chain(word.chars().map(Unit::Char))
+        });
+        self.matches_units(units, Certainty::Possibly)
     }
 
-    /// Position by position, all states at once.
-    fn matches_units(&self, units: &[Unit], certainty: Certainty) -> bool {
-        if self.is_empty() || units.is_empty() {
+    fn matches_units(&self, units: impl Iterator<Item = Unit> + Clone, certainty: Certainty) -> bool {
+        if self.is_empty() || units.clone().next().is_none() {
             return false;
         }
-        let mut signs = self.signs.clone();
-        if self.is_prefix && !self.matches_signs(&self.signs, units, certainty) {
-            signs.extend([Sign::Space, Sign::Star]);
-            return self.matches_signs(&signs, units, certainty);
-        }
-        self.is_prefix || self.matches_signs(&signs, units, certainty)
+        let more: &[Sign] = if self.is_prefix { &[Sign::Space, Sign::Star] } else { &[] };
+        has_match(&self.signs, &[], units.clone(), certainty) || self.is_prefix && has_match(&self.signs, more, units, certainty)
     }
+}
 
-    fn matches_signs(&self, signs: &[Sign], units: &[Unit], certainty: Certainty) -> bool {
-        let count = signs.len();
-        // After the units so far, which of the signs may all have been used.
-        let mut used = vec![false; count + 1];
-        used[0] = true;
-        skip_stars(signs, &mut used);
-        for unit in units {
-            let mut next = vec![false; count + 1];
-            for at in (0..=count).filter(|at| used[*at]) {
-                let sign = signs.get(at);
-                if sign == Some(&Sign::Star) {
-                    next[at] = true;
-                }
-                match (unit, certainty) {
-                    // A hole may be any text, the empty one, too.
-                    (Unit::Hole, Certainty::Possibly) => next[at..].fill(true),
-                    (Unit::Hole, Certainty::Surely) => {}
-                    (unit, _) if sign.is_some_and(|sign| is_same(*sign, *unit, certainty)) => next[at + 1] = true,
-                    _ => {}
-                }
-            }
-            skip_stars(signs, &mut next);
-            used = next;
+fn units_of(piece: Piece, certainty: Certainty) -> impl Iterator<Item = Unit> + Clone {
+    let (first, second) = match piece {
+        Piece::Char(c) => (Unit::Char(c), None),
+        // An absolute path, whosever home it is.
+        Piece::Hole(Unknown::Tilde) if certainty == Certainty::Possibly => (Unit::Char('/'), Some(Unit::Hole)),
+        Piece::Hole(_) => (Unit::Hole, None),
+    };
+    [first].into_iter().chain(second)
+}
+
+/// Whether the signs, and `more` behind them, match the units.
+fn has_match(signs: &[Sign], more: &[Sign], mut units: impl Iterator<Item = Unit> + Clone, certainty: Certainty) -> bool {
+    let count = signs.len() + more.len();
+    let sign = |at: usize| signs.get(at).or_else(|| more.get(at.wrapping_sub(signs.len()))).copied();
+    // Nearly all patterns differ from nearly all commands in their first characters.
+    let mut start = 0;
+    loop {
+        let (Some(known), Some(unit)) = (sign(start), units.clone().next()) else { break };
+        if known == Sign::Star || unit == Unit::Hole {
+            break;
         }
-        used[count]
+        if !is_same(known, unit, certainty) {
+            return false;
+        }
+        units.next();
+        start += 1;
     }
+    matches_rest(&(start..count).filter_map(sign).collect::<Vec<_>>(), units, certainty)
+}
+
+/// Position by position, all states at once.
+fn matches_rest(signs: &[Sign], units: impl Iterator<Item = Unit>, certainty: Certainty) -> bool {
+    let count = signs.len();
+    // After the units so far, which of the signs may all have been used.
+    let mut used = vec![false; count + 1];
+    let mut next = used.clone();
+    used[0] = true;
+    skip_stars(signs, &mut used);
+    for unit in units {
+        next.fill(false);
+        for at in (0..=count).filter(|at| used[*at]) {
+            let sign = signs.get(at);
+            if sign == Some(&Sign::Star) {
+                next[at] = true;
+            }
+            match (unit, certainty) {
+                // A hole may be any text, the empty one, too.
+                (Unit::Hole, Certainty::Possibly) => next[at..].fill(true),
+                (Unit::Hole, Certainty::Surely) => {}
+                (unit, _) if sign.is_some_and(|sign| is_same(*sign, unit, certainty)) => next[at + 1] = true,
+                _ => {}
+            }
+        }
+        skip_stars(signs, &mut next);
+        std::mem::swap(&mut used, &mut next);
+    }
+    used[count]
 }
 
 /// A star may stand for nothing.

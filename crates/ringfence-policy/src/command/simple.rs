@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::expansion::is_name_start;
 use super::heredoc::Tabs;
 use super::lists::RESERVED;
-use super::reader::{Read, Reader, Took};
+use super::reader::{Read, Reader, Took, is_separator};
 use super::variables;
 use super::word::Quoting;
 use super::{Assignment, Redirect, Word};
@@ -153,9 +153,13 @@ impl Reader<'_> {
                 return Err(self.problem("unexpected `(`"));
             }
         }
-        match self.take(')') {
-            Took::It => Ok(()),
-            Took::Nothing => Err(self.problem("an array that nothing closes")),
+        if self.take(')') == Took::Nothing {
+            return Err(self.problem("an array that nothing closes"));
+        }
+        // What follows at once would be part of the same word.
+        match self.peek() {
+            Some(c) if !is_separator(c) || c == '(' || c == '<' || c == '>' => Err(self.problem("an array with something behind it")),
+            _ => Ok(()),
         }
     }
 
@@ -174,6 +178,10 @@ impl Reader<'_> {
                 self.word()?.ok_or_else(|| self.problem("a redirection that leads nowhere"))?
             }
         };
+        // A hyphen that closes a descriptor is a word of its own for bash, whatever follows.
+        if operator.ends_with('&') && target.prefix().starts_with('-') && !target.is_plain("-") {
+            return Err(self.problem("a redirection that shells may read differently"));
+        }
         if self.peek() == Some('(') || is_descriptor(&target) && matches!(self.peek(), Some('<' | '>')) {
             return Err(self.problem("a redirection that leads nowhere"));
         }
