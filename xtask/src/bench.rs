@@ -99,6 +99,8 @@ struct Programs {
     rounds: PathBuf,
     /// Has many of them.
     many: PathBuf,
+    /// Asks the rules on commands.
+    commands: PathBuf,
 }
 
 impl Programs {
@@ -108,6 +110,7 @@ impl Programs {
             probe: workspace::build("xtask", &["--release"])?,
             rounds: workspace::build("ringfence-local", &["--release", "--example", "rounds"])?,
             many: workspace::build("ringfence", &["--release", "--example", "many"])?,
+            commands: workspace::build("ringfence-policy", &["--release", "--example", "commands"])?,
         })
     }
 }

@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::time::Instant;
 
 use crate::generate::Purpose;
-use crate::{Done, generate, tidy, workspace};
+use crate::{Done, fuzz, generate, tidy, workspace};
 
 /// A heading and what is run under it.
 type Step = (&'static str, fn() -> Done);
@@ -15,6 +15,7 @@ const STEPS: &[Step] = &[
     ("fmt --check", format),
     ("clippy", clippy),
     ("gen --check", || generate::run(Purpose::Check)),
+    ("fuzz", || fuzz::run(fuzz::SECONDS, None)),
     ("tests", tests),
 ];
 

@@ -1,9 +1,10 @@
-//! Chores of this workspace: `cargo xtask tidy`, `gen`, `ci`, `precision`, `bench`, `soak` and `kernels`.
+//! Chores of this workspace: `cargo xtask tidy`, `gen`, `ci`, `fuzz`, `precision`, `bench`, `soak` and `kernels`.
 //!
 //! One file per chore. Nothing here ships, and nothing that ships depends on it.
 
 mod bench;
 mod ci;
+mod fuzz;
 mod generate;
 mod kernels;
 mod precision;
@@ -24,6 +25,7 @@ usage: cargo xtask CHORE
   tidy                                        check the rules that no compiler knows
   gen [--check]                               write the generated documents, or fail where they differ
   ci                                          everything a change must pass
+  fuzz commands [--seconds N] [--seed N]      read lines that nobody would write
   precision                                   how exactly refusals are told, beside what stderr would tell
   bench [--quick] [--only ROW] [--enforce]    measure against bare and bwrap
   soak                                        1,000 sandboxes in one program, and what is left of them
@@ -47,6 +49,10 @@ fn chore(words: &[&str]) -> Done {
         ["gen"] => generate::run(generate::Purpose::Write),
         ["gen", "--check"] => generate::run(generate::Purpose::Check),
         ["ci"] => ci::run(),
+        ["fuzz", "commands"] => fuzz::run(fuzz::SECONDS, None),
+        ["fuzz", "commands", "--seconds", seconds] => fuzz::run(seconds, None),
+        ["fuzz", "commands", "--seed", seed] => fuzz::run(fuzz::SECONDS, Some(seed)),
+        ["fuzz", "commands", "--seconds", seconds, "--seed", seed] => fuzz::run(seconds, Some(seed)),
         ["precision"] => precision::run(),
         ["bench", flags @ ..] => bench::run(&bench::Asked::parse(flags)?),
         ["soak"] => soak::run(),

@@ -42,6 +42,21 @@ pub struct Outcome {
     pub gaps: Vec<Gap>,
     /// What was moved away before anyone could stumble over it.
     pub quarantined: Vec<Quarantined>,
+    /// Why it was not started, if a rule on its text refused it; the rule is among the denials.
+    #[serde(default)]
+    pub refusal: Option<Refusal>,
+}
+
+/// Why a command was not started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Refusal {
+    /// A sentence for people.
+    pub reason: String,
+    /// Where in the line it stands that was refused, in characters from 0.
+    pub position: usize,
+    /// How many characters it has.
+    pub length: usize,
 }
 
 /// Something the command planted that would have run on the host.
@@ -109,6 +124,8 @@ pub enum Status {
 impl Status {
     /// What a shell sees of a command that its time limit ended.
     pub(crate) const TIME_LIMIT: i32 = 124;
+    /// What a shell sees of a command that was not started because it may not be.
+    pub const REFUSED: i32 = 126;
 
     /// What a shell sees of it.
     pub(crate) fn code(self) -> i32 {
@@ -314,6 +331,8 @@ pub enum Operation {
     Connect,
     /// Make a system call that no command needs, or call a tool that was taken away.
     Call,
+    /// Be started at all: the text of the command is refused.
+    Command,
 }
 
 impl Operation {
@@ -327,6 +346,7 @@ impl Operation {
             Operation::Execute => "execute",
             Operation::Connect => "connect",
             Operation::Call => "call",
+            Operation::Command => "command",
         }
     }
 }
@@ -339,6 +359,8 @@ pub enum Evidence {
     Kernel,
     /// The proxy refused.
     Proxy,
+    /// The text of the command was read before it was started.
+    Guard,
     /// The command failed, its standard error names the path beside an error of the operating
     /// system, and the policy shuts that path. Where the kernel tells, nothing is guessed.
     Guessed,

@@ -90,6 +90,7 @@ impl Operation {
             Operation::Execute => "run",
             Operation::Connect => "connect to",
             Operation::Call => "call",
+            Operation::Command => "be run as",
         }
     }
 }

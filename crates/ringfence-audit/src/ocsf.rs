@@ -58,7 +58,7 @@ fn kind(operation: &str, result: &str) -> (Class, u32) {
     match operation {
         "execute" => (Class::Process, 1),
         "exit" => (Class::Process, 2),
-        "call" => (Class::Process, 99),
+        "call" | "command" => (Class::Process, 99),
         "connect" if result == "allowed" => (Class::Network, 1),
         "connect" if result == "failed" => (Class::Network, 4),
         "connect" => (Class::Network, 5),

@@ -32,6 +32,9 @@ pub(crate) fn outcome(outcome: &Outcome, session: &str, permission: Option<Permi
     if let Value::Object(rest) = rest {
         object.extend(rest);
     }
+    if let Some(refusal) = &outcome.refusal {
+        object.insert("refusal".into(), json!(refusal));
+    }
     if let Some(observed) = &outcome.observed {
         object.insert("allowed".into(), json!(observed.allowed));
         object.insert("allowedDropped".into(), observed.dropped.into());

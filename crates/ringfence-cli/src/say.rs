@@ -28,6 +28,11 @@ pub(crate) fn warning(text: &str) {
     eprintln!("ringfence: warning: {text}");
 }
 
+/// What was said already.
+pub(crate) fn verbatim(text: &[u8]) {
+    eprint!("{}", String::from_utf8_lossy(text));
+}
+
 /// Something that was not recorded.
 pub(crate) fn unrecorded(error: &AuditError) {
     warning(&format!("not recorded in the audit log: {}", whole(error)));

@@ -45,18 +45,6 @@ pub(crate) fn gaps(grants: &Grants, survey: &Survey, support: &Support) -> Vec<G
             "use a kernel from 6.12 on, or `--net none`",
         );
     }
-    let commands = &grants.commands;
-    if !commands.deny.is_empty()
-        || !commands.allow_binaries.is_empty()
-        || !commands.deny_arguments.is_empty()
-        || commands.anchor_arguments.is_some()
-    {
-        gap(
-            "commands",
-            "guards on the command's text are not enforced yet",
-            "remove [commands] from the policy or accept with `--on-gap run`",
-        );
-    }
     for name in unlimited(&grants.limits) {
         gap(&format!("limits.{name}"), "this limit is not enforced yet", "remove it from [limits] or accept with `--on-gap run`");
     }

@@ -64,7 +64,7 @@ fn wanted(denial: &Denial) -> Option<Opening> {
         Operation::Execute => Access::Execute,
         Operation::Write | Operation::Create | Operation::Rename => Access::Write,
         Operation::Connect => return HostRule::parse(&denial.target).ok().map(Opening::Host),
-        Operation::Call => return None,
+        Operation::Call | Operation::Command => return None,
     };
     Some(Opening::Path(AbsPath::new(&denial.target)?, access))
 }

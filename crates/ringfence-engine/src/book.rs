@@ -149,12 +149,17 @@ impl<'a> Book<'a> {
     }
 
     fn ended(&self, outcome: &Outcome) -> Vec<Record> {
+        let reason = outcome.blocked_by().map(|denial| format!("{} ({})", denial.rule, denial.origin));
         let allowed = outcome.observed.iter().flat_map(|observed| &observed.allowed);
         let mut records: Vec<Record> = allowed.map(|allowance| Record::allowed(&self.subject, allowance)).collect();
+        if !self.has_begun {
+            // Refused by what it says: it never was about to run.
+            let why = outcome.refusal.as_ref().map(|refusal| refusal.reason.clone());
+            records.push(self.record(Act::Begin, Verdict::Blocked, why, self.begun(&[])));
+        }
         records.extend(outcome.connections.iter().map(|connection| Record::connected(&self.subject, connection)));
         records.extend(outcome.denials.iter().map(|denial| Record::denied(&self.subject, denial)));
         records.extend(outcome.quarantined.iter().map(|moved| Record::quarantined(&self.subject, now_ms(), moved)));
-        let reason = outcome.blocked_by().map(|denial| format!("{} ({})", denial.rule, denial.origin));
         let verdict = if outcome.blocked() { Verdict::Blocked } else { Verdict::Allowed };
         let ended = Ended {
             exit_code: outcome.exit_code(),

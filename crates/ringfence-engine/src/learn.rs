@@ -74,6 +74,7 @@ fn wish(denial: &Denial, host: &Host) -> Option<Wish> {
         Operation::Create if host.thing(&path) == Thing::File => Want::Write,
         Operation::Create | Operation::Rename => Want::Make,
         Operation::Read | Operation::Execute | Operation::Connect | Operation::Call => Want::Read,
+        Operation::Command => return None,
     };
     Some(Wish { path, want })
 }

@@ -12,6 +12,7 @@ mod error;
 mod facts;
 mod files;
 mod gitconfig;
+mod guard;
 pub mod learn;
 pub mod session;
 #[cfg(test)]
@@ -121,6 +122,9 @@ pub fn run(provider: &dyn Provider, asked: &Asked, resolved: &Resolved, tell: &m
 
 fn attempt(provider: &dyn Provider, asked: &Asked, resolved: &Resolved, book: &mut Book<'_>) -> Result<Outcome, EngineError> {
     let grants = &resolved.grants;
+    if let Some(refused) = guard::refused(grants, guard::Text::Words(&asked.command)) {
+        return Ok(refused);
+    }
     let mut session = open(provider, resolved)?;
     let of_output = output_gap(grants, asked.stdio);
     let gaps: Vec<Gap> = session.plan().gaps.iter().cloned().chain(of_output.clone()).collect();

@@ -9,14 +9,15 @@ use std::ffi::OsString;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ringfence_api::{Afterwards, Gap, Input, Line, Outcome, Output, Permission, Quarantined};
+use ringfence_api::{Afterwards, Gap, Input, Line, Outcome, Output, Permission, Quarantined, Stream};
 use ringfence_audit::AuditError;
 use ringfence_policy::{AbsPath, Change};
 use ringfence_provider::{Feeder, Interrupter, Provider, ProviderError, Shell, ShellStart, Sink, Streams};
 
 use crate::book::Book;
-use crate::{Asked, EngineError, Resolved, permission, resolve_in, variables};
+use crate::{Asked, EngineError, Resolved, guard, permission, resolve_in, variables};
 pub use beside::Beside;
+use beside::Course;
 use following::Following;
 pub use following::{News, Problem, Resolver};
 use sandbox::{Maker, Sandbox};
@@ -216,7 +217,13 @@ impl Opened {
     ) -> Result<Executed, EngineError> {
         let mut slot = lock(&self.shell);
         // It may have been waited for while a file was changed.
-        self.policy_to_begin()?;
+        let resolved = self.policy_to_begin()?;
+        if let Some(outcome) = guard::refused(&resolved.grants, guard::Text::Line(&line.text, &self.program)) {
+            sink(Stream::Err, &outcome.stderr.head);
+            let cwd = slot.as_ref().and_then(|shell| shell.cwd());
+            let background = Output::default();
+            return Ok(Executed { outcome, cwd, background, shell: Afterwards::LivesOn, news: News::default() });
+        }
         self.renew(&mut slot)?;
         let shell = slot.as_mut().expect("renewed just now");
         let recorded = {
@@ -269,12 +276,21 @@ impl Opened {
         let resolved = policy.holding.clone();
         let mut book = Book::open(&asked, &resolved, tell)?;
         let permitted = policy.permits(&asked.session);
+        if permitted.is_ok()
+            && let Some(refused) = guard::refused(&resolved.grants, guard::Text::Words(&asked.command))
+        {
+            let result = Ok(refused.clone());
+            book.finish(&result);
+            drop(book);
+            let course = Course::Refused(Box::new(refused));
+            return Ok(Beside { course, enforced: Vec::new(), gaps: Vec::new(), asked, resolved, news: policy.news() });
+        }
         let started = permitted.and_then(|()| sandbox.start(&asked, &resolved, &mut book, (streams, deadline)));
         match started {
             Ok(process) => {
                 drop(book);
                 let (enforced, gaps) = (sandbox.enforced.clone(), sandbox.gaps.clone());
-                Ok(Beside { process, enforced, gaps, asked, resolved, news: policy.news() })
+                Ok(Beside { course: Course::Runs(process), enforced, gaps, asked, resolved, news: policy.news() })
             }
             Err(error) => {
                 let result = Err(error);

@@ -354,6 +354,7 @@ impl<'a> Attendance<'a> {
             enforced: Vec::new(),
             gaps: Vec::new(),
             quarantined: Vec::new(),
+            refusal: None,
         }
     }
 
@@ -457,6 +458,6 @@ fn is_nowhere(denial: &Denial) -> bool {
     match denial.operation {
         Operation::Create | Operation::Rename => denial.rule == Denial::NOTHING_OPENS_IT && target.parent().is_some_and(is_absent),
         Operation::Read | Operation::Write | Operation::Execute => is_absent(target),
-        Operation::Connect | Operation::Call => false,
+        Operation::Connect | Operation::Call | Operation::Command => false,
     }
 }

@@ -4,6 +4,7 @@
 //! finds out which of them. So can rules about hosts. Settings cannot: they are what the sandbox
 //! was made of, and stay until another one is made.
 
+mod commands;
 mod network;
 
 use std::fmt;
@@ -107,6 +108,7 @@ pub fn revise(old: &Grants, new: &Grants) -> (Grants, Vec<Change>) {
     let mut holding = new.clone();
     let (network, of_network) = network::revise(&old.network, &new.network);
     changes.extend(of_network);
+    changes.extend(commands::changed(&old.commands, &new.commands));
     holding.network = network;
     holding.mode = old.mode;
     holding.environment = old.environment.clone();

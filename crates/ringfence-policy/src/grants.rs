@@ -270,19 +270,29 @@ pub struct EnvironmentRules {
     pub set: BTreeMap<String, String>,
 }
 
-/// Guards on the command's text.
+/// Guards on the command's text; see [`command`](crate::command). Each rule is the text of its
+/// origin.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandRules {
     /// Patterns that are refused.
-    pub deny: Vec<String>,
+    pub deny: Vec<Origin>,
     /// If not empty: the only programs that may be named.
-    pub allow_binaries: Vec<String>,
+    pub allow_binaries: Vec<Origin>,
     /// Texts no argument may hold.
-    pub deny_arguments: Vec<String>,
-    /// Absolute paths in arguments must stay below this directory.
-    pub anchor_arguments: Option<AbsPath>,
-    /// Commands that run outside the sandbox.
-    pub excluded: Vec<String>,
+    pub deny_arguments: Vec<Origin>,
+    /// Where absolute paths in arguments must stay.
+    pub anchor_arguments: Option<Anchor>,
+    /// Commands that run outside the sandbox, where somebody asks.
+    pub excluded: Vec<Origin>,
+}
+
+/// The directory below which absolute paths in arguments must stay.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Anchor {
+    /// The directory.
+    pub root: AbsPath,
+    /// Where it was written.
+    pub origin: Origin,
 }
 
 /// Ceilings; `None` is no ceiling.

@@ -13,6 +13,7 @@ pub mod amend;
 mod amount;
 pub mod builtin;
 pub mod change;
+pub mod command;
 pub mod decide;
 pub mod environment;
 pub mod error;

@@ -131,6 +131,7 @@ fn round_trip(text: &str, format: Format) -> (Imported, Grants) {
         network.allow.iter_mut().chain(&mut network.deny).for_each(|listed| listed.origin.line = None);
         network.mode_origin = None;
         grants.tools.disallowed.iter_mut().for_each(|rule| rule.origin.line = None);
+        grants.commands.excluded.iter_mut().for_each(|origin| origin.line = None);
         network.localhost.entries.iter_mut().chain(&mut network.bind.entries).for_each(|entry| entry.origin.line = None);
         grants
     };

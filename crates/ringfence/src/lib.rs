@@ -112,10 +112,13 @@ pub use result::{Captured, ExecuteResult};
 pub use routing::router;
 
 pub use ringfence_api::{
-    Afterwards, Answer, Ask, Asker, Denial, Evidence, Gap, Granted, Loss, Operation, Outcome, Permission, Quarantined, RequiresPermission,
-    Status, Stream, Usage,
+    Afterwards, Answer, Ask, Asker, Denial, Evidence, Gap, Granted, Loss, Operation, Outcome, Permission, Quarantined, Refusal,
+    RequiresPermission, Status, Stream, Usage,
 };
 pub use ringfence_policy::Mode;
+pub use ringfence_policy::command::{
+    Ability, Consent, Platform, SandboxChoice, SandboxSettings, Unsandboxed, Wanted, Wish, should_use_sandbox,
+};
 /// Tools in process, for agents that call tools rather than a shell; see [`router`].
 pub use ringfence_tools as tools;
 

@@ -23,7 +23,7 @@ pub(crate) fn what_was_opened(denial: &Denial) -> Option<Grant> {
     let opens = match denial.operation {
         Operation::Read | Operation::Execute => Opens::Reading,
         Operation::Write | Operation::Create | Operation::Rename => Opens::Writing,
-        Operation::Connect | Operation::Call => return None,
+        Operation::Connect | Operation::Call | Operation::Command => return None,
     };
     Some(Grant { path: denial.target.clone(), opens })
 }

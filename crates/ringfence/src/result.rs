@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 
-use ringfence_api::{Afterwards, Denial, Gap, Granted, Outcome, Output, Permission, Quarantined, Usage, base64};
+use ringfence_api::{Afterwards, Denial, Gap, Granted, Outcome, Output, Permission, Quarantined, Refusal, Usage, base64};
 use serde::{Serialize, Serializer};
 
 /// What became of a command.
@@ -53,6 +53,8 @@ pub struct ExecuteResult {
     pub quarantined: Vec<Quarantined>,
     /// What a person should know beside.
     pub warnings: Vec<String>,
+    /// Why it was not started, if a rule on its text refused it.
+    pub refusal: Option<Refusal>,
     /// What stood in the way.
     pub blocked_by: Option<Denial>,
     /// What a person could be asked about that.
@@ -82,6 +84,7 @@ impl From<Outcome> for ExecuteResult {
             enforced: outcome.enforced,
             gaps: outcome.gaps,
             quarantined: outcome.quarantined,
+            refusal: outcome.refusal,
             warnings: Vec::new(),
             stdout: outcome.stdout.into(),
             stderr: outcome.stderr.into(),
@@ -165,6 +168,8 @@ struct Wire<'a> {
     gaps: &'a [Gap],
     quarantined: &'a [Quarantined],
     permission: &'a Option<Permission>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refusal: &'a Option<Refusal>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     warnings: &'a [String],
 }
@@ -202,6 +207,7 @@ impl Serialize for ExecuteResult {
             gaps: &self.gaps,
             quarantined: &self.quarantined,
             permission: &self.permission,
+            refusal: &self.refusal,
             warnings: &self.warnings,
         }
         .serialize(serializer)

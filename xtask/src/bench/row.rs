@@ -137,6 +137,14 @@ pub(super) const ROWS: &[Row] = &[
         prepare: |scratch, _| Ok(Job { timing: Timing::Refused, ..Job::whole(scratch.keys()?, &["cat", "d0/f1.pem"]) }),
     },
     Row {
+        name: "guard",
+        says: "what rules on the text of commands take of one command: ten patterns and the strict list",
+        who: Who::Ringfence,
+        rounds: 10,
+        bars: &[Bar::Seconds(0.00005)],
+        prepare: |scratch, programs| Ok(Job::itself(scratch.empty()?, &programs.commands, &["guard", "2000"])),
+    },
+    Row {
         name: "session-true",
         says: "one `true` in a shell that lives on, beside a bash that is spoken to by pipes",
         who: Who::Both,

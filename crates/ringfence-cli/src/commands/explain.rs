@@ -1,5 +1,6 @@
 //! `ringfence explain`
 
+mod command;
 mod connect;
 mod last;
 mod path;
@@ -18,11 +19,13 @@ use crate::error::CliError;
 use crate::origins::Origins;
 use crate::show::{self, Paint, printable};
 
-/// Say which rule decides about a path, a host or a variable
+/// Say which rule decides about a path, a host, a variable or a command line
 ///
 /// Says what would happen in the sandbox, which rule decides, where it was written, why it is
 /// there and what would change it. Nothing is run. A path that leads through a symbolic link is
-/// explained twice, as asked and as it really is, and both have to be open.
+/// explained twice, as asked and as it really is, and both have to be open. Of a command line it
+/// shows what is read in it, what was taken away in front of its commands, and what each rule on
+/// the text of commands says.
 ///
 /// With `--last`, says why the last command that was run in this project failed: what was refused
 /// to it, by which rule, and how that rule decides now.
@@ -33,6 +36,7 @@ use crate::show::{self, Paint, printable};
   ringfence explain exec npm
   ringfence explain connect example.com:443
   ringfence explain env GITHUB_TOKEN
+  ringfence explain command 'docker ps && curl example.com'
   ringfence explain --last
 
 Exit status: 0 allowed, or nothing was refused; 1 refused, 125 ringfence failed.")]
@@ -40,7 +44,7 @@ pub(crate) struct Explain {
     /// What is wanted
     #[arg(value_enum, value_name = "WISH", required_unless_present = "last")]
     wish: Option<Wish>,
-    /// A path, a program, a host with or without a port, or the name of a variable
+    /// A path, a program, a host with or without a port, the name of a variable, or a command line
     #[arg(value_name = "TARGET", required_unless_present = "last")]
     target: Option<OsString>,
     /// Explain what was refused to the last command that was run in this project
@@ -69,6 +73,8 @@ enum Wish {
     Connect,
     /// Have a variable
     Env,
+    /// Run a command line
+    Command,
 }
 
 impl Wish {
@@ -79,6 +85,7 @@ impl Wish {
             Wish::Exec => "exec",
             Wish::Connect => "connect",
             Wish::Env => "env",
+            Wish::Command => "command",
         }
     }
 }
@@ -92,6 +99,13 @@ struct Answer {
     fate: Fate,
     /// Labels are `rule`, `from`, `why`, `kept`, `change`, `secret`.
     lines: Vec<Line>,
+}
+
+/// In which form it is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Text,
+    Json,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,11 +134,18 @@ impl Answer {
 
 pub(crate) fn run(arguments: Explain) -> Result<ExitCode, CliError> {
     let meant = meant(&arguments.policy)?;
+    let form = if arguments.json { Form::Json } else { Form::Text };
     // Without `--last` both are there; the words were checked.
     let (Some(wish), Some(target)) = (arguments.wish, &arguments.target) else {
-        let form = if arguments.json { last::Form::Json } else { last::Form::Text };
         return last::explain(&meant, arguments.session.as_deref(), form);
     };
+    if wish == Wish::Command {
+        let line = target.to_str().ok_or_else(|| CliError::Words {
+            what: "the command line is not UTF-8, so no rule on commands lets it pass".into(),
+            hint: "write it in UTF-8".into(),
+        })?;
+        return command::explain(line, &meant.resolved.grants.commands, form);
+    }
     let answers = answers(wish, target, &meant)?;
     if arguments.json {
         show::json(&as_json(wish, &answers))?;
@@ -140,6 +161,8 @@ fn answers(wish: Wish, target: &OsStr, meant: &Meant) -> Result<Vec<Answer>, Cli
         Wish::Read | Wish::Write | Wish::Exec => path::explain(wish, target, meant)?,
         Wish::Connect => vec![connect::explain(&target.to_string_lossy(), meant, &Origins::of(meant)?)?],
         Wish::Env => vec![variable::explain(&target.to_string_lossy(), &meant.resolved.grants, &Origins::of(meant)?)],
+        // Has more to say than answers hold.
+        Wish::Command => Vec::new(),
     })
 }
 

@@ -62,6 +62,9 @@ pub(crate) fn run(arguments: Run, local: &Local) -> Result<ExitCode, CliError> {
         let permission = if was_asked { None } else { permission(&outcome, &asked.files, &resolved) };
         show::json(&crate::json::outcome(&outcome, &asked.session, permission))?;
     }
+    if outcome.refusal.is_some() && !arguments.json {
+        say::verbatim(&outcome.stderr.head);
+    }
     // What is only not told of stands in the JSON and in the log: here it would stand at
     // every command, in what is the command's own.
     for gap in outcome.gaps.iter().filter(|gap| gap.refuses()) {

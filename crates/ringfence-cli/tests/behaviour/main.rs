@@ -8,6 +8,7 @@ mod ask;
 mod asking;
 mod audit;
 mod caches;
+mod commands;
 mod corpus;
 mod egress;
 mod environment;

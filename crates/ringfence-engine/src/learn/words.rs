@@ -68,7 +68,7 @@ pub(super) fn who(denial: &Denial) -> String {
 }
 
 fn verb(denial: &Denial) -> &'static str {
-    use ringfence_api::Operation::{Call, Connect, Create, Execute, Read, Rename, Write};
+    use ringfence_api::Operation::{Call, Command, Connect, Create, Execute, Read, Rename, Write};
     match denial.operation {
         Read => "read",
         Write => "written",
@@ -77,6 +77,7 @@ fn verb(denial: &Denial) -> &'static str {
         Execute => "started",
         Connect => "connected to",
         Call => "called",
+        Command => "asked for",
     }
 }
 

@@ -152,6 +152,7 @@ pub(super) fn executed(ran: Ran, enforced: Vec<String>, gaps: Vec<Gap>) -> Execu
         enforced,
         gaps,
         quarantined: Vec::new(),
+        refusal: None,
     };
     Executed { outcome, cwd: None, background: ran.background, shell: ran.shell, news: News::default() }
 }

@@ -1,10 +1,11 @@
 //! Variables, commands, tools and limits over all layers.
 
+use crate::command::{STRICT_ARGUMENTS, STRICT_BINARIES};
 use crate::environment::{looks_secret, name_matches};
 use crate::error::PolicyError;
 use crate::expand::Entry;
 use crate::facts::{Facts, Flags};
-use crate::grants::{AuditRules, CommandRules, EnvironmentRules, Limits, Source};
+use crate::grants::{Anchor, AuditRules, CommandRules, EnvironmentRules, Limits, Origin, Source};
 use crate::layer::Layer;
 use crate::path::AbsPath;
 use crate::policy::{Amount, Profile};
@@ -72,38 +73,57 @@ pub(super) fn commands(layers: &[Layer], facts: &Facts, warnings: &mut Vec<Strin
     for layer in layers {
         let policy = &layer.policy.commands;
         let owner = layer.source != Source::Project;
-        rules.deny.extend(policy.deny.iter().cloned());
-        rules.deny_arguments.extend(policy.deny_arguments.iter().cloned());
-        for (i, command) in policy.excluded.iter().enumerate() {
+        rules.deny.extend(origins(layer, "commands.deny", &policy.deny, &[]));
+        rules.deny_arguments.extend(origins(layer, "commands.deny-arguments", &policy.deny_arguments, STRICT_ARGUMENTS));
+        for (i, origin) in origins(layer, "commands.excluded", &policy.excluded, &[]).into_iter().enumerate() {
             if owner {
-                rules.excluded.push(command.clone());
-            } else if !rules.excluded.contains(command) {
-                let place = layer.place(&format!("commands.excluded.{i}"));
+                rules.excluded.push(origin);
+            } else if !holds(&rules.excluded, &origin) {
+                let (place, command) = (layer.place(&format!("commands.excluded.{i}")), origin.text);
                 warnings.push(format!("{place}`{command}` is ignored: a project's file cannot exclude commands; {USERS_FILE}"));
             }
         }
         narrow_binaries(&mut rules.allow_binaries, layer, warnings);
         if let Some(text) = policy.anchor_arguments.as_ref().filter(|_| owner || !anchored_by_owner) {
             let anchor: AbsPath = layer.project(&facts.workspace);
-            let at = layer.place("commands.anchor-arguments");
-            rules.anchor_arguments = Some(Entry { text, key: "anchor-arguments", anchor: &anchor, at }.path(facts)?);
+            let key = "commands.anchor-arguments";
+            let root = Entry { text, key: "anchor-arguments", anchor: &anchor, at: layer.place(key) }.path(facts)?;
+            rules.anchor_arguments = Some(Anchor { root, origin: layer.origin(key, text) });
             anchored_by_owner |= owner;
         }
     }
     Ok(rules)
 }
 
+/// The entries of a list, each with its place; `@strict` stands for those of `strict`.
+fn origins(layer: &Layer, key: &str, texts: &[String], strict: &[&str]) -> Vec<Origin> {
+    let mut origins = Vec::new();
+    for (i, text) in texts.iter().enumerate() {
+        let origin = layer.origin(&format!("{key}.{i}"), text);
+        if text == "@strict" && !strict.is_empty() {
+            origins.extend(strict.iter().map(|text| Origin { text: (*text).to_owned(), ..origin.clone() }));
+        } else {
+            origins.push(origin);
+        }
+    }
+    origins
+}
+
+fn holds(origins: &[Origin], wanted: &Origin) -> bool {
+    origins.iter().any(|origin| origin.text == wanted.text)
+}
+
 /// A later list narrows an earlier one. An empty result would mean that everything may
 /// run, so lists that have nothing in common leave the earlier one standing.
-fn narrow_binaries(binaries: &mut Vec<String>, layer: &Layer, warnings: &mut Vec<String>) {
-    let wanted = &layer.policy.commands.allow_binaries;
+fn narrow_binaries(binaries: &mut Vec<Origin>, layer: &Layer, warnings: &mut Vec<String>) {
+    let wanted = origins(layer, "commands.allow-binaries", &layer.policy.commands.allow_binaries, STRICT_BINARIES);
     if wanted.is_empty() {
         return;
     }
     if binaries.is_empty() {
-        binaries.clone_from(wanted);
-    } else if binaries.iter().any(|binary| wanted.contains(binary)) {
-        binaries.retain(|binary| wanted.contains(binary));
+        *binaries = wanted;
+    } else if binaries.iter().any(|binary| holds(&wanted, binary)) {
+        binaries.retain(|binary| holds(&wanted, binary));
     } else {
         let place = layer.place("commands.allow-binaries");
         warnings.push(format!("{place}`allow-binaries` is ignored: it has nothing in common with the list above it"));

@@ -252,7 +252,8 @@ fn limits_and_binaries_only_narrow() {
     ]);
     assert_eq!(grants.limits.wall_ms, Some(600_000));
     assert_eq!((grants.limits.memory, grants.limits.processes), (Some(1 << 30), Some(5)));
-    assert_eq!(grants.commands.allow_binaries, ["cat"]);
+    let binaries: Vec<_> = grants.commands.allow_binaries.iter().map(|origin| origin.text.as_str()).collect();
+    assert_eq!(binaries, ["cat"]);
     assert!(grants.warnings[0].contains("nothing in common"));
     let flagged = Flags { wall_ms: Some(5000), ..flags() };
     assert_eq!(resolve(&[], &flagged, &facts()).unwrap().limits.wall_ms, Some(5000));

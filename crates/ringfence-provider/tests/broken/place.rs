@@ -109,6 +109,7 @@ fn nothing() -> Outcome {
         enforced: Vec::new(),
         gaps: Vec::new(),
         quarantined: Vec::new(),
+        refusal: None,
     }
 }
 

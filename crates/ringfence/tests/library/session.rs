@@ -39,6 +39,22 @@ tests! { "session":
     }
 
     #[test]
+    fn a_command_is_refused_by_what_it_says(at) {
+        std::fs::create_dir_all(at.join(".ringfence")).unwrap();
+        std::fs::write(at.join(".ringfence/policy.toml"), "version = 1\n[commands]\ndeny = [\"touch:*\"]\n").unwrap();
+        let sandbox = open(&LocalSandboxProvider::default(), at);
+        let result = sandbox.execute_blocking("cd /tmp; nice touch x".into()).unwrap();
+        assert_eq!((result.exit_code, result.blocked, result.shell), (126, true, Afterwards::LivesOn));
+        let refusal = result.refusal.as_ref().unwrap();
+        assert_eq!((refusal.position, refusal.length, refusal.reason.as_str()), (9, 12, "`touch x` is denied"));
+        assert!(result.permission.is_none() && result.stderr.text().contains("`touch x` is denied"), "{}", result.stderr);
+        let wire = serde_json::to_value(&result).unwrap();
+        assert_eq!((&wire["refusal"]["position"], &wire["denials"][0]["operation"]), (&9.into(), &"command".into()));
+        // Nothing of it ran, and the next one is none the worse.
+        assert_eq!(says(sandbox.execute_blocking("pwd".into())), at.display().to_string());
+    }
+
+    #[test]
     fn output_is_passed_on_while_the_command_runs(at) {
         let sandbox = open(&LocalSandboxProvider::default(), at);
         let (heard, all) = (at.join("heard"), Arc::new(Mutex::new(Vec::new())));

@@ -8,18 +8,11 @@ use ringfence_engine::policy_digest;
 use ringfence_policy::{AbsPath, Grants, Verdict};
 use serde_json::{Value, json};
 
-use super::{Answer, Fate, Wish, connect, one_as_json, path};
+use super::{Answer, Fate, Form, Wish, connect, one_as_json, path};
 use crate::commands::words::Meant;
 use crate::error::CliError;
 use crate::origins::Origins;
 use crate::show::{self, Paint, printable, short};
-
-/// In which form it is said.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
-    Text,
-    Json,
-}
 
 pub(super) fn explain(meant: &Meant, session: Option<&str>, form: Form) -> Result<ExitCode, CliError> {
     let grants = &meant.resolved.grants;
@@ -115,11 +108,11 @@ fn has_gap(begun: &Fields, what: &str) -> bool {
 
 /// What came of the whole run, in a sentence.
 fn verdict(run: &Run) -> String {
+    if text(&run.begun, "result") != "allowed" {
+        return format!("it was not started: {}", text(&run.begun, "reason"));
+    }
     let Some(ended) = &run.ended else {
-        return match text(&run.begun, "result") {
-            "allowed" => "it has not ended, or was killed together with ringfence: what was refused is not known".into(),
-            _ => format!("it was not started: {}", text(&run.begun, "reason")),
-        };
+        return "it has not ended, or was killed together with ringfence: what was refused is not known".into();
     };
     let status = ended.get("exitCode").and_then(Value::as_i64).unwrap_or_default();
     let own = match status {

@@ -39,7 +39,7 @@ pub(super) fn access(wish: Wish) -> Access {
     match wish {
         Wish::Write => Access::Write,
         Wish::Exec => Access::Execute,
-        Wish::Read | Wish::Connect | Wish::Env => Access::Read,
+        Wish::Read | Wish::Connect | Wish::Env | Wish::Command => Access::Read,
     }
 }
 

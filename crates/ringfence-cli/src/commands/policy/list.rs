@@ -42,7 +42,7 @@ pub(super) fn sections(grants: &Grants, origins: &Origins<'_>) -> Vec<Section> {
     sections.push(Section { name: "environment", entries: environment(grants, origins) });
     sections.push(Section { name: "network", entries: network(grants, origins) });
     sections.push(Section { name: "secrets", entries: secrets(grants) });
-    sections.push(Section { name: "commands", entries: commands(grants, origins) });
+    sections.push(Section { name: "commands", entries: commands(grants) });
     sections.push(Section { name: "limits", entries: limits(&grants.limits, origins) });
     sections.push(Section { name: "audit", entries: audit(grants, origins) });
     sections.retain(|section| !section.entries.is_empty());
@@ -161,18 +161,16 @@ fn ports<'a>(key: &'a str, open: &'a OpenPorts) -> impl Iterator<Item = Entry> +
 fn commands(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
     let rules = &grants.commands;
     let mut entries = Vec::new();
-    let mut list = |word: &str, key: &str, list: fn(&ringfence_policy::Policy) -> &[String], texts: &[String]| {
-        entries.extend(texts.iter().map(|text| Entry::new(format!("{word} {text}"), origins.entry(key, list, text))));
+    let mut list = |word: &str, rules: &[Origin]| {
+        entries.extend(rules.iter().map(|origin| Entry::new(format!("{word} {}", origin.text), origin.clone())));
     };
-    list("deny", "commands.deny", |policy| &policy.commands.deny, &rules.deny);
-    list("allow-binary", "commands.allow-binaries", |policy| &policy.commands.allow_binaries, &rules.allow_binaries);
-    list("deny-argument", "commands.deny-arguments", |policy| &policy.commands.deny_arguments, &rules.deny_arguments);
-    list("excluded", "commands.excluded", |policy| &policy.commands.excluded, &rules.excluded);
+    list("deny", &rules.deny);
+    list("allow-binary", &rules.allow_binaries);
+    list("deny-argument", &rules.deny_arguments);
+    list("excluded", &rules.excluded);
+    let anchor = rules.anchor_arguments.iter();
+    entries.extend(anchor.map(|anchor| Entry::new(format!("anchor-arguments {}", anchor.root), anchor.origin.clone())));
     entries.extend(grants.tools.disallowed.iter().map(|rule| Entry::new(format!("disallowed-tool {}", rule.name), rule.origin.clone())));
-    if let Some(root) = &rules.anchor_arguments {
-        let origin = origins.setting("commands.anchor-arguments", None, |policy| policy.commands.anchor_arguments.is_some());
-        entries.push(Entry::new(format!("anchor-arguments {root}"), origin));
-    }
     entries
 }
 

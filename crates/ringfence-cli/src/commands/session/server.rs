@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
-use ringfence_api::{Afterwards, Answer, Asker, Input, Line, Permission, Stdio, Stream};
+use ringfence_api::{Afterwards, Answer, Asker, Input, Line, Permission, Status, Stdio, Stream};
 use ringfence_audit::AuditError;
 use ringfence_engine::EngineError;
 use ringfence_engine::session::{Beside, Executed, News, Opened, Problem, Reach, Turn};
@@ -242,6 +242,10 @@ impl Kept {
             Ok(beside) => beside,
             Err(answer) => return answer,
         };
+        if let Some(refusal) = beside.refused().and_then(|outcome| outcome.refusal.as_ref()) {
+            let message = format!("the shell was not started: {}", refusal.reason);
+            return json!({ "error": { "code": "command-refused", "message": message, "status": Status::REFUSED } });
+        }
         if !beside.terminal().is_some_and(|terminal| hand_over(client, terminal)) {
             return gone();
         }

@@ -211,7 +211,7 @@ fn access(operation: Operation) -> Access {
     match operation {
         Operation::Write | Operation::Create | Operation::Rename => Access::Write,
         Operation::Execute => Access::Execute,
-        Operation::Read | Operation::Connect | Operation::Call => Access::Read,
+        Operation::Read | Operation::Connect | Operation::Call | Operation::Command => Access::Read,
     }
 }
 

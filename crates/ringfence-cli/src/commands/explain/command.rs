@@ -1,0 +1,244 @@
+//! Command lines.
+
+use std::fmt::Write as _;
+use std::ops::Range;
+use std::process::ExitCode;
+
+use ringfence_policy::command::{Dialect, Exclusion, Line, Part, Problem, Refusal, Ruling, Word, excluded};
+use ringfence_policy::{CommandRules, Origin};
+use serde_json::{Value, json};
+
+use super::Form;
+use crate::error::CliError;
+use crate::show::{self, Paint, printable};
+
+/// All that is said about a line.
+struct Report<'a> {
+    text: &'a str,
+    /// As bash reads it.
+    line: Result<Line, Problem>,
+    rulings: Vec<Ruling>,
+    exclusion: Exclusion,
+    excluded: &'a [Origin],
+    /// Why `run -c` refuses what a session would run: `sh` may read it differently.
+    by_sh: Option<Refusal>,
+}
+
+impl<'a> Report<'a> {
+    fn new(text: &'a str, rules: &'a CommandRules) -> Self {
+        let line = Line::parse(text);
+        let rulings = rules.rulings(line.as_ref());
+        let patterns: Vec<&str> = rules.excluded.iter().map(|origin| origin.text.as_str()).collect();
+        let exclusion = excluded(line.as_ref(), &patterns);
+        let passes = rulings.iter().all(|ruling| ruling.refusal.is_none());
+        let by_sh = passes.then(|| rules.refusal(Line::parse_as(text, Dialect::Posix).as_ref())).flatten();
+        Self { text, line, rulings, exclusion, excluded: &rules.excluded, by_sh }
+    }
+
+    fn is_refused(&self) -> bool {
+        self.rulings.iter().any(|ruling| ruling.refusal.is_some())
+    }
+
+    /// A place in the line, in characters from 0, and how many.
+    fn place(&self, span: &Range<usize>) -> (usize, usize) {
+        let characters = |end: usize| self.text.get(..end.min(self.text.len())).map_or(0, |text| text.chars().count());
+        let start = characters(span.start);
+        (start, characters(span.end).saturating_sub(start))
+    }
+
+    fn at(&self, span: &Range<usize>) -> String {
+        format!("at character {}", self.place(span).0 + 1)
+    }
+}
+
+pub(super) fn explain(text: &str, rules: &CommandRules, form: Form) -> Result<ExitCode, CliError> {
+    let report = Report::new(text, rules);
+    match form {
+        Form::Json => show::json(&as_json(&report))?,
+        Form::Text => show::text(&as_text(&report, Paint::for_stdout()))?,
+    }
+    Ok(ExitCode::from(u8::from(report.is_refused())))
+}
+
+fn as_text(report: &Report<'_>, paint: Paint) -> String {
+    let verdict = if report.is_refused() { paint.bad("refused") } else { paint.good("allowed") };
+    let mut text = format!("command {}: {verdict}\n", printable(report.text));
+    let mut say = |label: &str, said: String| {
+        let _ = writeln!(text, "  {} {}", paint.faint(&format!("{label:<7}")), printable(&said));
+    };
+    match &report.line {
+        Err(problem) => say("unread", format!("{} ({})", problem.reason, report.at(&(problem.position..problem.position)))),
+        Ok(line) => {
+            for part in &line.parts {
+                say("part", format!("{} ({}{})", shown(part), report.at(&part.span), way(part)));
+                part.stripped().for_each(|wrapper| say("without", wrapper.to_owned()));
+            }
+            for doubt in &line.doubts {
+                say("doubt", format!("{} ({})", doubt.reason, report.at(&(doubt.position..doubt.position))));
+            }
+        }
+    }
+    for ruling in &report.rulings {
+        let verdict = match &ruling.refusal {
+            Some(refusal) => format!("refuses: {} ({})", refusal.reason, report.at(&refusal.span)),
+            None => "passes".to_owned(),
+        };
+        say("rule", format!("{}: {verdict}", ruling.rule));
+        say("from", ruling.origin.to_string());
+    }
+    if report.rulings.is_empty() {
+        say("rule", "no rule is about the text of commands".to_owned());
+    }
+    if let Some(refusal) = &report.by_sh {
+        say("run -c", format!("refuses: {} ({})", refusal.reason, report.at(&refusal.span)));
+    }
+    if !report.excluded.is_empty() {
+        say("outside", outside(report));
+    }
+    text
+}
+
+fn way(part: &Part) -> String {
+    match part.way {
+        ringfence_policy::command::Way::Plain => String::new(),
+        way => format!(", {}", way.word()),
+    }
+}
+
+/// Assignments and words.
+fn shown(part: &Part) -> String {
+    let assigned = part.assignments.iter().map(|assignment| format!("{}=…", assignment.name));
+    let words = (!part.words().is_empty()).then(|| part.shown());
+    let redirects = part.redirects.iter().map(|redirect| format!("{}{}", redirect.operator, redirect.target.raw));
+    assigned.chain(words).chain(redirects).collect::<Vec<_>>().join(" ")
+}
+
+fn outside(report: &Report<'_>) -> String {
+    match &report.exclusion {
+        Exclusion::Inside { reason, span } => format!("no: {reason} ({})", report.at(span)),
+        Exclusion::Outside(by) => {
+            let mut patterns: Vec<&str> = by.iter().flatten().map(|at| report.excluded[*at].text.as_str()).collect();
+            patterns.dedup();
+            format!("yes, where an agent asks: every part is excluded ({})", patterns.join(", "))
+        }
+    }
+}
+
+fn as_json(report: &Report<'_>) -> Value {
+    let place = |span: &Range<usize>| report.place(span);
+    let rules: Vec<Value> = report.rulings.iter().map(|ruling| rule(ruling, &place)).collect();
+    let (parts, doubts, functions, problem) = match &report.line {
+        Err(problem) => (Vec::new(), Vec::new(), Vec::new(), Some(doubt(problem, &place))),
+        Ok(line) => (
+            line.parts.iter().map(|one| part(one, &place)).collect(),
+            line.doubts.iter().map(|problem| doubt(problem, &place)).collect(),
+            line.functions.clone(),
+            None,
+        ),
+    };
+    let (is_outside, why) = match &report.exclusion {
+        Exclusion::Outside(_) => (true, None),
+        Exclusion::Inside { reason, .. } => (false, Some(reason)),
+    };
+    json!({
+        "wish": "command",
+        "allowed": !report.is_refused(),
+        "line": report.text,
+        "problem": problem,
+        "parts": parts,
+        "doubts": doubts,
+        "functions": functions,
+        "rules": rules,
+        "excluded": { "outside": is_outside, "reason": why },
+        "runC": { "allowed": !report.is_refused() && report.by_sh.is_none(), "reason": report.by_sh.as_ref().map(|refusal| &refusal.reason) },
+    })
+}
+
+type Place<'a> = dyn Fn(&Range<usize>) -> (usize, usize) + 'a;
+
+fn rule(ruling: &Ruling, place: &Place<'_>) -> Value {
+    let mut value = json!({ "rule": ruling.rule, "from": ruling.origin.to_string(), "refuses": ruling.refusal.is_some() });
+    if let Some(refusal) = &ruling.refusal {
+        let (position, length) = place(&refusal.span);
+        value["reason"] = refusal.reason.clone().into();
+        value["position"] = position.into();
+        value["length"] = length.into();
+    }
+    value
+}
+
+fn part(part: &Part, place: &Place<'_>) -> Value {
+    let (position, length) = place(&part.span);
+    json!({
+        "text": part.shown(),
+        // A word that is not known before it runs is null.
+        "words": part.words().iter().map(Word::literal).collect::<Vec<_>>(),
+        "wrappers": part.stripped().collect::<Vec<_>>(),
+        "assignments": part.assignments.iter().map(|assignment| &assignment.name).collect::<Vec<_>>(),
+        "redirects": part.redirects.iter().map(|redirect| format!("{}{}", redirect.operator, redirect.target.raw)).collect::<Vec<_>>(),
+        "way": part.way.word(),
+        "position": position,
+        "length": length,
+    })
+}
+
+fn doubt(problem: &Problem, place: &Place<'_>) -> Value {
+    json!({ "reason": problem.reason, "position": place(&(problem.position..problem.position)).0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfence_policy::Source;
+
+    use super::*;
+
+    fn rules() -> CommandRules {
+        let origins = |texts: &[&str]| texts.iter().map(|text| Origin::new(Source::User, *text)).collect();
+        CommandRules { deny: origins(&["curl *"]), excluded: origins(&["docker*"]), ..CommandRules::default() }
+    }
+
+    #[track_caller]
+    fn check(line: &str, expect: &str) {
+        assert_eq!(as_text(&Report::new(line, &rules()), Paint::Plain), expect);
+    }
+
+    #[test]
+    fn a_line_is_shown_as_it_is_read() {
+        check(
+            "FOO=x timeout 30 docker ps",
+            "command FOO=x timeout 30 docker ps: allowed\n  part    FOO=… docker ps (at character 1)\n  without timeout 30\n  \
+             rule    deny curl *: passes\n  from    user policy\n  outside yes, where an agent asks: every part is excluded (docker*)\n",
+        );
+        check(
+            "docker $(curl é.com)",
+            "command docker $(curl é.com): refused\n  part    curl é.com (at character 10, substitution)\n  part    docker $(curl é.com) (at character 1)\n  \
+             rule    deny curl *: refuses: `curl é.com` is denied (at character 10)\n  from    user policy\n  \
+             outside no: `curl é.com` is not excluded (at character 10)\n",
+        );
+        check(
+            "docker 'ps",
+            "command docker 'ps: refused\n  unread  a quotation mark that nothing closes (at character 9)\n  \
+             rule    deny curl *: refuses: the line cannot be read: a quotation mark that nothing closes (at character 9)\n  from    user policy\n  \
+             outside no: it cannot be read: a quotation mark that nothing closes (at character 9)\n",
+        );
+    }
+
+    #[test]
+    fn what_sh_reads_differently_is_told() {
+        check(
+            "[[ -n x ]]",
+            "command [[ -n x ]]: allowed\n  rule    deny curl *: passes\n  from    user policy\n  \
+             run -c  refuses: the line cannot be read: not every sh reads `[[` alike (at character 3)\n  outside no: there is no command in it (at character 1)\n",
+        );
+    }
+
+    #[test]
+    fn programs_get_the_same() {
+        let value = as_json(&Report::new("env A=b curl \"$x\" | docker ps", &rules()));
+        assert_eq!((&value["allowed"], &value["excluded"]["outside"]), (&false.into(), &false.into()));
+        assert_eq!(value["parts"][0]["words"], json!(["curl", null]));
+        assert_eq!((&value["parts"][0]["wrappers"], &value["parts"][0]["assignments"]), (&json!(["env A=b"]), &json!(["A"])));
+        assert_eq!((&value["rules"][0]["position"], &value["rules"][0]["length"]), (&0.into(), &17.into()));
+        assert_eq!((&value["parts"][1]["text"], &value["parts"][1]["position"]), (&"docker ps".into(), &20.into()));
+    }
+}

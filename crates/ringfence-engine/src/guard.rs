@@ -1,0 +1,107 @@
+//! Commands that are refused by what they say, before anything is started.
+
+use std::ffi::{OsStr, OsString};
+
+use ringfence_api::{Denial, Evidence, Operation, Outcome, Output, Refusal, Status, Usage, visible};
+use ringfence_audit::now_ms;
+use ringfence_policy::Grants;
+use ringfence_policy::command::{Dialect, Line, Problem};
+
+/// A command that somebody wants to run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Text<'a> {
+    /// A program and its arguments, which no shell reads.
+    Words(&'a [OsString]),
+    /// A line for this shell.
+    Line(&'a [u8], &'a OsStr),
+}
+
+impl Text<'_> {
+    /// As it is read.
+    fn line(&self) -> Result<Line, Problem> {
+        match self {
+            // What stands behind `-c` for the shell of every system is a line: the shell around it is
+            // ringfence's own doing, and no program that somebody named.
+            Text::Words([shell, option, line]) if shell == "/bin/sh" && option == "-c" => {
+                Line::parse_as(text(line.as_encoded_bytes())?, Dialect::Posix)
+            }
+            Text::Words(words) => {
+                let words: Result<Vec<&str>, Problem> = words.iter().map(|word| text(word.as_encoded_bytes())).collect();
+                Line::of_words(&words?)
+            }
+            Text::Line(line, shell) => {
+                let name = std::path::Path::new(shell).file_name().unwrap_or(shell);
+                let dialect = if name == "bash" { Dialect::Bash } else { Dialect::Posix };
+                Line::parse_as(text(line)?, dialect)
+            }
+        }
+    }
+
+    fn shown(&self) -> String {
+        match self {
+            Text::Words([shell, option, line]) if shell == "/bin/sh" && option == "-c" => line.to_string_lossy().into_owned(),
+            Text::Words(words) => crate::book::line(words),
+            Text::Line(line, _) => String::from_utf8_lossy(line).into_owned(),
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> Result<&str, Problem> {
+    let wrong = |error: std::str::Utf8Error| Problem { position: error.valid_up_to(), reason: "it is not UTF-8".into() };
+    std::str::from_utf8(bytes).map_err(wrong)
+}
+
+/// What becomes of a command that a rule on its text refuses; `None` if none does.
+///
+/// These rules hold in every mode: they need nothing of the sandbox.
+pub(crate) fn refused(grants: &Grants, command: Text<'_>) -> Option<Outcome> {
+    if !grants.commands.has_guards() {
+        return None;
+    }
+    let line = command.line();
+    let refusal = grants.commands.refusal(line.as_ref())?;
+    let whole = line.map_or_else(|_| command.shown(), |line| line.text);
+    let characters = |end: usize| whole.get(..end.min(whole.len())).map_or(0, |text| text.chars().count());
+    let position = characters(refusal.span.start);
+    let length = characters(refusal.span.end).saturating_sub(position);
+    let target = if refusal.what.is_empty() { whole.clone() } else { refusal.what };
+    let denial = Denial {
+        operation: Operation::Command,
+        target,
+        rule: refusal.rule,
+        origin: refusal.origin.to_string(),
+        explicit: true,
+        pid: 0,
+        program: String::new(),
+        time_ms: now_ms(),
+        evidence: Evidence::Guard,
+        count: 1,
+    };
+    let refusal = Refusal { reason: refusal.reason, position, length };
+    let said = sentence(&denial, &refusal);
+    Some(Outcome {
+        stdout: Output::default(),
+        stderr: Output { head: said.into_bytes(), ..Output::default() },
+        status: Status::Exited(Status::REFUSED),
+        denials: vec![denial],
+        denials_dropped: 0,
+        granted: Vec::new(),
+        observed: None,
+        connections: Vec::new(),
+        connections_dropped: 0,
+        timed_out: false,
+        duration_ms: 0,
+        usage: Usage::default(),
+        enforced: Vec::new(),
+        gaps: Vec::new(),
+        quarantined: Vec::new(),
+        refusal: Some(refusal),
+    })
+}
+
+/// What is said in place of all that the command would have written.
+fn sentence(denial: &Denial, refusal: &Refusal) -> String {
+    let Refusal { reason, position, .. } = refusal;
+    let (reason, rule, origin) = (visible(reason), visible(&denial.rule), visible(&denial.origin));
+    format!("ringfence: the command was not started: {reason}, at character {}; refused by {rule} ({origin})\n", position + 1)
+}

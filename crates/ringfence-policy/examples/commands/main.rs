@@ -1,0 +1,69 @@
+//! Rules on command lines, tried and timed.
+//!
+//! `commands fuzz SECONDS [SEED]` reads lines that nobody would write, and fails if one breaks the
+//! parser or its promises. `commands guard COUNT ringfence` prints the nanoseconds that guards take
+//! of a command; the bench runs it.
+// The crate is pure; this asks the time, and a shell.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)]
+
+mod fuzz;
+#[expect(dead_code, reason = "the verdicts are for the tests")]
+#[path = "../../tests/commands/lines.rs"]
+mod lines;
+
+use std::error::Error;
+use std::hint::black_box;
+use std::time::{Duration, Instant, SystemTime};
+
+use ringfence_policy::command::{Line, STRICT_ARGUMENTS, STRICT_BINARIES};
+use ringfence_policy::{AbsPath, Anchor, CommandRules, Origin, Source};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["fuzz", seconds] => {
+            let seed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_nanos() as u64;
+            fuzz::run(Duration::from_secs(seconds.parse()?), seed)
+        }
+        ["fuzz", seconds, seed] => fuzz::run(Duration::from_secs(seconds.parse()?), seed.parse()?),
+        ["guard", count, "ringfence"] => {
+            println!("{}", guard(count.parse()?));
+            Ok(())
+        }
+        _ => Err("commands fuzz SECONDS [SEED] | commands guard COUNT ringfence".into()),
+    }
+}
+
+/// All rules there are, and ten patterns.
+fn rules() -> CommandRules {
+    let origins = |texts: &[&str]| texts.iter().map(|text| Origin::new(Source::User, *text)).collect();
+    let deny = ["git push:*", "rm -rf*", "curl *", "wget *", "sudo:*", "docker run:*", "npm publish", "*--force*", "chmod 777 *", "dd *"];
+    CommandRules {
+        deny: origins(&deny),
+        allow_binaries: origins(STRICT_BINARIES),
+        deny_arguments: origins(STRICT_ARGUMENTS),
+        anchor_arguments: AbsPath::new("/skill").map(|root| Anchor { root, origin: Origin::new(Source::User, "/skill") }),
+        excluded: origins(&["docker*"]),
+    }
+}
+
+/// Nanoseconds for one command of those that people run all day. Each passes every rule but the
+/// last, so that all of them are asked.
+fn guard(count: u32) -> f64 {
+    const LINES: &[&str] = &[
+        "ls -la",
+        "python3 run.py --input=data.json --verbose",
+        "cat notes.txt | grep -n TODO | sed -n 1,20p",
+        "mkdir -p out && cp -r src out/ && find out -name '*.tmp' -exec rm {} + && echo done",
+        "for f in a b c; do if ls \"x.txt\"; then cat x.txt; else touch x.txt; fi; done > log 2>&1",
+    ];
+    let rules = rules();
+    let began = Instant::now();
+    for _ in 0..count {
+        for text in LINES {
+            let line = Line::parse(black_box(text));
+            black_box(rules.refusal(line.as_ref()));
+        }
+    }
+    began.elapsed().as_nanos() as f64 / f64::from(count) / LINES.len() as f64
+}

@@ -1,0 +1,82 @@
+//! What an argument holds, or may come to hold.
+
+use super::word::{Piece, Unknown, Word};
+use crate::path::AbsPath;
+
+/// Why an argument may hold `text`, if it may.
+///
+/// What is read from a program's input is data, not text, and is not looked at. A pattern stands
+/// for names of files: it counts where some of `text` is written beside it.
+pub(super) fn held(word: &Word, text: &str) -> Option<String> {
+    if text.is_empty() {
+        return None;
+    }
+    if word.unknown().is_none() {
+        let begins = |at: usize| {
+            let mut pieces = word.pieces[at..].iter();
+            text.chars().all(|c| pieces.next() == Some(&Piece::Char(c)))
+        };
+        return (0..word.pieces.len()).any(begins).then(|| format!("`{}` holds `{text}`", word.raw));
+    }
+    let needle: Vec<char> = text.chars().collect();
+    let is_open = word.pieces.iter().any(|piece| matches!(piece, Piece::Hole(Unknown::Expansion | Unknown::Tilde | Unknown::Brace)));
+    let may_hold = is_open || (0..word.pieces.len()).any(|at| may_begin(&word.pieces, at, &needle, Written::Nothing));
+    may_hold.then(|| format!("`{}` is not known before it runs, and it may hold `{text}`", word.raw))
+}
+
+/// Whether a character of what is looked for is written, not only possible.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Written {
+    Nothing,
+    Something,
+}
+
+/// Whether the pieces from `at` on may begin with what is left of the needle, a written character
+/// of it among them.
+fn may_begin(pieces: &[Piece], at: usize, needle: &[char], written: Written) -> bool {
+    let Some(first) = needle.first() else { return written == Written::Something };
+    match pieces.get(at) {
+        None => false,
+        Some(Piece::Char(c)) => c == first && may_begin(pieces, at + 1, &needle[1..], Written::Something),
+        Some(Piece::Hole(Unknown::Glob)) => {
+            // No name that a pattern finds has a slash in it, and `..` is found by `.*` alone.
+            let is_hidden = at > 0 && pieces[at - 1] == Piece::Char('.') && (at == 1 || pieces[at - 2] == Piece::Char('/'));
+            let most = needle.iter().take_while(|c| **c != '/' && (is_hidden || **c != '.')).count();
+            (0..=most).any(|length| may_begin(pieces, at + 1, &needle[length..], written))
+        }
+        Some(Piece::Hole(_)) => false,
+    }
+}
+
+/// Why an argument may be an absolute path outside `root`, if it may.
+pub(super) fn outside(word: &Word, root: &AbsPath) -> Option<String> {
+    starts(&word.pieces).into_iter().find_map(|start| outside_at(&word.pieces[start..], word, root))
+}
+
+/// Where a path may begin in an argument: at its start, after `=`, and after an option's letter.
+fn starts(pieces: &[Piece]) -> Vec<usize> {
+    let mut starts = vec![0];
+    let after_sign = pieces.iter().enumerate().filter(|(_, piece)| matches!(piece, Piece::Char('=' | ':' | ','))).map(|(at, _)| at + 1);
+    starts.extend(after_sign);
+    if pieces.first() == Some(&Piece::Char('-')) && pieces.get(1) != Some(&Piece::Char('-')) {
+        starts.push(2);
+    }
+    starts.retain(|start| *start < pieces.len());
+    starts
+}
+
+fn outside_at(pieces: &[Piece], word: &Word, root: &AbsPath) -> Option<String> {
+    let first_hole = pieces.iter().position(|piece| matches!(piece, Piece::Hole(_)));
+    let open = first_hole.map(|at| pieces[at]);
+    match pieces.first()? {
+        Piece::Char('/') => {}
+        Piece::Char(_) | Piece::Hole(Unknown::Glob | Unknown::Input) => return None,
+        Piece::Hole(_) => return Some(format!("`{}` is not known before it runs, and it may be a path outside {root}", word.raw)),
+    }
+    let known: String = pieces.iter().map_while(|piece| if let Piece::Char(c) = piece { Some(*c) } else { None }).collect();
+    // Of a component that goes on nothing is known.
+    let whole = if open.is_some() { &known[..known.rfind('/').unwrap_or(0)] } else { known.trim_end_matches('/') };
+    let climbs = known.split('/').any(|name| name == "..") || matches!(open, Some(Piece::Hole(why)) if !matches!(why, Unknown::Glob));
+    let is_within = !climbs && AbsPath::new(if whole.is_empty() { "/" } else { whole }).is_some_and(|path| path.is_within(root));
+    (!is_within).then(|| format!("`{}` is not below {root}", word.raw))
+}

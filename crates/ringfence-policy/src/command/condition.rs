@@ -1,0 +1,128 @@
+//! `[[ … ]]`.
+
+use super::reader::{Read, Reader, Took};
+use super::word::{Raw, Word};
+
+/// Those that take both sides for arithmetic.
+const NUMERIC: &[&str] = &["-eq", "-ne", "-lt", "-le", "-gt", "-ge"];
+const BINARY: &[&str] = &["=", "==", "!=", "-ef", "-nt", "-ot"];
+/// The letters of tests with one operand.
+const UNARY: &str = "abcdefghknoprstuvwxzGLNORS";
+
+impl Reader<'_> {
+    /// After `[[`, up to and with `]]`.
+    pub(super) fn condition(&mut self, start: usize) -> Read<()> {
+        self.alternatives(start)?;
+        match self.word()? {
+            Some(word) if word.is_plain("]]") => Ok(()),
+            _ => Err(self.problem_at(start, "a `[[` that cannot be read")),
+        }
+    }
+
+    /// Tests, divided by `&&` and `||`.
+    fn alternatives(&mut self, start: usize) -> Read<()> {
+        self.deeper()?;
+        loop {
+            self.skip_newlines()?;
+            self.test(start)?;
+            self.skip_blanks()?;
+            if !self.take_all("&&").it() && !self.take_all("||").it() {
+                break;
+            }
+        }
+        self.depth -= 1;
+        Ok(())
+    }
+
+    /// One test.
+    fn test(&mut self, start: usize) -> Read<()> {
+        if self.take('(').it() {
+            self.alternatives(start)?;
+            return match self.take(')') {
+                Took::It => Ok(()),
+                Took::Nothing => Err(self.problem_at(start, "a parenthesis that nothing closes")),
+            };
+        }
+        let first = self.operand()?;
+        if first.is_plain("!") {
+            self.skip_blanks()?;
+            return self.test(start);
+        }
+        let is_unary =
+            first.is_plain(&first.bare) && first.bare.len() == 2 && first.bare.starts_with('-') && UNARY.contains(&first.bare[1..]);
+        self.skip_blanks()?;
+        if is_unary {
+            let operand = self.operand()?;
+            if matches!(first.bare.as_str(), "-v" | "-R") {
+                self.doubt(start, "whether a variable is set may evaluate a subscript");
+            }
+            return if operand.is_plain("]]") { Err(self.problem("`[[` tests nothing")) } else { Ok(()) };
+        }
+        if matches!(self.peek(), Some('<' | '>')) {
+            self.bump();
+            self.skip_blanks()?;
+            return self.operand().map(drop);
+        }
+        let before = self.at;
+        match self.word()? {
+            Some(word) if word.is_plain("]]") => {
+                self.at = before;
+                Ok(())
+            }
+            Some(word) => self.compared(start, &first, &word),
+            None => Ok(()),
+        }
+    }
+
+    /// After an operator with two operands.
+    fn compared(&mut self, start: usize, first: &Word, operator: &Word) -> Read<()> {
+        let is = |list: &[&str]| list.iter().any(|known| operator.is_plain(known));
+        self.skip_blanks()?;
+        if operator.is_plain("=~") {
+            return self.regex().map(drop);
+        }
+        if !is(BINARY) && !is(NUMERIC) {
+            return Err(self.problem_at(start, "a `[[` that cannot be read"));
+        }
+        let second = self.operand()?;
+        let is_number = |word: &Word| word.literal().is_some_and(|text| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit()));
+        if is(NUMERIC) && !(is_number(first) && is_number(&second)) {
+            self.doubt(start, "a comparison of numbers evaluates what variables hold");
+        }
+        Ok(())
+    }
+
+    /// A word that is compared or tested.
+    fn operand(&mut self) -> Read<Word> {
+        let word = self.word()?.ok_or_else(|| self.problem("it cannot be read within `[[`"))?;
+        match self.peek() {
+            Some('(') => Err(self.problem("a pattern with a parenthesis")),
+            // Where a number stands before them, shells read something else.
+            Some('<' | '>') => Err(self.problem("a comparison without blanks")),
+            _ if word.is_plain("]]") => Err(self.problem("`[[` tests nothing")),
+            _ => Ok(word),
+        }
+    }
+
+    /// The right side of `=~`, in which parentheses and bars are characters.
+    fn regex(&mut self) -> Read<Word> {
+        let start = self.at;
+        let mut raws = Vec::new();
+        let mut open = 0usize;
+        loop {
+            match self.peek() {
+                Some('(') => open += 1,
+                Some(')') if open > 0 => open -= 1,
+                Some('|') if open > 0 => {}
+                _ if self.piece(&mut raws)? => continue,
+                _ => break,
+            }
+            raws.push(Raw::Quoted('|'));
+            self.bump();
+        }
+        if raws.is_empty() || open > 0 || matches!(self.peek(), Some('|' | '&' | '<' | '>' | ';')) {
+            return Err(self.problem_at(start, "an expression that cannot be read"));
+        }
+        Ok(self.word_of(raws, start))
+    }
+}

@@ -1,0 +1,250 @@
+//! What begins with a dollar sign or a backtick.
+
+use super::Way;
+use super::decode;
+use super::reader::{Ground, Read, Reader, Took, Waits};
+use super::word::{In, Raw, Unknown};
+
+impl Reader<'_> {
+    /// At a dollar sign.
+    pub(super) fn dollar(&mut self, place: In, raws: &mut Vec<Raw>) -> Read<()> {
+        let start = self.at;
+        self.bump();
+        let hole = Raw::Hole(Unknown::Expansion);
+        match self.peek() {
+            Some('(') if self.peek_second() == Some('(') => {
+                self.take_all("((");
+                self.arithmetic(start, super::arithmetic::Kind::Expression)?;
+                raws.push(hole);
+            }
+            Some('(') => {
+                self.bump();
+                self.substitution(Way::Substitution)?;
+                raws.push(hole);
+            }
+            Some('{') => {
+                self.bump();
+                self.parameter(start, place)?;
+                raws.push(hole);
+            }
+            Some('[') => return Err(self.problem_at(start, "`$[` is read differently by shells")),
+            Some('\'') if place == In::Bare => {
+                self.bash_only("`$'`")?;
+                self.bump();
+                raws.push(Raw::Nothing);
+                let (text, length) = decode::escapes(self.rest()).map_err(|(at, why)| self.problem_at(self.at + at, why))?;
+                self.at += length;
+                raws.extend(text.chars().map(Raw::Quoted));
+            }
+            Some('"') if place == In::Bare => {
+                self.bash_only("`$\"`")?;
+                self.bump();
+                // A translation may say anything.
+                self.double_quoted(&mut Vec::new())?;
+                raws.push(hole);
+            }
+            Some(c) if is_name_start(c) => {
+                self.name();
+                raws.push(hole);
+            }
+            Some(c) if c.is_ascii_digit() || "@*#?-$!".contains(c) => {
+                self.bump();
+                raws.push(hole);
+            }
+            _ => raws.push(if place == In::Bare { Raw::Bare('$') } else { Raw::Quoted('$') }),
+        }
+        Ok(())
+    }
+
+    /// A variable's name.
+    pub(super) fn name(&mut self) -> String {
+        let mut name = String::new();
+        while let Some(c) = self.peek().filter(|c| is_name_start(*c) || c.is_ascii_digit()) {
+            self.bump();
+            name.push(c);
+        }
+        name
+    }
+
+    /// After `$(`, `<(` or `>(`: a list of its own, up to the closing parenthesis.
+    pub(super) fn substitution(&mut self, way: Way) -> Read<()> {
+        let start = self.at;
+        self.deeper()?;
+        let outer = std::mem::replace(&mut self.way, way);
+        let pending = std::mem::take(&mut self.pending);
+        let waits = if pending.is_empty() { self.outer_waits } else { Waits::Somebody };
+        let outer_waits = std::mem::replace(&mut self.outer_waits, waits);
+        self.list()?;
+        if self.take(')') == Took::Nothing {
+            return Err(self.problem_at(start, "a substitution that nothing closes"));
+        }
+        self.no_heredoc_left()?;
+        self.pending = pending;
+        self.outer_waits = outer_waits;
+        self.way = outer;
+        self.depth -= 1;
+        Ok(())
+    }
+
+    /// At `<(` or `>(`.
+    pub(super) fn process_substitution(&mut self) -> Read<()> {
+        self.bash_only("`<(`")?;
+        self.bump();
+        self.bump();
+        self.substitution(Way::ProcessSubstitution)
+    }
+
+    /// At a backtick: what is inside is read again, without one level of backslashes.
+    pub(super) fn backtick(&mut self, place: In) -> Read<()> {
+        self.bump();
+        let start = self.at;
+        let mut text = String::new();
+        let mut has_escapes = false;
+        loop {
+            let Some(c) = self.peek_raw() else { return Err(self.problem_at(start, "a backtick that nothing closes")) };
+            self.at += c.len_utf8();
+            match c {
+                '`' => break,
+                '\\' => {
+                    has_escapes = true;
+                    match self.peek_raw() {
+                        Some('\n') => return Err(self.problem("a backslash before a newline in backticks")),
+                        Some(next) if matches!(next, '$' | '`' | '\\') => {
+                            self.at += 1;
+                            text.push(next);
+                        }
+                        Some('"') if place != In::Bare => return Err(self.problem("`\\\"` in backticks in quotation marks")),
+                        _ => text.push('\\'),
+                    }
+                }
+                _ => text.push(c),
+            }
+        }
+        let ground = match &self.ground {
+            Ground::From(base) if !has_escapes => Ground::From(base + start),
+            _ => Ground::Within(self.span(start - 1, self.at)),
+        };
+        if !self.pending.is_empty() && text.contains('\n') {
+            return Err(self.problem_at(start, "a newline in backticks before a here-document"));
+        }
+        self.inner(&text, ground, self.dialect, Way::Substitution)
+    }
+
+    /// After `${`.
+    fn parameter(&mut self, start: usize, place: In) -> Read<()> {
+        self.deeper()?;
+        match self.peek() {
+            Some('!') if self.peek_second() != Some('}') => {
+                self.bump();
+                self.doubt(start, "the name of the variable is in another variable");
+            }
+            Some('#') if !matches!(self.peek_second(), Some('}' | '#' | '-' | '?' | ':' | '%' | '=' | '+' | '/')) => {
+                self.bump();
+            }
+            _ => {}
+        }
+        match self.peek() {
+            Some(c) if is_name_start(c) => drop(self.name()),
+            Some(c) if c.is_ascii_digit() => {
+                while self.peek().is_some_and(|c| c.is_ascii_digit()) {
+                    self.bump();
+                }
+            }
+            Some(c) if "@*#?-$!".contains(c) => drop(self.bump()),
+            _ => return Err(self.problem_at(start, "a `${` that is not followed by a name")),
+        }
+        if self.take('[').it() {
+            self.subscript(start, place)?;
+        }
+        self.operator(start)?;
+        self.parameter_word(start, place)?;
+        self.depth -= 1;
+        Ok(())
+    }
+
+    /// Between `[` and `]`, which is arithmetic unless it is a plain number.
+    fn subscript(&mut self, start: usize, place: In) -> Read<()> {
+        let mut raws = Vec::new();
+        loop {
+            match self.peek() {
+                None => return Err(self.problem_at(start, "a subscript that nothing closes")),
+                Some(']') => break,
+                Some('\'' | '"' | '\\' | '[' | '{' | '}' | '<' | '>') => {
+                    return Err(self.problem("a subscript that shells may read differently"));
+                }
+                Some('$') => self.dollar(place, &mut raws)?,
+                Some('`') => self.backtick(place)?,
+                Some(c) => {
+                    self.check_shown(c)?;
+                    self.bump();
+                    raws.push(Raw::Bare(c));
+                }
+            }
+        }
+        self.bump();
+        let is_plain = raws.iter().all(|raw| matches!(raw, Raw::Bare(c) if c.is_ascii_digit())) && !raws.is_empty();
+        if !is_plain && raws != [Raw::Bare('@')] && raws != [Raw::Bare('*')] {
+            self.doubt(start, "a subscript is arithmetic, which evaluates what variables hold");
+        }
+        Ok(())
+    }
+
+    /// What is done with the value.
+    fn operator(&mut self, start: usize) -> Read<()> {
+        match (self.peek(), self.peek_second()) {
+            (Some('}'), _) => Ok(()),
+            (Some('@'), _) => {
+                self.doubt(start, "a value may be run as a prompt");
+                Ok(())
+            }
+            (Some(':'), Some('-' | '=' | '?' | '+')) => Ok(()),
+            (Some(':'), _) => {
+                self.doubt(start, "an offset is arithmetic, which evaluates what variables hold");
+                Ok(())
+            }
+            (Some(c), _) if "-=?+#%/^,~*".contains(c) => Ok(()),
+            _ => Err(self.problem_at(start, "a `${` that cannot be read")),
+        }
+    }
+
+    /// Up to the closing brace.
+    fn parameter_word(&mut self, start: usize, place: In) -> Read<()> {
+        let mut raws = Vec::new();
+        loop {
+            match self.peek() {
+                None => return Err(self.problem_at(start, "a `${` that nothing closes")),
+                Some('}') => {
+                    self.bump();
+                    return Ok(());
+                }
+                Some('\\') => {
+                    self.bump();
+                    match self.peek_raw() {
+                        None | Some('\n') => return Err(self.problem("a backslash with nothing after it")),
+                        Some(c) => self.at += c.len_utf8(),
+                    }
+                }
+                Some('\'' | '"') if place != In::Bare => return Err(self.problem("quotation marks in `${` in quotation marks")),
+                Some('\'') => {
+                    self.bump();
+                    self.single_quoted(&mut raws)?;
+                }
+                Some('"') => {
+                    self.bump();
+                    self.double_quoted(&mut raws)?;
+                }
+                Some('$') => self.dollar(place, &mut raws)?,
+                Some('`') => self.backtick(place)?,
+                Some('<' | '>') if self.peek_second() == Some('(') => return Err(self.problem("a process substitution in `${`")),
+                Some(c) => {
+                    self.check_shown(c)?;
+                    self.bump();
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn is_name_start(c: char) -> bool {
+    c.is_ascii_alphabetic() || c == '_'
+}

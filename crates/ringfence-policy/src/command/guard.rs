@@ -1,0 +1,177 @@
+//! Guards: what the text of a command may not say.
+//!
+//! They stand before the sandbox and never instead of it. A rule that shuts holds wherever it may
+//! come to apply, a rule that opens only where it certainly does, and a line that cannot be read
+//! is let through by neither.
+
+use std::ops::Range;
+
+use super::arguments;
+use super::layers::system_name;
+use super::pattern::{Certainty, Pattern};
+use super::word::Word;
+use super::{Line, Part, Problem, leads_elsewhere};
+use crate::grants::{CommandRules, Origin};
+
+/// The programs of `@strict` in `allow-binaries`.
+pub const STRICT_BINARIES: &[&str] =
+    &["python3", "bash", "sh", "ls", "cat", "mkdir", "touch", "cp", "mv", "rm", "tee", "echo", "grep", "sed", "find", "chmod", "xargs"];
+/// The texts of `@strict` in `deny-arguments`.
+pub const STRICT_ARGUMENTS: &[&str] = &["..", "/etc/", "/root/", "/proc/", "/dev/", "/sys/", "/boot/", "--privileged", "eval", "exec"];
+
+/// Why a command is not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Where in the line.
+    pub span: Range<usize>,
+    /// What stands there.
+    pub what: String,
+    /// The rule: `deny git push:*`.
+    pub rule: String,
+    /// Where the rule was written.
+    pub origin: Origin,
+    /// Why it applies.
+    pub reason: String,
+}
+
+/// What one rule says of a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ruling {
+    /// The rule: `deny git push:*`.
+    pub rule: String,
+    /// Where it was written.
+    pub origin: Origin,
+    /// What it refuses, if it does.
+    pub refusal: Option<Refusal>,
+}
+
+/// One rule of those that guard.
+#[derive(Clone, Copy)]
+enum Guard<'a> {
+    Deny(&'a Origin),
+    /// All names at once.
+    Binaries(&'a [Origin]),
+    Argument(&'a Origin),
+    Anchor(&'a crate::grants::Anchor),
+}
+
+impl CommandRules {
+    /// Whether there is any rule that may refuse a command.
+    pub fn has_guards(&self) -> bool {
+        self.guards().next().is_some()
+    }
+
+    /// The first refusal, if there is one.
+    pub fn refusal(&self, line: Result<&Line, &Problem>) -> Option<Refusal> {
+        self.guards().find_map(|guard| guard.refuses(line))
+    }
+
+    /// What each rule says.
+    pub fn rulings(&self, line: Result<&Line, &Problem>) -> Vec<Ruling> {
+        let ruling = |guard: Guard<'_>| Ruling { rule: guard.shown(), origin: guard.origin().clone(), refusal: guard.refuses(line) };
+        self.guards().map(ruling).collect()
+    }
+
+    fn guards(&self) -> impl Iterator<Item = Guard<'_>> {
+        let binaries = (!self.allow_binaries.is_empty()).then_some(Guard::Binaries(&self.allow_binaries));
+        let deny = self.deny.iter().map(Guard::Deny);
+        deny.chain(binaries).chain(self.deny_arguments.iter().map(Guard::Argument)).chain(self.anchor_arguments.iter().map(Guard::Anchor))
+    }
+}
+
+impl Guard<'_> {
+    fn origin(&self) -> &Origin {
+        match self {
+            Guard::Deny(origin) | Guard::Argument(origin) => origin,
+            Guard::Binaries(origins) => &origins[0],
+            Guard::Anchor(anchor) => &anchor.origin,
+        }
+    }
+
+    fn shown(&self) -> String {
+        match self {
+            Guard::Deny(origin) => format!("deny {}", origin.text),
+            Guard::Binaries(origins) => {
+                format!("allow-binaries {}", origins.iter().map(|origin| origin.text.as_str()).collect::<Vec<_>>().join(" "))
+            }
+            Guard::Argument(origin) => format!("deny-arguments {}", origin.text),
+            Guard::Anchor(anchor) => format!("anchor-arguments {}", anchor.root),
+        }
+    }
+
+    fn refuses(&self, line: Result<&Line, &Problem>) -> Option<Refusal> {
+        let found = match line {
+            Err(problem) => Some((problem.position..problem.position, format!("the line cannot be read: {}", problem.reason))),
+            Ok(line) => match self {
+                Guard::Deny(origin) => denied(line, &Pattern::parse(&origin.text)),
+                Guard::Binaries(allowed) => unlisted(line, allowed),
+                Guard::Argument(origin) => each_argument(line, |word| arguments::held(word, &origin.text)),
+                Guard::Anchor(anchor) => each_argument(line, |word| arguments::outside(word, &anchor.root)),
+            },
+        };
+        let (span, reason) = found?;
+        let text = line.map_or("", |line| line.text.as_str());
+        let what = text.get(span.clone()).filter(|what| !what.is_empty()).unwrap_or(text).to_owned();
+        Some(Refusal { span, what, rule: self.shown(), origin: self.origin().clone(), reason })
+    }
+}
+
+type Found = Option<(Range<usize>, String)>;
+
+/// Whether a part may come to be what a pattern denies.
+fn denied(line: &Line, pattern: &Pattern) -> Found {
+    let by_part = line.parts.iter().find_map(|part| part.layers.iter().find_map(|layer| denied_words(part, &layer.words, pattern)));
+    let by_text = || pattern.matches_text(&line.text).then(|| (0..line.text.len(), "it reads like what is denied".to_owned()));
+    by_part.or_else(by_text)
+}
+
+fn denied_words(part: &Part, words: &[Word], pattern: &Pattern) -> Found {
+    // By whatever path it is called, it is the same program.
+    let named = words
+        .first()
+        .filter(|program| program.has_slash())
+        .map(|program| [program.after_slash()].into_iter().chain(words[1..].iter().cloned()).collect::<Vec<_>>());
+    let is_hit = |words: &[Word]| pattern.matches(words, Certainty::Possibly);
+    if !is_hit(words) && !named.is_some_and(|named| is_hit(&named)) {
+        return None;
+    }
+    let reason = match words.iter().find(|word| word.unknown().is_some()) {
+        Some(word) if !pattern.matches(words, Certainty::Surely) => {
+            format!("`{}` is not known before it runs, and it may be what is denied", word.raw)
+        }
+        _ => format!("`{}` is denied", super::word::shown(words)),
+    };
+    Some((part.span.clone(), reason))
+}
+
+/// Whether a program may run that is not listed.
+fn unlisted(line: &Line, allowed: &[Origin]) -> Found {
+    let is_listed = |name: &str| allowed.iter().any(|origin| origin.text == name);
+    for part in &line.parts {
+        if let Some(assignment) = part.assignments.iter().find(|assignment| leads_elsewhere(&assignment.name)) {
+            return Some((assignment.span.clone(), format!("`{}` can lead a program elsewhere", assignment.name)));
+        }
+        for program in part.layers.iter().filter_map(|layer| layer.words.first()) {
+            match program.literal() {
+                None => return Some((part.span.clone(), format!("`{}` is not known before it runs", program.raw))),
+                Some(name) if is_listed(&name) || system_name(&name).is_some_and(is_listed) => {}
+                Some(name) => return Some((part.span.clone(), format!("`{name}` is not one of the programs that may run"))),
+            }
+        }
+    }
+    line.doubts.first().map(|doubt| (doubt.position..doubt.position, format!("it may run something else: {}", doubt.reason)))
+}
+
+/// Asks about every argument, and every file to which a stream is led.
+fn each_argument(line: &Line, ask: impl Fn(&Word) -> Option<String>) -> Found {
+    line.parts.iter().find_map(|part| {
+        let words = part.layers.first().map_or(&[][..], |layer| layer.words.as_slice());
+        let files = part.redirects.iter().filter(|redirect| !redirect.operator.starts_with("<<")).map(|redirect| &redirect.target);
+        let files = files.filter(|file| !file.is("/dev/null"));
+        // A program of which nothing is known hides its arguments, too.
+        let hidden = words.first().filter(|word| word.unknown().is_some());
+        let hidden = hidden.map(|word| (word, format!("`{}` is not known before it runs", word.raw)));
+        let held = words.iter().skip(1).chain(files).find_map(|word| ask(word).map(|reason| (word, reason)));
+        hidden.or(held).map(|(word, reason)| (word.span.clone(), reason))
+    })
+}

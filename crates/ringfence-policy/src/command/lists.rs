@@ -1,0 +1,143 @@
+//! Lists and pipelines.
+
+use super::reader::{Read, Reader, Took, is_separator};
+
+/// Words that mean something where a command could begin.
+pub(super) const RESERVED: &[&str] = &[
+    "if", "then", "elif", "else", "fi", "for", "while", "until", "do", "done", "case", "esac", "in", "select", "function", "coproc",
+    "time", "{", "}", "!", "[[", "]]",
+];
+/// Those of them that end a list.
+const CLOSING: &[&str] = &["then", "elif", "else", "fi", "do", "done", "esac", "}"];
+
+impl Reader<'_> {
+    /// A list up to the end of the text.
+    pub(super) fn list_until_end(&mut self) -> Read<()> {
+        self.list().map(drop)
+    }
+
+    /// Commands one after the other, up to whatever cannot begin one; how many there were.
+    pub(super) fn list(&mut self) -> Read<usize> {
+        let mut count = 0;
+        loop {
+            self.skip_newlines()?;
+            if self.is_over() {
+                return Ok(count);
+            }
+            self.and_or()?;
+            count += 1;
+            self.skip_blanks()?;
+            let goes_on = match (self.peek(), self.peek_second()) {
+                (Some(';'), Some(';' | '&')) => false,
+                (Some(';' | '&'), _) => self.bump().is_some(),
+                (Some('\n'), _) => true,
+                _ => false,
+            };
+            if !goes_on {
+                return Ok(count);
+            }
+        }
+    }
+
+    /// A list that must not be empty.
+    pub(super) fn list_of_some(&mut self) -> Read<()> {
+        match self.list()? {
+            0 => Err(self.problem("a list with no command in it")),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn skip_newlines(&mut self) -> Read<()> {
+        loop {
+            self.skip_blanks()?;
+            if self.newline()? == Took::Nothing {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether no command can begin here.
+    fn is_over(&mut self) -> bool {
+        match self.peek() {
+            None | Some(')' | ';') => true,
+            _ => self.reserved().is_some_and(|word| CLOSING.contains(&word)),
+        }
+    }
+
+    /// The reserved word that stands here, if one does.
+    pub(super) fn reserved(&mut self) -> Option<&'static str> {
+        self.peek();
+        let rest = self.rest();
+        let word = &rest[..rest.find(is_separator).unwrap_or(rest.len())];
+        RESERVED.iter().find(|reserved| **reserved == word).copied()
+    }
+
+    /// Takes a reserved word if it is next.
+    pub(super) fn take_reserved(&mut self, word: &str) -> Took {
+        if self.reserved() == Some(word) {
+            self.at += word.len();
+            Took::It
+        } else {
+            Took::Nothing
+        }
+    }
+
+    /// The reserved word that must stand here.
+    pub(super) fn expect_reserved(&mut self, word: &str) -> Read<()> {
+        match self.take_reserved(word) {
+            Took::It => Ok(()),
+            Took::Nothing => Err(self.problem(format!("`{word}` is missing"))),
+        }
+    }
+
+    fn and_or(&mut self) -> Read<()> {
+        self.pipeline()?;
+        loop {
+            self.skip_blanks()?;
+            if !self.take_all("&&").it() && !self.take_all("||").it() {
+                return Ok(());
+            }
+            self.skip_newlines()?;
+            self.pipeline()?;
+        }
+    }
+
+    fn pipeline(&mut self) -> Read<()> {
+        loop {
+            self.skip_blanks()?;
+            match self.reserved() {
+                Some("!") => self.at += 1,
+                Some("time") => self.time()?,
+                _ => break,
+            }
+        }
+        self.command()?;
+        loop {
+            self.skip_blanks()?;
+            if self.peek() != Some('|') || self.peek_second() == Some('|') {
+                return Ok(());
+            }
+            self.bump();
+            if self.peek() == Some('&') {
+                self.bash_only("`|&`")?;
+                self.bump();
+            }
+            self.skip_newlines()?;
+            self.command()?;
+        }
+    }
+
+    /// The reserved word, which is not the program of that name.
+    fn time(&mut self) -> Read<()> {
+        self.bash_only("`time`")?;
+        self.at += "time".len();
+        for option in ["-p", "--"] {
+            self.skip_blanks()?;
+            let rest = self.rest();
+            if rest.strip_prefix(option).is_some_and(|rest| rest.starts_with(is_separator)) {
+                self.at += option.len();
+            }
+        }
+        Ok(())
+    }
+}

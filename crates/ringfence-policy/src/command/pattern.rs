@@ -1,0 +1,168 @@
+//! Patterns on commands: `npm run lint`, `npm run test:*`, `docker*`.
+
+use super::Word;
+use super::word::{Piece, Unknown};
+
+/// A pattern as a policy has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pattern {
+    signs: Vec<Sign>,
+    /// Whether more words may follow: `x:*`.
+    is_prefix: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sign {
+    Char(char),
+    /// Between two words.
+    Space,
+    /// `*`: anything.
+    Star,
+}
+
+/// What a command is made of, for matching.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Char(char),
+    Space,
+    Hole,
+}
+
+/// How sure a match has to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Certainty {
+    /// Whatever is not known, it matches: for what opens.
+    Surely,
+    /// It may come to match: for what shuts.
+    Possibly,
+}
+
+impl Pattern {
+    /// Reads a pattern. Blanks at the ends do not count, and several are one.
+    pub fn parse(text: &str) -> Self {
+        let text = text.trim();
+        let (text, is_prefix) = text.strip_suffix(":*").map_or((text, false), |text| (text.trim_end(), true));
+        let mut signs = Vec::new();
+        for (at, word) in text.split_whitespace().enumerate() {
+            if at > 0 {
+                signs.push(Sign::Space);
+            }
+            signs.extend(word.chars().map(|c| if c == '*' { Sign::Star } else { Sign::Char(c) }));
+        }
+        Self { signs, is_prefix }
+    }
+
+    /// Whether it says nothing: such a pattern matches nothing.
+    pub fn is_empty(&self) -> bool {
+        self.signs.is_empty()
+    }
+
+    /// Whether the first word of it is plain, so that it names one program.
+    pub(super) fn program(&self) -> Option<String> {
+        let first = self.signs.iter().take_while(|sign| **sign != Sign::Space);
+        first.map(|sign| if let Sign::Char(c) = sign { Some(*c) } else { None }).collect()
+    }
+
+    pub(super) fn matches(&self, words: &[Word], certainty: Certainty) -> bool {
+        let units = words.iter().enumerate().flat_map(move |(at, word)| {
+            let space = (at > 0).then_some(Unit::Space);
+            space.into_iter().chain(word.pieces.iter().flat_map(move |piece| units_of(*piece, certainty)))
+        });
+        self.matches_units(units, certainty)
+    }
+
+    /// Whether it matches a text as it stands, blanks for blanks.
+    pub(super) fn matches_text(&self, text: &str) -> bool {
+        let units = text.split_whitespace().enumerate().flat_map(|(at, word)| {
+            let space = (at > 0).then_some(Unit::Space);
+            space.into_iter().chain(word.chars().map(Unit::Char))
+        });
+        self.matches_units(units, Certainty::Possibly)
+    }
+
+    fn matches_units(&self, units: impl Iterator<Item = Unit> + Clone, certainty: Certainty) -> bool {
+        if self.is_empty() || units.clone().next().is_none() {
+            return false;
+        }
+        let more: &[Sign] = if self.is_prefix { &[Sign::Space, Sign::Star] } else { &[] };
+        has_match(&self.signs, &[], units.clone(), certainty) || self.is_prefix && has_match(&self.signs, more, units, certainty)
+    }
+}
+
+fn units_of(piece: Piece, certainty: Certainty) -> impl Iterator<Item = Unit> + Clone {
+    let (first, second) = match piece {
+        Piece::Char(c) => (Unit::Char(c), None),
+        // An absolute path, whosever home it is.
+        Piece::Hole(Unknown::Tilde) if certainty == Certainty::Possibly => (Unit::Char('/'), Some(Unit::Hole)),
+        Piece::Hole(_) => (Unit::Hole, None),
+    };
+    [first].into_iter().chain(second)
+}
+
+/// Whether the signs, and `more` behind them, match the units.
+fn has_match(signs: &[Sign], more: &[Sign], mut units: impl Iterator<Item = Unit> + Clone, certainty: Certainty) -> bool {
+    let count = signs.len() + more.len();
+    let sign = |at: usize| signs.get(at).or_else(|| more.get(at.wrapping_sub(signs.len()))).copied();
+    // Nearly all patterns differ from nearly all commands in their first characters.
+    let mut start = 0;
+    loop {
+        let (Some(known), Some(unit)) = (sign(start), units.clone().next()) else { break };
+        if known == Sign::Star || unit == Unit::Hole {
+            break;
+        }
+        if !is_same(known, unit, certainty) {
+            return false;
+        }
+        units.next();
+        start += 1;
+    }
+    matches_rest(&(start..count).filter_map(sign).collect::<Vec<_>>(), units, certainty)
+}
+
+/// Position by position, all states at once.
+fn matches_rest(signs: &[Sign], units: impl Iterator<Item = Unit>, certainty: Certainty) -> bool {
+    let count = signs.len();
+    // After the units so far, which of the signs may all have been used.
+    let mut used = vec![false; count + 1];
+    let mut next = used.clone();
+    used[0] = true;
+    skip_stars(signs, &mut used);
+    for unit in units {
+        next.fill(false);
+        for at in (0..=count).filter(|at| used[*at]) {
+            let sign = signs.get(at);
+            if sign == Some(&Sign::Star) {
+                next[at] = true;
+            }
+            match (unit, certainty) {
+                // A hole may be any text, the empty one, too.
+                (Unit::Hole, Certainty::Possibly) => next[at..].fill(true),
+                (Unit::Hole, Certainty::Surely) => {}
+                (unit, _) if sign.is_some_and(|sign| is_same(*sign, unit, certainty)) => next[at + 1] = true,
+                _ => {}
+            }
+        }
+        skip_stars(signs, &mut next);
+        std::mem::swap(&mut used, &mut next);
+    }
+    used[count]
+}
+
+/// A star may stand for nothing.
+fn skip_stars(signs: &[Sign], used: &mut [bool]) {
+    for at in 0..signs.len() {
+        if used[at] && signs[at] == Sign::Star {
+            used[at + 1] = true;
+        }
+    }
+}
+
+fn is_same(sign: Sign, unit: Unit, certainty: Certainty) -> bool {
+    match (sign, unit) {
+        (Sign::Char(a), Unit::Char(b)) => a == b,
+        (Sign::Space, Unit::Space) => true,
+        // A blank within a word is no space between words, unless somebody is to be refused.
+        (Sign::Space, Unit::Char(c)) => certainty == Certainty::Possibly && c.is_whitespace(),
+        _ => false,
+    }
+}

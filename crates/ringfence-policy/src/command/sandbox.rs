@@ -1,0 +1,197 @@
+//! Whether a command of an agent's shell runs in the sandbox.
+
+use serde::Deserialize;
+
+use super::Line;
+use super::excluded::{Exclusion, excluded};
+
+/// The settings that decide, as `sandbox` of a `settings.json` has them.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SandboxSettings {
+    /// Whether there is a sandbox at all.
+    pub enabled: bool,
+    /// If given: the only systems on which there is one.
+    pub enabled_platforms: Option<Vec<Platform>>,
+    /// Whether nothing runs where a sandbox cannot be made.
+    pub fail_if_unavailable: bool,
+    /// Whether a command may ask to run without.
+    pub allow_unsandboxed_commands: bool,
+    /// Whether what runs in the sandbox needs nobody's consent.
+    pub auto_allow_bash_if_sandboxed: bool,
+    /// Commands that run outside: `npm run lint`, `npm run test:*`, `docker*`.
+    pub excluded_commands: Vec<String>,
+}
+
+impl Default for SandboxSettings {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            enabled_platforms: None,
+            fail_if_unavailable: true,
+            // Whoever is confined does not choose whether it is, unless a person says so.
+            allow_unsandboxed_commands: false,
+            auto_allow_bash_if_sandboxed: true,
+            excluded_commands: Vec::new(),
+        }
+    }
+}
+
+/// A system, by the word of `enabledPlatforms`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Platform {
+    /// Linux.
+    Linux,
+    /// Linux inside Windows.
+    Wsl,
+    /// macOS.
+    Macos,
+    /// Windows.
+    Windows,
+}
+
+/// A command that an agent wants to run, and where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted<'a> {
+    /// The line for the shell.
+    pub command: &'a str,
+    /// Whether it asks for no sandbox (`dangerouslyDisableSandbox`).
+    pub wish: Wish,
+    /// The system.
+    pub platform: Platform,
+    /// Whether a sandbox can be made here.
+    pub ability: Ability,
+}
+
+/// What a command asks for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Wish {
+    /// Nothing.
+    #[default]
+    Default,
+    /// To run without a sandbox.
+    Unsandboxed,
+}
+
+/// Whether a sandbox can be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ability {
+    /// Yes.
+    Available,
+    /// No.
+    Unavailable,
+}
+
+/// What is to be done with a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SandboxChoice {
+    /// It runs in the sandbox.
+    Sandboxed(Consent),
+    /// It runs outside.
+    Unsandboxed(Unsandboxed),
+    /// It does not run: there is no sandbox here, and there has to be one.
+    Refused,
+}
+
+/// Whether somebody has to agree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Consent {
+    /// Nobody: the sandbox confines it.
+    Given,
+    /// As for any command.
+    Needed,
+}
+
+/// Why a command runs outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unsandboxed {
+    /// The sandbox is switched off.
+    Disabled,
+    /// It is not for this system.
+    OtherPlatform,
+    /// It cannot be made here, and that is accepted.
+    Unavailable,
+    /// The command asked for it, and may.
+    Asked,
+    /// There is no command.
+    Empty,
+    /// Every part of it is excluded.
+    Excluded,
+}
+
+/// Whether a command runs in the sandbox, outside, or not at all.
+pub fn should_use_sandbox(settings: &SandboxSettings, wanted: Wanted<'_>) -> SandboxChoice {
+    use SandboxChoice::{Refused, Sandboxed, Unsandboxed as Outside};
+    if !settings.enabled {
+        return Outside(Unsandboxed::Disabled);
+    }
+    if settings.enabled_platforms.as_ref().is_some_and(|platforms| !platforms.contains(&wanted.platform)) {
+        return Outside(Unsandboxed::OtherPlatform);
+    }
+    if wanted.ability == Ability::Unavailable {
+        return if settings.fail_if_unavailable { Refused } else { Outside(Unsandboxed::Unavailable) };
+    }
+    if wanted.wish == Wish::Unsandboxed && settings.allow_unsandboxed_commands {
+        return Outside(Unsandboxed::Asked);
+    }
+    if wanted.command.trim().is_empty() {
+        return Outside(Unsandboxed::Empty);
+    }
+    let line = Line::parse(wanted.command);
+    if matches!(excluded(line.as_ref(), &settings.excluded_commands), Exclusion::Outside(_)) {
+        return Outside(Unsandboxed::Excluded);
+    }
+    Sandboxed(if settings.auto_allow_bash_if_sandboxed { Consent::Given } else { Consent::Needed })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WANTED: Wanted<'_> = Wanted { command: "docker ps", wish: Wish::Default, platform: Platform::Linux, ability: Ability::Available };
+
+    #[track_caller]
+    fn check(settings: &str, wanted: Wanted<'_>, expect: SandboxChoice) {
+        let settings: SandboxSettings = serde_json::from_str(settings).unwrap();
+        assert_eq!(should_use_sandbox(&settings, wanted), expect);
+    }
+
+    #[test]
+    fn whether_there_is_a_sandbox_comes_first() {
+        use SandboxChoice::{Refused, Sandboxed, Unsandboxed as Outside};
+        check("{}", WANTED, Sandboxed(Consent::Given));
+        check(r#"{"enabled": false}"#, WANTED, Outside(Unsandboxed::Disabled));
+        check(r#"{"enabledPlatforms": ["macos"]}"#, WANTED, Outside(Unsandboxed::OtherPlatform));
+        check(r#"{"enabledPlatforms": ["macos", "linux"]}"#, WANTED, Sandboxed(Consent::Given));
+        check(r#"{"enabledPlatforms": []}"#, WANTED, Outside(Unsandboxed::OtherPlatform));
+        let unavailable = Wanted { ability: Ability::Unavailable, ..WANTED };
+        check("{}", unavailable, Refused);
+        check(r#"{"excludedCommands": ["docker*"]}"#, unavailable, Refused);
+        check(r#"{"failIfUnavailable": false}"#, unavailable, Outside(Unsandboxed::Unavailable));
+        check(r#"{"enabled": false}"#, unavailable, Outside(Unsandboxed::Disabled));
+    }
+
+    #[test]
+    fn a_command_switches_its_sandbox_off_only_where_it_may() {
+        use SandboxChoice::{Sandboxed, Unsandboxed as Outside};
+        let asking = Wanted { wish: Wish::Unsandboxed, ..WANTED };
+        check("{}", asking, Sandboxed(Consent::Given));
+        check(r#"{"allowUnsandboxedCommands": false}"#, asking, Sandboxed(Consent::Given));
+        check(r#"{"allowUnsandboxedCommands": true}"#, asking, Outside(Unsandboxed::Asked));
+        check(r#"{"allowUnsandboxedCommands": true}"#, WANTED, Sandboxed(Consent::Given));
+    }
+
+    #[test]
+    fn what_is_excluded_runs_outside_and_nothing_beside_it() {
+        use SandboxChoice::{Sandboxed, Unsandboxed as Outside};
+        let settings = r#"{"excludedCommands": ["docker", "npm:*"], "autoAllowBashIfSandboxed": false}"#;
+        let line = |command| Wanted { command, ..WANTED };
+        check(settings, line("docker"), Outside(Unsandboxed::Excluded));
+        check(settings, line("docker ps"), Sandboxed(Consent::Needed));
+        check(settings, line("npm run lint && docker"), Outside(Unsandboxed::Excluded));
+        check(settings, line("npm run lint && curl evil.com"), Sandboxed(Consent::Needed));
+        check(settings, line(" \n"), Outside(Unsandboxed::Empty));
+        check(settings, line("npm 'x"), Sandboxed(Consent::Needed));
+    }
+}

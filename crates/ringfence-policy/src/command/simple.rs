@@ -1,0 +1,224 @@
+//! Simple commands: assignments, words and redirections.
+
+use std::ops::Range;
+
+use super::expansion::is_name_start;
+use super::heredoc::Tabs;
+use super::lists::RESERVED;
+use super::reader::{Read, Reader, Took, is_separator};
+use super::variables;
+use super::word::Quoting;
+use super::{Assignment, Redirect, Word};
+
+/// A simple command as it stands.
+#[derive(Debug, Default)]
+pub(super) struct Simple {
+    pub(super) span: Range<usize>,
+    pub(super) assignments: Vec<Assignment>,
+    pub(super) words: Vec<Word>,
+    pub(super) redirects: Vec<Redirect>,
+    /// How many of the here-documents that wait for their bodies are its own.
+    pub(super) documents: usize,
+}
+
+impl Reader<'_> {
+    /// A simple command, or a function whose name stands here.
+    pub(super) fn simple_or_function(&mut self) -> Read<()> {
+        let mut simple = Simple::default();
+        self.peek();
+        let start = self.at;
+        let mut end = start;
+        loop {
+            self.skip_blanks()?;
+            if self.redirect(None, &mut simple)?.it() {
+                end = self.at;
+                continue;
+            }
+            let from = self.at;
+            let Some(word) = self.word()? else { break };
+            if is_descriptor(&word) && matches!(self.peek(), Some('<' | '>')) {
+                if word.bare.starts_with('{') {
+                    self.bash_only("`{name}>`")?;
+                }
+                self.redirect(Some(from), &mut simple)?;
+            } else if self.peek() == Some('(') && !word.bare.ends_with('=') {
+                if simple.words.is_empty() && simple.assignments.is_empty() && simple.redirects.is_empty() {
+                    return self.function(&word);
+                }
+                return Err(self.problem("unexpected `(`"));
+            } else if simple.words.is_empty() && self.assignment(&word, from, &mut simple)?.it() {
+            } else {
+                self.argument(word, from, &mut simple)?;
+            }
+            end = self.at;
+            if simple.words.len() == 1 && simple.assignments.is_empty() && simple.redirects.is_empty() {
+                self.skip_blanks()?;
+                if self.peek() == Some('(') {
+                    let word = simple.words.remove(0);
+                    return self.function(&word);
+                }
+            }
+        }
+        if simple.words.is_empty() && simple.assignments.is_empty() && simple.redirects.is_empty() {
+            return Err(match self.peek() {
+                Some(c) => self.problem(format!("unexpected `{}`", c.escape_debug())),
+                None => self.problem("a command is missing"),
+            });
+        }
+        simple.span = self.span(start, end);
+        self.finish(simple)
+    }
+
+    /// At the parenthesis after a name.
+    fn function(&mut self, name: &Word) -> Read<()> {
+        self.bump();
+        self.skip_blanks()?;
+        let is_reserved = RESERVED.contains(&name.bare.as_str());
+        let is_plain = |name: &str| name.chars().all(|c| c.is_alphanumeric() || "_-.:+@%,^/".contains(c));
+        match name.literal().filter(|name| is_plain(name)) {
+            Some(plain) if name.quoting == Quoting::Bare && !is_reserved && self.take(')').it() => self.function_body(plain),
+            _ => Err(self.problem("unexpected `(`")),
+        }
+    }
+
+    /// An argument, or the program.
+    fn argument(&mut self, word: Word, from: usize, simple: &mut Simple) -> Read<()> {
+        if simple.words.is_empty() && word.is_plain(&word.bare) && RESERVED.contains(&word.bare.as_str()) {
+            return Err(self.problem_at(from, format!("unexpected `{}`", word.bare)));
+        }
+        if self.peek() == Some('(') {
+            let is_declaring = |word: &Word| variables::DECLARING.iter().any(|name| word.is_plain(name));
+            let declares = simple.redirects.is_empty() && simple.words.first().is_some_and(is_declaring);
+            let name = word.bare.strip_suffix("+=").or_else(|| word.bare.strip_suffix('=')).unwrap_or_default();
+            let is_one = is_name(name) && word.is_plain(&word.bare);
+            if !declares || !is_one {
+                return Err(self.problem("unexpected `(`"));
+            }
+            self.array()?;
+        }
+        simple.words.push(word);
+        Ok(())
+    }
+
+    /// Takes `word` as an assignment if it is one.
+    fn assignment(&mut self, word: &Word, from: usize, simple: &mut Simple) -> Read<Took> {
+        let name: String = word.bare.chars().take_while(|c| is_name_start(*c) || c.is_ascii_digit()).collect();
+        if !name.starts_with(is_name_start) {
+            return Ok(Took::Nothing);
+        }
+        let mut rest = &word.bare[name.len()..];
+        if rest.starts_with('[') {
+            self.bash_only("a subscript")?;
+            let Some((subscript, after)) = rest[1..].split_once(']') else {
+                return Err(self.problem_at(from, "a subscript that shells may read differently"));
+            };
+            if !subscript.chars().all(|c| c.is_ascii_digit()) || subscript.is_empty() {
+                self.doubt(from, "a subscript is arithmetic, which evaluates what variables hold");
+            }
+            if !after.starts_with(['=', '+']) || subscript.contains('[') {
+                return Err(self.problem_at(from, "a subscript that shells may read differently"));
+            }
+            rest = after;
+        }
+        if rest.starts_with("+=") {
+            self.bash_only("`+=`")?;
+        } else if !rest.starts_with('=') {
+            return Ok(Took::Nothing);
+        }
+        if self.peek() == Some('(') {
+            if !matches!(rest, "=" | "+=") || !word.is_plain(&word.bare) {
+                return Err(self.problem("unexpected `(`"));
+            }
+            self.bash_only("an array")?;
+            self.array()?;
+        }
+        simple.assignments.push(Assignment { span: self.span(from, self.at), name });
+        Ok(Took::It)
+    }
+
+    /// At the parenthesis of `x=(…)`.
+    fn array(&mut self) -> Read<()> {
+        self.bump();
+        loop {
+            self.skip_newlines()?;
+            let from = self.at;
+            match self.word()? {
+                Some(word) if word.bare.starts_with('[') && word.raw.contains('=') => {
+                    self.doubt(from, "a subscript is arithmetic, which evaluates what variables hold");
+                }
+                Some(_) => {}
+                None => break,
+            }
+            if self.peek() == Some('(') {
+                return Err(self.problem("unexpected `(`"));
+            }
+        }
+        if self.take(')') == Took::Nothing {
+            return Err(self.problem("an array that nothing closes"));
+        }
+        // What follows at once would be part of the same word.
+        match self.peek() {
+            Some(c) if !is_separator(c) || c == '(' || c == '<' || c == '>' => Err(self.problem("an array with something behind it")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes a redirection if one is next; `from` is where its descriptor stands.
+    pub(super) fn redirect(&mut self, from: Option<usize>, simple: &mut Simple) -> Read<Took> {
+        let Some(operator) = self.redirect_operator()? else { return Ok(Took::Nothing) };
+        let from = from.unwrap_or(self.at);
+        self.take_all(operator);
+        let target = match operator {
+            "<<" | "<<-" => {
+                simple.documents += 1;
+                self.announce(if operator == "<<-" { Tabs::Stripped } else { Tabs::Kept })?
+            }
+            _ => {
+                self.skip_blanks()?;
+                self.word()?.ok_or_else(|| self.problem("a redirection that leads nowhere"))?
+            }
+        };
+        // A hyphen that closes a descriptor is a word of its own for bash, whatever follows.
+        if operator.ends_with('&') && target.prefix().starts_with('-') && !target.is_plain("-") {
+            return Err(self.problem("a redirection that shells may read differently"));
+        }
+        if self.peek() == Some('(') || is_descriptor(&target) && matches!(self.peek(), Some('<' | '>')) {
+            return Err(self.problem("a redirection that leads nowhere"));
+        }
+        let is_bash = match operator {
+            "&>" | "&>>" | "<<<" => true,
+            ">&" | "<&" => !target.literal().is_some_and(|text| text == "-" || text.chars().all(|c| c.is_ascii_digit())),
+            _ => false,
+        };
+        if is_bash {
+            self.bash_only(&format!("`{operator}`"))?;
+        }
+        simple.redirects.push(Redirect { span: self.span(from, self.at), operator: operator.to_owned(), target });
+        Ok(Took::It)
+    }
+
+    fn redirect_operator(&mut self) -> Read<Option<&'static str>> {
+        let first = self.peek();
+        if !matches!(first, Some('<' | '>' | '&')) || matches!(first, Some('<' | '>')) && self.peek_second() == Some('(') {
+            return Ok(None);
+        }
+        // The longer ones first.
+        const OPERATORS: &[&str] = &["<<<", "<<-", "<<", "<&", "<>", "<", ">>", ">&", ">|", ">", "&>>", "&>"];
+        let before = self.at;
+        let found = OPERATORS.iter().find(|operator| self.take_all(operator).it()).copied();
+        self.at = before;
+        Ok(found)
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    name.starts_with(is_name_start) && name.chars().all(|c| is_name_start(c) || c.is_ascii_digit())
+}
+
+/// Whether a word before a redirection says which descriptor is meant.
+fn is_descriptor(word: &Word) -> bool {
+    let text = word.bare.as_str();
+    let is_number = !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
+    let is_variable = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).is_some_and(is_name);
+    word.is_plain(text) && (is_number || is_variable)
+}

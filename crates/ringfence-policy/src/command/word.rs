@@ -1,0 +1,268 @@
+//! Words: what is known of them before they are expanded.
+
+use std::ops::Range;
+
+use super::marks::expanded;
+use super::reader::{Read, Reader, is_separator};
+
+/// One word of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Word {
+    /// Where it stands in the line.
+    pub span: Range<usize>,
+    /// As it is written.
+    pub raw: String,
+    /// What it is made of, quotes taken away.
+    pub(super) pieces: Vec<Piece>,
+    /// The characters at its start that no quotation mark or backslash protects.
+    pub(super) bare: String,
+    pub(super) quoting: Quoting,
+}
+
+/// A piece of a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Piece {
+    Char(char),
+    /// Not known before the command runs.
+    Hole(Unknown),
+}
+
+/// Why a part of a word is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unknown {
+    /// A variable or the output of a command: any text, and any number of words.
+    Expansion,
+    /// A pattern: the names of files, without a slash.
+    Glob,
+    /// Somebody's home directory.
+    Tilde,
+    /// One of several words: `{a,b}`.
+    Brace,
+    /// What another program reads and hands on.
+    Input,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Quoting {
+    Bare,
+    Some,
+}
+
+/// A character while its word is still being read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Raw {
+    Bare(char),
+    Quoted(char),
+    Hole(Unknown),
+    /// Quotation marks with nothing in them: the word is there.
+    Nothing,
+}
+
+/// Around what is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum In {
+    Bare,
+    Double,
+    /// The body of a here-document: as in double quotes, but those are characters.
+    Document,
+}
+
+impl Word {
+    /// A word of which every character is known.
+    pub(super) fn literal_of(text: &str, span: Range<usize>) -> Self {
+        let pieces = text.chars().map(Piece::Char).collect();
+        Self { span, raw: text.to_owned(), pieces, bare: String::new(), quoting: Quoting::Some }
+    }
+
+    /// A word of which nothing is known; `raw` is what is shown for it.
+    pub(super) fn hole(raw: impl Into<String>, span: Range<usize>, why: Unknown) -> Self {
+        Self { span, raw: raw.into(), pieces: vec![Piece::Hole(why)], bare: String::new(), quoting: Quoting::Bare }
+    }
+
+    /// What it is, if that is known before the command runs.
+    pub fn literal(&self) -> Option<String> {
+        let known = |piece: &Piece| match piece {
+            Piece::Char(c) => Some(*c),
+            Piece::Hole(_) => None,
+        };
+        self.pieces.iter().map(known).collect()
+    }
+
+    /// What it begins with, as far as that is known.
+    pub fn prefix(&self) -> String {
+        let known = |piece: &Piece| match piece {
+            Piece::Char(c) => Some(*c),
+            Piece::Hole(_) => None,
+        };
+        self.pieces.iter().map_while(known).collect()
+    }
+
+    /// The first reason for which it is not known.
+    pub fn unknown(&self) -> Option<Unknown> {
+        self.pieces.iter().find_map(|piece| match piece {
+            Piece::Char(_) => None,
+            Piece::Hole(why) => Some(*why),
+        })
+    }
+
+    /// Whether a slash is written in it.
+    pub(super) fn has_slash(&self) -> bool {
+        self.pieces.contains(&Piece::Char('/'))
+    }
+
+    /// What comes after the last slash that is written in it.
+    pub(super) fn after_slash(&self) -> Self {
+        let start = self.pieces.iter().rposition(|piece| *piece == Piece::Char('/')).map_or(0, |at| at + 1);
+        Self { pieces: self.pieces[start..].to_vec(), ..self.clone() }
+    }
+
+    /// Whether it is exactly this, unquoted.
+    pub(super) fn is_plain(&self, text: &str) -> bool {
+        self.quoting == Quoting::Bare && self.unknown().is_none() && self.bare == text
+    }
+
+    /// Whether it is exactly this, quoted or not.
+    pub(super) fn is(&self, text: &str) -> bool {
+        let mut characters = text.chars();
+        self.pieces.iter().all(|piece| matches!(piece, Piece::Char(c) if characters.next() == Some(*c))) && characters.next().is_none()
+    }
+}
+
+/// Words as somebody would write them.
+pub(super) fn shown(words: &[Word]) -> String {
+    words.iter().map(|word| word.raw.as_str()).collect::<Vec<_>>().join(" ")
+}
+
+/// Writes a word so that a shell reads just this.
+pub(super) fn quote(word: &str, into: &mut String) {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        into.push_str(word);
+    } else {
+        into.push('\'');
+        into.push_str(&word.replace('\'', r"'\''"));
+        into.push('\'');
+    }
+}
+
+impl Reader<'_> {
+    /// The word that begins here, if one does.
+    pub(super) fn word(&mut self) -> Read<Option<Word>> {
+        let mut raws = Vec::new();
+        self.peek();
+        let start = self.at;
+        while self.piece(&mut raws)? {}
+        Ok((!raws.is_empty()).then(|| self.word_of(raws, start)))
+    }
+
+    pub(super) fn word_of(&self, raws: Vec<Raw>, start: usize) -> Word {
+        let bare = raws
+            .iter()
+            .map_while(|raw| match raw {
+                Raw::Bare(c) => Some(*c),
+                _ => None,
+            })
+            .collect();
+        let is_bare = raws.iter().all(|raw| matches!(raw, Raw::Bare(_) | Raw::Hole(_)));
+        let raw = self.text[start..self.at].to_owned();
+        let quoting = if is_bare { Quoting::Bare } else { Quoting::Some };
+        Word { span: self.span(start, self.at), raw, pieces: expanded(&raws), bare, quoting }
+    }
+
+    /// Reads one piece of a word; false where it ends.
+    pub(super) fn piece(&mut self, raws: &mut Vec<Raw>) -> Read<bool> {
+        let Some(c) = self.peek() else { return Ok(false) };
+        match c {
+            '<' | '>' if self.peek_second() == Some('(') => {
+                self.process_substitution()?;
+                raws.push(Raw::Hole(Unknown::Expansion));
+            }
+            _ if is_separator(c) => return Ok(false),
+            '\\' => {
+                self.at += 1;
+                match self.peek_raw() {
+                    None => return Err(self.problem("a backslash with nothing after it")),
+                    Some(c) => {
+                        self.check_shown(c)?;
+                        self.at += c.len_utf8();
+                        raws.push(Raw::Quoted(c));
+                    }
+                }
+            }
+            '\'' => {
+                self.at += 1;
+                self.single_quoted(raws)?;
+            }
+            '"' => {
+                self.at += 1;
+                raws.push(Raw::Nothing);
+                self.double_quoted(raws)?;
+            }
+            '$' => self.dollar(In::Bare, raws)?,
+            '`' => {
+                self.backtick(In::Bare)?;
+                raws.push(Raw::Hole(Unknown::Expansion));
+            }
+            '~' if raws.is_empty() => {
+                self.at += 1;
+                raws.push(Raw::Hole(Unknown::Tilde));
+            }
+            _ => {
+                self.check_shown(c)?;
+                self.at += c.len_utf8();
+                raws.push(Raw::Bare(c));
+            }
+        }
+        Ok(true)
+    }
+
+    /// After the first quotation mark.
+    pub(super) fn single_quoted(&mut self, raws: &mut Vec<Raw>) -> Read<()> {
+        let Some(length) = self.rest().find('\'') else { return Err(self.problem("a quotation mark that nothing closes")) };
+        raws.push(Raw::Nothing);
+        raws.extend(self.rest()[..length].chars().map(Raw::Quoted));
+        self.at += length + 1;
+        Ok(())
+    }
+
+    /// After the first quotation mark.
+    pub(super) fn double_quoted(&mut self, raws: &mut Vec<Raw>) -> Read<()> {
+        let start = self.at;
+        loop {
+            match self.peek() {
+                None => return Err(self.problem_at(start, "a quotation mark that nothing closes")),
+                Some('"') => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                Some(c) => self.in_double(c, In::Double, raws)?,
+            }
+        }
+    }
+
+    /// One piece where double quotes hold.
+    pub(super) fn in_double(&mut self, c: char, place: In, raws: &mut Vec<Raw>) -> Read<()> {
+        match c {
+            '\\' => {
+                self.at += 1;
+                match self.peek_raw() {
+                    Some(next) if matches!(next, '$' | '`' | '\\') || next == '"' && place == In::Double => {
+                        self.at += 1;
+                        raws.push(Raw::Quoted(next));
+                    }
+                    _ => raws.push(Raw::Quoted('\\')),
+                }
+            }
+            '$' => self.dollar(place, raws)?,
+            '`' => {
+                self.backtick(place)?;
+                raws.push(Raw::Hole(Unknown::Expansion));
+            }
+            _ => {
+                self.at += c.len_utf8();
+                raws.push(Raw::Quoted(c));
+            }
+        }
+        Ok(())
+    }
+}
