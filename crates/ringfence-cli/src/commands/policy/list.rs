@@ -158,7 +158,7 @@ fn ports<'a>(key: &'a str, open: &'a OpenPorts) -> impl Iterator<Item = Entry> +
     })
 }
 
-fn commands(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
+fn commands(grants: &Grants) -> Vec<Entry> {
     let rules = &grants.commands;
     let mut entries = Vec::new();
     let mut list = |word: &str, rules: &[Origin]| {
