@@ -36,7 +36,7 @@ use ringfence_egress::pool::Pool;
 use ringfence_egress::proxy::{Proxy, Speaks};
 use ringfence_egress::relay::{Inlet, Limits, Pair, Relay};
 use ringfence_enforce::apply::{Carries, Connecting, Doors, Reins};
-use ringfence_policy::{Host as Whom, Way};
+use ringfence_policy::{Host as Whom, Passage, Way};
 use ringfence_sys::net;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
@@ -49,6 +49,7 @@ use pending::{Attempt, Pending};
 use publish::{Published, Taken};
 use ringfence_provider::ProviderError;
 use slots::Slots;
+use state::Deadline;
 use window::Window;
 
 /// Enough for a thread that connects.
@@ -220,7 +221,8 @@ impl Egress {
         let is_impatient = options.waiting() == Waiting::Never;
         let dialer = if is_impatient { &self.quick } else { &self.dialer };
         let attempt = self.pending.begin(goal.unfinished());
-        let is_wanted = || program.is_waiting() && !self.pending.is_closed();
+        let deadline = Deadline::of(program.socket());
+        let is_wanted = || program.is_waiting() && !self.pending.is_closed() && !deadline.is_over();
         match dialer.connect_while(&is_wanted, &goal.host, goal.port, &options, goal.judge) {
             Ok(reached) => match options.finish(reached.socket.as_fd()) {
                 Ok(()) => {
@@ -241,7 +243,7 @@ impl Egress {
             }
             Err(failure) => {
                 attempt.settle(|| goal.missed(&self.gate, &failure));
-                program.fail(failure.errno());
+                program.fail(number(&failure, deadline));
             }
         }
     }
@@ -265,7 +267,8 @@ impl Egress {
             }
             return;
         }
-        match dial(&|| program.is_waiting() && is_open()) {
+        let deadline = Deadline::of(program.socket());
+        match dial(&|| program.is_waiting() && is_open() && !deadline.is_over()) {
             Ok(reached) => {
                 if let Some(inside) = self.let_in(program) {
                     self.carry(inside, reached, check, goal, attempt);
@@ -273,7 +276,7 @@ impl Egress {
             }
             Err(failure) => {
                 attempt.settle(|| goal.missed(&self.gate, &failure));
-                program.fail(failure.errno());
+                program.fail(number(&failure, deadline));
             }
         }
     }
@@ -295,6 +298,12 @@ impl Egress {
             Some(Err(_)) | None => reset(&inside),
         }
     }
+}
+
+/// What a program is told that was not connected. One whose own time is over is told what the
+/// kernel says then.
+fn number(failure: &Failure<Box<Passage>>, deadline: Deadline) -> i32 {
+    if matches!(failure, Failure::Unwanted) && deadline.is_over() { libc::EINPROGRESS } else { failure.errno() }
 }
 
 /// Whether whoever is connected to the other end is gone, as far as that can be told: who has

@@ -1,8 +1,11 @@
-//! Whether a socket can be connected.
+//! Whether a socket can be connected, and for how long its owner waits.
 
 use std::os::fd::BorrowedFd;
+use std::time::Instant;
 
 use ringfence_sys::net::option;
+use rustix::fs::OFlags;
+use rustix::net::sockopt::Timeout;
 use rustix::net::{getpeername, sockopt};
 
 /// With what number the kernel would refuse to connect a stream that is in use. It is not asked:
@@ -18,6 +21,24 @@ pub(super) fn refusal(socket: BorrowedFd<'_>) -> Option<i32> {
         Ok(_) => Some(libc::EISCONN),
         // Of another protocol.
         Err(_) => (getpeername(socket).is_ok() || sockopt::socket_acceptconn(socket) == Ok(true)).then_some(libc::EISCONN),
+    }
+}
+
+/// Until when the owner of `socket` waits in a call (`SO_SNDTIMEO`), if that is not for ever and
+/// it waits at all.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Deadline(Option<Instant>);
+
+impl Deadline {
+    pub(super) fn of(socket: BorrowedFd<'_>) -> Self {
+        let waits = rustix::fs::fcntl_getfl(socket).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
+        let limit = sockopt::socket_timeout(socket, Timeout::Send).ok().flatten().filter(|_| waits);
+        Self(limit.and_then(|limit| Instant::now().checked_add(limit)))
+    }
+
+    /// Whether it has passed.
+    pub(super) fn is_over(self) -> bool {
+        self.0.is_some_and(|end| Instant::now() >= end)
     }
 }
 

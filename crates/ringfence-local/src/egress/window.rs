@@ -1,14 +1,14 @@
 //! The same ways for programs that would rather ask a proxy.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
 use ringfence_egress::dial::{Dialer, Failure, Host as Dialed, Options};
 use ringfence_egress::pool::Pool;
 use ringfence_egress::proxy::{Connection, Gate as Asks, Refusal, RefusalKind, Speech, Wish};
-use ringfence_policy::{Host, Passage, Way};
+use ringfence_policy::{Host, PROXY_PORT, Passage, Way};
 
 use super::PATIENCE;
 use super::gate::{Admitted, Caller, Gate};
@@ -109,5 +109,7 @@ impl Asks for Window {
         Ok(Connection { outside, check, ended })
     }
 
-    fn objected(&self, _client: std::net::SocketAddr, _reason: &str) {}
+    fn objected(&self, _client: SocketAddr, reason: &str) {
+        self.gate.refuse_talk("localhost", PROXY_PORT, &format!("the proxy does not listen to that: {reason}"), &Caller::default());
+    }
 }

@@ -64,3 +64,16 @@ carried.setblocking(True); print(carried.recv(5), errno.errorcode[carried.connec
         "EISCONN EISCONN\nb'from inside' True\nTrue\nb'hello' EISCONN\nb'hello' EISCONN",
     );
 }
+
+#[test]
+fn a_time_limit_of_the_socket_is_one_for_connecting() {
+    says(
+        "import errno, socket, struct, sys
+client = socket.socket(); client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack('2l', 0, 300000))
+print(errno.errorcode[client.connect_ex(('127.0.0.1', int(sys.argv[2])))])
+client = socket.socket(); client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack('2l', 30, 0))
+print(client.connect_ex(('127.0.0.1', int(sys.argv[1]))), client.recv(5))
+",
+        "EINPROGRESS\n0 b'hello'",
+    );
+}

@@ -45,6 +45,19 @@ fn a_connection_is_told_with_whom_it_led_to_and_what_it_carried() {
     });
 }
 
+/// What the proxy inside does not listen to is told of.
+#[test]
+fn a_request_that_could_mean_two_hosts_is_told_of() {
+    on_a_lan(&["curl"], |project, lan| {
+        project.write_at(&project.home().join(".config/ringfence/policy.toml"), "version = 1\n[network]\nproxy-variables = true\n");
+        let line = "curl -4sS -o /dev/null -w '%{http_code}' -H 'Host: other.test' http://app.test/hello";
+        assert_eq!(lan.run(&["--allow-host", "app.test", "-c", line]).ok(), "400");
+        let told = connections(project);
+        let is_told = |one: &Value| one["result"] == "blocked" && one["policy"].as_str().is_some_and(|why| why.contains("does not listen"));
+        assert!(told.iter().any(is_told), "{told:?}");
+    });
+}
+
 /// Says something to the one, begins to connect to the other, and ends. Whoever waits for events
 /// of its socket already is carried.
 const BEGUN: &str = "import os, select, socket, sys
