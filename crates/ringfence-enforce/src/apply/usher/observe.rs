@@ -18,7 +18,7 @@ use rustix::fs::{Mode, OFlags};
 use super::Reply;
 use super::caller::Caller;
 use super::judge::{Judge, path_of, path_of_directory};
-use super::place;
+use super::{place, reach};
 use crate::apply::Report;
 use crate::apply::helper::tell;
 use crate::seccomp::calls::{Arch, Call};
@@ -165,16 +165,13 @@ impl Observer {
     /// A connection, before the kernel tries to make it.
     fn connects(&mut self, caller: &Caller<'_>, judge: &mut Judge) {
         const LONGEST: u64 = 128;
+        if judge.network() != NetworkMode::Full {
+            return reach::refuse_connect(caller, judge);
+        }
         let length = caller.raw(2).min(LONGEST) as usize;
-        let Some(address) = caller.bytes(caller.raw(1), length).ok().and_then(|bytes| host(&bytes)) else { return };
-        match judge.network() {
-            NetworkMode::Full => {
-                let because = ("network.mode = full".to_owned(), "the policy".to_owned());
-                self.add(caller, Operation::Connect, address.to_string(), because);
-            }
-            // The sandbox has a loopback of its own.
-            _ if address.ip().is_loopback() || address.ip().is_unspecified() => {}
-            _ => judge.refuse_host(caller, address.to_string()),
+        if let Some(address) = caller.bytes(caller.raw(1), length).ok().and_then(|bytes| host(&bytes)) {
+            let because = ("network.mode = full".to_owned(), "the policy".to_owned());
+            self.add(caller, Operation::Connect, address.to_string(), because);
         }
     }
 

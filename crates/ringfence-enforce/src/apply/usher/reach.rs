@@ -191,12 +191,21 @@ pub(super) fn tell_of(call: Call, caller: &Caller<'_>, judge: &mut Judge, contro
         }
         return judge.refuse_host(caller, name);
     }
-    let Some(to) = meant(call, caller).filter(|to| !is_within(*to)) else { return };
-    match call {
-        Call::Connect if is_datagrams(caller) => judge.refuse_host(caller, format!("{to}/udp")),
-        Call::Connect => judge.refuse_host(caller, to.to_string()),
-        _ if judge.is_listed() => tell(control, &Report::Sent(to, caller.notification.pid, caller.program())),
-        _ => judge.refuse_host(caller, format!("{to}/udp")),
+    if call == Call::Connect {
+        return refuse_connect(caller, judge);
+    }
+    match meant(call, caller).filter(|to| !is_within(*to)) {
+        Some(to) if judge.is_listed() => tell(control, &Report::Sent(to, caller.notification.pid, caller.program())),
+        Some(to) => judge.refuse_host(caller, format!("{to}/udp")),
+        None => {}
+    }
+}
+
+/// Notes whom a program connects to in a network that leads nowhere.
+pub(super) fn refuse_connect(caller: &Caller<'_>, judge: &mut Judge) {
+    if let Some(to) = meant(Call::Connect, caller).filter(|to| !is_within(*to)) {
+        let kind = if is_datagrams(caller) { "/udp" } else { "" };
+        judge.refuse_host(caller, format!("{to}{kind}"));
     }
 }
 
