@@ -41,6 +41,7 @@ use ringfence_sys::net;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 
+use crate::room;
 use gate::{Admitted, Caller};
 use goal::{Goal, Look, look};
 use minds::Minds;
@@ -132,8 +133,12 @@ impl Egress {
 
     /// Connects a program, or refuses to, on a thread of its own.
     fn connects(self: &Arc<Self>, program: Connecting) {
-        let slots = if self.stays(program.to()) { &self.within } else { &self.beyond };
-        let Some(slot) = slots.take() else { return program.fail(libc::EAGAIN) };
+        let slot = match self.stays(program.to()) {
+            true => self.within.take(),
+            false if self.relay.count() >= room::for_connections() => None,
+            false => self.beyond.take(),
+        };
+        let Some(slot) = slot else { return program.fail(libc::EAGAIN) };
         self.minds.add(program.minder());
         let egress = self.clone();
         // Where there can be no thread, whoever waited is dropped with it, and told that nobody is

@@ -26,6 +26,14 @@ pub(crate) fn make_sure(any: &OwnedFd) -> Result<(), ProviderError> {
     })
 }
 
+/// So many connections one sandbox may have carried at a time. Each takes two descriptors, and this
+/// program may have other sandboxes and work of its own.
+pub(crate) fn for_connections() -> usize {
+    const MOST: u64 = 8192;
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from((files / 3).min(MOST)).unwrap_or(usize::MAX)
+}
+
 /// This program's limit of open files, as far as it is ours to change. Every connection that is
 /// carried takes two of them.
 #[derive(Debug, Clone, Default)]

@@ -250,3 +250,37 @@ s.setsockopt(1, 9, 1)
         assert!(inside.lines().count() == 6 && inside.lines().all(|line| line.ends_with(" 1")), "{inside}");
     });
 }
+
+/// One process connects to a host that is listed and hands the connection on to another, which
+/// makes it anew and connects it to somebody else. Its own are `app.test` and `other.test`.
+const HANDED_ON: &str = "import array, ctypes, os, socket, sys
+one, other = socket.socketpair()
+if os.fork():
+    connected = socket.create_connection(('app.test', 7))
+    one.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [connected.fileno()]))])
+    os._exit(os.waitstatus_to_exitcode(os.wait()[1]))
+_, passed, _, _ = other.recvmsg(1, socket.CMSG_SPACE(4))
+number = array.array('i'); number.frombytes(passed[0][2][:4])
+nowhere = ctypes.create_string_buffer(16)
+ctypes.CDLL(None).connect(number[0], nowhere, 16)
+got = socket.socket(fileno=number[0])
+try:
+    got.connect(socket.getaddrinfo('other.test', 7, got.family)[0][4])
+except OSError as error:
+    print(error); sys.exit(1)
+got.sendall(b'from one who was not let\\n'); got.recv(1)
+";
+
+#[test]
+fn a_connection_that_somebody_else_has_made() {
+    on_a_lan(&[], |project, lan| {
+        let Some(python) = python() else { return };
+        project.write("pass.py", HANDED_ON);
+        refused(lan, &["--allow-host", "app.test"], &format!("{python} pass.py"), ("other.test", UNLISTED));
+        // Its address is known, and nobody is asked for a name: it stays connected to whom it was.
+        project.write("pass.py", HANDED_ON.replace("'other.test'", "'11.22.33.2'").replace("'app.test'", "'11.22.33.1'"));
+        let before = lan.heard();
+        let ran = lan.run(&["--allow-host", "11.22.33.1:7", "-c", &format!("{python} pass.py")]);
+        assert!(ran.status == 1 && ran.text().contains("already connected") && lan.heard() == before, "{}", ran.talk());
+    });
+}
