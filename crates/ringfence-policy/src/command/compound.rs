@@ -109,6 +109,10 @@ impl Reader<'_> {
         if simple.redirects.is_empty() {
             return Ok(());
         }
+        // Behind a redirection no word is a reserved one: `{ (a) >x }` is not closed.
+        if !matches!(self.peek(), None | Some('\n' | ';' | '&' | '|' | ')' | '#')) {
+            return Err(self.problem("`;` is missing behind a redirection"));
+        }
         simple.span = self.span(start, self.at);
         self.finish(simple)
     }

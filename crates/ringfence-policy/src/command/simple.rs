@@ -130,6 +130,10 @@ impl Reader<'_> {
                 return Err(self.problem("unexpected `(`"));
             }
             self.bash_only("an array")?;
+            // Behind a redirection and another assignment it is none.
+            if !simple.redirects.is_empty() {
+                return Err(self.problem("an array behind a redirection"));
+            }
             self.array()?;
         }
         simple.assignments.push(Assignment { span: self.span(from, self.at), name });
