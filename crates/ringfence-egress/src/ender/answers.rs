@@ -37,6 +37,8 @@ enum State {
     Last(Vec<u8>),
     /// It has no end, or it is not known.
     Endless,
+    /// The connection has become something else, in which messages are short and waited for.
+    Changed,
 }
 
 impl Answers {
@@ -54,13 +56,14 @@ impl Answers {
         self.asked.is_empty() && matches!(&self.state, State::Head(begun) if begun.is_empty())
     }
 
-    /// Takes in what it says; whether the last byte of it was the last of an answer.
+    /// Takes in what it says; whether the last byte of it was the last of an answer, or may well be.
     pub(super) fn hear(&mut self, mut bytes: &[u8]) -> bool {
         let mut ended = false;
         while !bytes.is_empty() {
             ended = false;
             match &mut self.state {
                 State::Endless => return false,
+                State::Changed => return true,
                 State::Body(left) | State::ChunkBody(left) => {
                     let count = bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
                     *left -= count as u64;
@@ -118,7 +121,8 @@ impl Answers {
         let all: Vec<&str> = lines.collect();
         let value = |name: &str| all.iter().find_map(|line| field(line, name));
         match status {
-            None | Some(101) => return Some(State::Endless),
+            None => return Some(State::Endless),
+            Some(101) => return Some(State::Changed),
             // Not an answer yet.
             Some(100..200) => return Some(State::Head(Vec::new())),
             Some(204 | 304) => return None,
@@ -166,7 +170,7 @@ mod tests {
         let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, Chunked\r\n\r\n3;x=y\r\nabc\r\n0\r\nA: b\r\n\r\n";
         check(&TWO, chunked, &[chunked.len()]);
         check(&TWO, "HTTP/1.1 200 OK\r\n\r\nabc", &[]);
-        check(&TWO, "HTTP/1.1 101 Go\r\nContent-Length: 1\r\n\r\nabc", &[]);
+        check(&TWO, "HTTP/1.1 101 Go\r\nContent-Length: 1\r\n\r\nabc", &[39, 40, 41]);
         check(&TWO, "garbage\r\n\r\n", &[]);
     }
 
