@@ -20,8 +20,7 @@
 //!
 //! To be known by whoever builds the inside:
 //!
-//! - Without a `search` line in `resolv.conf` there is nothing to ask twice about, and
-//!   `options timeout:30` lets glibc and Go wait for somebody who is asked.
+//! - Without a `search` line in `resolv.conf` there is nothing to ask twice about.
 //! - glibc looks at the interfaces (`AI_ADDRCONFIG`, as browsers and ssh want it) and finds no
 //!   address at all of a family that has only its loopback's. So the loopback interface needs
 //!   [`Pool::OWN`] beside 127.0.0.1 and ::1.
@@ -40,22 +39,16 @@ mod stream;
 #[cfg(test)]
 mod testing;
 mod told;
-mod waits;
 
 pub use query::looked_up;
 pub use server::{Server, Sockets};
 
 /// Decides about names, and is told.
 pub trait NameGate: Send + Sync {
-    /// Whether `name` may be looked up, as far as that is known at once.
+    /// Whether `name` may be looked up.
     ///
     /// Every question inside waits meanwhile, so nobody may be asked here.
     fn decide(&self, name: &Name) -> Verdict;
-
-    /// What [`Verdict::Wait`] comes to, on a thread of its own.
-    ///
-    /// It should come back when the sandbox ends; the server does not wait for it.
-    fn wait(&self, name: &Name) -> Verdict;
 
     /// Told of a name that was looked up and refused, once for a lookup that asks in many ways.
     ///
@@ -68,12 +61,8 @@ pub trait NameGate: Send + Sync {
 pub enum Verdict {
     /// It gets addresses.
     Open,
-    /// It does not exist, and nobody needs to be told.
-    Absent,
     /// It is refused.
     Shut,
-    /// It takes time to say. From [`NameGate::wait`] it is a refusal.
-    Wait,
 }
 
 /// Why a name was refused.
@@ -83,8 +72,6 @@ pub enum Refusal {
     Shut,
     /// It can name no host.
     NoName,
-    /// Too many wait for an answer already. It may work later.
-    Crowded,
     /// The pool has no address left for it. It may work later.
     NoAddress,
 }

@@ -17,27 +17,16 @@ pub(super) struct Clerk {
     pub(super) told: Told,
 }
 
-/// What is to be done about a question.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    Reply(Reply),
-    /// The gate needs time for this name.
-    Wait(Name),
-}
-
 impl Clerk {
-    pub(super) fn consider(&mut self, query: &Query) -> Step {
-        match self.at_once(query) {
-            Ok(reply) => Step::Reply(reply),
-            Err(name) => match self.gate.decide(&name) {
-                Verdict::Wait => Step::Wait(name),
-                verdict => Step::Reply(self.settle(query, &name, verdict)),
-            },
+    pub(super) fn consider(&mut self, query: &Query) -> Reply {
+        match self.undisputed(query) {
+            Ok(reply) => reply,
+            Err(name) => self.decide(query, &name),
         }
     }
 
     /// What needs no decision; else the name to decide about.
-    fn at_once(&mut self, query: &Query) -> Result<Reply, Name> {
+    fn undisputed(&mut self, query: &Query) -> Result<Reply, Name> {
         if !matches!(query.edns, Edns::Absent | Edns::Version(0)) {
             return Ok(Reply::OtherVersion);
         }
@@ -73,9 +62,9 @@ impl Clerk {
         }
     }
 
-    /// What `verdict` on `name` comes to for `query`.
-    pub(super) fn settle(&mut self, query: &Query, name: &Name, verdict: Verdict) -> Reply {
-        match verdict {
+    /// What is decided about `name` comes to for `query`.
+    fn decide(&mut self, query: &Query, name: &Name) -> Reply {
+        match self.gate.decide(name) {
             Verdict::Open => match query.kind {
                 kind::A | kind::AAAA => match self.pool.give(name, Instant::now()) {
                     Some(given) => addresses(query.kind, given.v4, given.v6),
@@ -83,19 +72,18 @@ impl Clerk {
                 },
                 _ => Reply::NoData,
             },
-            Verdict::Absent => Reply::NoSuchName,
-            Verdict::Shut | Verdict::Wait => self.refuse(query, name.as_str(), Refusal::Shut),
+            Verdict::Shut => self.refuse(query, name.as_str(), Refusal::Shut),
         }
     }
 
     /// Tells of it if it is news.
-    pub(super) fn refuse(&mut self, query: &Query, name: &str, why: Refusal) -> Reply {
+    fn refuse(&mut self, query: &Query, name: &str, why: Refusal) -> Reply {
         if self.told.is_news(name, query.kind, Instant::now()) {
             self.gate.refused(name, why);
         }
         match why {
             Refusal::Shut | Refusal::NoName => Reply::NoSuchName,
-            Refusal::Crowded | Refusal::NoAddress => Reply::TryAgain,
+            Refusal::NoAddress => Reply::TryAgain,
         }
     }
 }

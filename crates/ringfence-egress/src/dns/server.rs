@@ -1,25 +1,22 @@
 //! Serves the two sockets by which programs of the sandbox look up names.
 //!
-//! One thread and `poll`. Every turn takes a bounded share of each source, every source is
-//! bounded in what it can make the server remember, and whatever has to wait for a decision waits
-//! on a thread of its own: no client keeps another from being answered.
+//! One thread and `poll`. Every turn takes a bounded share of each source, and every source is
+//! bounded in what it can make the server remember: no client keeps another from being answered.
 
 use std::io::{self, ErrorKind};
 use std::net::{TcpListener, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use super::clerk::{Clerk, Step};
+use super::clerk::Clerk;
 use super::query::{Fault, read};
 use super::stream::{Client, Fate};
 use super::told::Told;
-use super::waits::{Entered, Waiting, Waits, Whence};
-use super::{NameGate, Pool, Refusal, reply};
+use super::{NameGate, Pool, reply};
 use ringfence_policy::Name;
 
 /// How many connections there are at most. For a further one, the one that was silent longest goes.
@@ -41,15 +38,9 @@ pub struct Sockets {
 /// A name server that runs; dropping it ends it.
 #[derive(Debug)]
 pub struct Server {
-    signal: Arc<Signal>,
+    /// Written to when it is to end.
+    end: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
-}
-
-/// Wakes the serving thread.
-#[derive(Debug)]
-struct Signal {
-    event: OwnedFd,
-    ends: AtomicBool,
 }
 
 impl Server {
@@ -60,54 +51,39 @@ impl Server {
     pub fn start(sockets: Sockets, gate: Arc<dyn NameGate>, pool: Arc<Pool>, search: Vec<Name>) -> io::Result<Self> {
         sockets.datagrams.set_nonblocking(true)?;
         sockets.streams.set_nonblocking(true)?;
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let signal = Arc::new(Signal { event, ends: AtomicBool::new(false) });
-        let wakes = signal.clone();
+        let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let mut serving = Serving {
             sockets,
             clerk: Clerk { gate, pool, told: Told::new(search) },
-            waits: Waits::new(Arc::new(move || wakes.raise())),
             clients: Vec::new(),
             numbers: 0,
             shut_until: None,
-            signal: signal.clone(),
+            end: end.clone(),
         };
         let thread = thread::Builder::new().name("names".into()).stack_size(256 * 1024).spawn(move || serving.serve())?;
-        Ok(Self { signal, thread: Some(thread) })
+        Ok(Self { end, thread: Some(thread) })
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.signal.ends.store(true, Ordering::Release);
-        self.signal.raise();
+        // It fails only when it was written to before, two to the power of 64 times.
+        let _ = rustix::io::write(&*self.end, &1_u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-impl Signal {
-    fn raise(&self) {
-        // It fails only when it is raised already, two to the power of 64 times.
-        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
-    }
-
-    fn lower(&self) {
-        let _ = rustix::io::read(&self.event, &mut [0_u8; 8]);
-    }
-}
-
 struct Serving {
     sockets: Sockets,
     clerk: Clerk,
-    waits: Waits,
     clients: Vec<Client>,
     /// How many clients there ever were.
     numbers: u64,
     /// Set while no connection can be taken.
     shut_until: Option<Instant>,
-    signal: Arc<Signal>,
+    end: Arc<OwnedFd>,
 }
 
 /// What there is to do.
@@ -120,14 +96,10 @@ struct Ready {
 
 impl Serving {
     fn serve(&mut self) {
-        while let Ok(ready) = self.wait() {
-            if self.signal.ends.load(Ordering::Acquire) {
-                return;
-            }
+        while let Ok(Some(ready)) = self.wait() {
             if ready.datagrams {
                 self.take_datagrams();
             }
-            self.settle_decided();
             for number in ready.clients {
                 self.attend(number);
             }
@@ -135,14 +107,15 @@ impl Serving {
                 self.take_clients();
             }
             let now = Instant::now();
-            self.clients.retain(|client| client.deadline().is_none_or(|deadline| now < deadline));
+            self.clients.retain(|client| now < client.deadline());
         }
     }
 
-    fn wait(&self) -> io::Result<Ready> {
+    /// What there is to do; nothing once it is to end.
+    fn wait(&self) -> io::Result<Option<Ready>> {
         let now = Instant::now();
         let shut = self.shut_until.filter(|until| now < *until);
-        let soonest = self.clients.iter().filter_map(Client::deadline).chain(shut).min();
+        let soonest = self.clients.iter().map(Client::deadline).chain(shut).min();
         let timeout = soonest.map(|instant| {
             let left = instant.saturating_duration_since(now);
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
@@ -152,7 +125,7 @@ impl Serving {
             None => PollFlags::IN,
         };
         let mut fds = vec![
-            PollFd::from_borrowed_fd(self.signal.event.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.end.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.sockets.datagrams.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.sockets.streams.as_fd(), listens),
         ];
@@ -169,17 +142,17 @@ impl Serving {
         }
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => return Ok(Ready { datagrams: false, streams: false, clients: Vec::new() }),
+            Err(rustix::io::Errno::INTR) => return Ok(Some(Ready { datagrams: false, streams: false, clients: Vec::new() })),
             Err(error) => return Err(error.into()),
         }
         let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
         let mut next = || ready.next().unwrap_or(false);
         if next() {
-            self.signal.lower();
+            return Ok(None);
         }
         let (datagrams, streams) = (next(), next());
         let clients = numbers.into_iter().filter(|_| next()).collect();
-        Ok(Ready { datagrams, streams, clients })
+        Ok(Some(Ready { datagrams, streams, clients }))
     }
 
     fn take_datagrams(&mut self) {
@@ -187,7 +160,7 @@ impl Serving {
         for _ in 0..TURN {
             match self.sockets.datagrams.recv_from(&mut buffer) {
                 Ok((count, from)) => {
-                    if let Some(answer) = self.answer(&buffer[..count], Whence::Datagram(from)) {
+                    if let Some(answer) = self.answer(&buffer[..count]) {
                         // Whoever does not take an answer asks again.
                         let _ = self.sockets.datagrams.send_to(&answer, from);
                     }
@@ -204,7 +177,7 @@ impl Serving {
             match self.sockets.streams.accept() {
                 Ok((stream, _)) => {
                     if self.clients.len() == CLIENTS
-                        && let Some(at) = (0..CLIENTS).min_by_key(|at| self.clients[*at].rank())
+                        && let Some(at) = (0..CLIENTS).min_by_key(|at| self.clients[*at].deadline())
                     {
                         self.clients.swap_remove(at);
                     }
@@ -228,7 +201,7 @@ impl Serving {
         while fate == Fate::Stays {
             match self.clients[at].next(Instant::now()) {
                 Ok(Some(message)) => {
-                    let answer = self.answer(&message, Whence::Stream(number));
+                    let answer = self.answer(&message);
                     self.clients[at].answer(answer.as_deref());
                 }
                 Ok(None) => {
@@ -245,48 +218,13 @@ impl Serving {
         }
     }
 
-    /// The answer to `message`, unless there is none or it has to wait.
-    fn answer(&mut self, message: &[u8], whence: Whence) -> Option<Vec<u8>> {
-        let query = match read(message) {
-            Ok(query) => query,
-            Err(Fault::NoQuery) => return None,
-            Err(Fault::Malformed(head)) => return Some(reply::malformed(head)),
-            Err(Fault::OtherOpcode(head)) => return Some(reply::not_implemented(head)),
-        };
-        let name = match self.clerk.consider(&query) {
-            Step::Reply(answer) => return Some(reply::write(&query, &answer)),
-            Step::Wait(name) => name,
-        };
-        match self.waits.enter(name.clone(), Waiting { query: query.clone(), whence }, &self.clerk.gate) {
-            Entered::Waits => {
-                if let Whence::Stream(number) = whence
-                    && let Some(client) = self.clients.iter_mut().find(|client| client.number == number)
-                {
-                    client.owe();
-                }
-                None
-            }
-            Entered::Again => None,
-            Entered::Crowded => Some(reply::write(&query, &self.clerk.refuse(&query, name.as_str(), Refusal::Crowded))),
-        }
-    }
-
-    fn settle_decided(&mut self) {
-        while let Some((name, verdict, all)) = self.waits.next_decided() {
-            for Waiting { query, whence } in all {
-                let answer = reply::write(&query, &self.clerk.settle(&query, &name, verdict));
-                match whence {
-                    Whence::Datagram(from) => {
-                        let _ = self.sockets.datagrams.send_to(&answer, from);
-                    }
-                    Whence::Stream(number) => {
-                        if let Some(client) = self.clients.iter_mut().find(|client| client.number == number) {
-                            client.pay(&answer, Instant::now());
-                            self.attend(number);
-                        }
-                    }
-                }
-            }
+    /// The answer to `message`, unless there is none.
+    fn answer(&mut self, message: &[u8]) -> Option<Vec<u8>> {
+        match read(message) {
+            Ok(query) => Some(reply::write(&query, &self.clerk.consider(&query))),
+            Err(Fault::NoQuery) => None,
+            Err(Fault::Malformed(head)) => Some(reply::malformed(head)),
+            Err(Fault::OtherOpcode(head)) => Some(reply::not_implemented(head)),
         }
     }
 }

@@ -12,8 +12,6 @@ use std::time::{Duration, Instant};
 pub(super) const LONGEST: usize = 2048;
 /// As long as so many bytes of answers wait to be taken, no further question is looked at.
 const UNTAKEN: usize = 8192;
-/// How many questions of one client can wait for a decision.
-const OWED: usize = 16;
 /// How long a client may be silent, or take for one question.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -25,8 +23,6 @@ pub(super) struct Client {
     output: Vec<u8>,
     /// When it last put a whole question, or was answered. A byte now and then is no progress.
     since: Instant,
-    /// How many questions wait for somebody's decision.
-    owed: usize,
     ended: bool,
 }
 
@@ -42,7 +38,7 @@ impl Client {
         stream.set_nonblocking(true)?;
         // Answers are small and whoever asks waits for them.
         stream.set_nodelay(true)?;
-        Ok(Self { number, stream, input: Vec::new(), output: Vec::new(), since: now, owed: 0, ended: false })
+        Ok(Self { number, stream, input: Vec::new(), output: Vec::new(), since: now, ended: false })
     }
 
     pub(super) fn wants_input(&self) -> bool {
@@ -53,14 +49,9 @@ impl Client {
         !self.output.is_empty()
     }
 
-    /// When it is to go unless something happens. One that waits for a decision may wait.
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        (self.owed == 0 || self.wants_output()).then(|| self.since + PATIENCE)
-    }
-
-    /// How soon it would go for a new one: whoever waits for a decision last.
-    pub(super) fn rank(&self) -> (bool, Instant) {
-        (self.owed > 0, self.since)
+    /// When it is to go unless something happens.
+    pub(super) fn deadline(&self) -> Instant {
+        self.since + PATIENCE
     }
 
     /// Reads what is there, once.
@@ -94,7 +85,7 @@ impl Client {
     /// Whether [`Client::next`] has one to give.
     pub(super) fn has_question(&self) -> bool {
         let whole = self.announced().is_some_and(|length| self.input.len() >= 2 + length);
-        whole && self.output.len() < UNTAKEN && self.owed < OWED
+        whole && self.output.len() < UNTAKEN
     }
 
     /// How long the next question is.
@@ -102,18 +93,7 @@ impl Client {
         self.input.first_chunk().map(|length| usize::from(u16::from_be_bytes(*length)))
     }
 
-    pub(super) fn owe(&mut self) {
-        self.owed += 1;
-    }
-
-    /// An answer to what was owed.
-    pub(super) fn pay(&mut self, answer: &[u8], now: Instant) {
-        self.owed -= 1;
-        self.since = now;
-        self.answer(Some(answer));
-    }
-
-    /// Nothing for a question that waits, or that gets no answer.
+    /// Nothing for a question that gets no answer.
     pub(super) fn answer(&mut self, answer: Option<&[u8]>) {
         let Some(answer) = answer else { return };
         self.output.extend((answer.len() as u16).to_be_bytes());
@@ -139,7 +119,7 @@ impl Client {
 
     /// Whether it has said that it is done, and has its answers.
     pub(super) fn is_done(&self) -> bool {
-        self.ended && self.owed == 0 && self.output.is_empty()
+        self.ended && self.output.is_empty()
     }
 }
 
@@ -171,16 +151,11 @@ mod tests {
         for byte in [0, 3, 1, 2] {
             say(&mut there, &mut client, &[byte]);
             assert_eq!(client.next(later), Ok(None));
-            assert_eq!(client.deadline(), Some(begun + PATIENCE));
+            assert_eq!(client.deadline(), begun + PATIENCE);
         }
         say(&mut there, &mut client, &[3]);
         assert_eq!(client.next(later), Ok(Some(vec![1, 2, 3])));
-        assert_eq!(client.deadline(), Some(later + PATIENCE));
-        // Whoever waits for a decision may, and goes for a new one last.
-        client.owe();
-        assert_eq!((client.deadline(), client.rank()), (None, (true, later)));
-        client.pay(b"x", later);
-        assert_eq!(client.deadline(), Some(later + PATIENCE));
+        assert_eq!(client.deadline(), later + PATIENCE);
     }
 
     #[test]
@@ -193,11 +168,6 @@ mod tests {
         assert_eq!(client.next(now), Ok(None));
         assert_eq!(client.write(now), Fate::Stays);
         assert!(client.has_question() && client.wants_input() && !client.wants_output());
-        for _ in 0..OWED {
-            client.owe();
-        }
-        assert_eq!(client.next(now), Ok(None));
-        client.pay(b"x", now);
         assert_eq!(client.next(now), Ok(Some(vec![7])));
         assert!(!client.is_done());
     }

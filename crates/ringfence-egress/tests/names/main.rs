@@ -2,11 +2,9 @@
 
 mod asking;
 mod crowds;
-mod waiting;
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,26 +16,17 @@ use ringfence_policy::Name;
 /// what ends in time does not end for that. No test takes it unless it fails.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// Opens `*.open` at once and `*.slow` when the test says so.
+/// Opens `*.open`.
 struct Gate {
     refused: Mutex<Vec<String>>,
-    begun: Mutex<Sender<String>>,
-    /// One word for each that waits; all are refused when nobody is left to say one.
-    say: Mutex<Receiver<Verdict>>,
 }
 
 impl NameGate for Gate {
     fn decide(&self, name: &Name) -> Verdict {
         match name.as_str().rsplit('.').next() {
             Some("open") => Verdict::Open,
-            Some("slow") => Verdict::Wait,
             _ => Verdict::Shut,
         }
-    }
-
-    fn wait(&self, name: &Name) -> Verdict {
-        self.begun.lock().unwrap().send(name.to_string()).unwrap();
-        self.say.lock().unwrap().recv().unwrap_or(Verdict::Shut)
     }
 
     fn refused(&self, name: &str, why: Refusal) {
@@ -49,8 +38,6 @@ struct Place {
     server: Server,
     address: SocketAddr,
     gate: Arc<Gate>,
-    begun: Receiver<String>,
-    say: Sender<Verdict>,
 }
 
 impl Place {
@@ -62,11 +49,10 @@ impl Place {
             Ok(datagrams) => datagrams,
             Err(_) => return Self::new(),
         };
-        let ((begin, begun), (say, said)) = (channel(), channel());
-        let gate = Arc::new(Gate { refused: Mutex::default(), begun: Mutex::new(begin), say: Mutex::new(said) });
+        let gate = Arc::new(Gate { refused: Mutex::default() });
         let search = vec![Name::new("corp.test").unwrap()];
         let server = Server::start(Sockets { datagrams, streams }, gate.clone(), Arc::new(Pool::new()), search).unwrap();
-        Place { server, address, gate, begun, say }
+        Place { server, address, gate }
     }
 
     fn datagrams(&self) -> Datagrams {

@@ -233,10 +233,6 @@ impl NameGate for Gate {
         if passage.is_open() || is_asked_about() { Verdict::Open } else { Verdict::Shut }
     }
 
-    fn wait(&self, name: &Name) -> Verdict {
-        self.decide(name)
-    }
-
     fn refused(&self, name: &str, why: Refusal) {
         let caller = Caller::default();
         match (why, Name::new(name)) {
@@ -245,7 +241,7 @@ impl NameGate for Gate {
                 self.note(name.to_owned(), ("it can name no host".into(), "built in".into()), false, &caller)
             }
             // It is open, and may work later.
-            (Refusal::Crowded | Refusal::NoAddress, _) => {}
+            (Refusal::NoAddress, _) => {}
         }
     }
 }

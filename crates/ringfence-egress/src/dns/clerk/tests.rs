@@ -4,7 +4,7 @@ use super::*;
 use crate::dns::query::read;
 use crate::dns::testing::{question, with_edns};
 
-/// Opens `*.open`, asks about `*.slow`, knows that `*.gone` is not there, and notes what it is told.
+/// Opens `*.open`, and notes what it is told.
 #[derive(Default)]
 struct Gate {
     told: Mutex<Vec<String>>,
@@ -14,14 +14,8 @@ impl NameGate for Gate {
     fn decide(&self, name: &Name) -> Verdict {
         match name.as_str().rsplit('.').next() {
             Some("open") => Verdict::Open,
-            Some("slow") => Verdict::Wait,
-            Some("gone") => Verdict::Absent,
             _ => Verdict::Shut,
         }
-    }
-
-    fn wait(&self, _: &Name) -> Verdict {
-        unreachable!("nobody waits here")
     }
 
     fn refused(&self, name: &str, why: Refusal) {
@@ -41,7 +35,7 @@ impl Bench {
         Bench { gate, clerk }
     }
 
-    fn ask(&mut self, name: &str, kind: u16) -> Step {
+    fn ask(&mut self, name: &str, kind: u16) -> Reply {
         self.clerk.consider(&read(&question(1, name, kind)).unwrap())
     }
 
@@ -56,7 +50,7 @@ const SRV: u16 = 33;
 #[track_caller]
 fn check(name: &str, kind: u16, expect: Reply, told: &[&str]) {
     let mut bench = Bench::new();
-    assert_eq!(bench.ask(name, kind), Step::Reply(expect), "{name} {kind}");
+    assert_eq!(bench.ask(name, kind), expect, "{name} {kind}");
     assert_eq!(bench.told(), told, "{name} {kind}");
 }
 
@@ -74,7 +68,6 @@ fn any_other_name_does_not_exist_and_is_told_of() {
     for kind in [kind::A, kind::AAAA, HTTPS, 16] {
         check("a.shut", kind, Reply::NoSuchName, &["a.shut Shut"]);
     }
-    check("a.gone", kind::A, Reply::NoSuchName, &[]);
     check("127.1", kind::A, Reply::NoSuchName, &["127.1 NoName"]);
 }
 
@@ -101,16 +94,16 @@ fn localhost_is_always_there() {
 fn addresses_have_the_name_they_were_given_for() {
     let mut bench = Bench::new();
     bench.ask("a.open", kind::A);
-    let pointer = |name: &str| Step::Reply(Reply::Pointer(Name::new(name).unwrap()));
+    let pointer = |name: &str| Reply::Pointer(Name::new(name).unwrap());
     assert_eq!(bench.ask("16.0.18.198.in-addr.arpa", kind::PTR), pointer("a.open"));
     let nibbles = "0.1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.3.6.e.6.6.6.7.6.e.6.9.6.2.7.d.f.ip6.arpa";
     assert_eq!(bench.ask(nibbles, kind::PTR), pointer("a.open"));
-    assert_eq!(bench.ask(nibbles, kind::A), Step::Reply(Reply::NoData));
+    assert_eq!(bench.ask(nibbles, kind::A), Reply::NoData);
     assert_eq!(bench.ask("1.0.0.127.in-addr.arpa", kind::PTR), pointer("localhost"));
     let one = format!("1.{}ip6.arpa", "0.".repeat(31));
     assert_eq!(bench.ask(&one, kind::PTR), pointer("localhost"));
     for name in ["17.0.18.198.in-addr.arpa", "8.8.8.8.in-addr.arpa", "in-addr.arpa"] {
-        assert_eq!(bench.ask(name, kind::PTR), Step::Reply(Reply::NoSuchName));
+        assert_eq!(bench.ask(name, kind::PTR), Reply::NoSuchName);
     }
     assert!(bench.told().is_empty());
 }
@@ -123,23 +116,11 @@ fn some_questions_are_nobodys() {
     let mut bench = Bench::new();
     let mut chaos = question(1, "version.bind", 16);
     *chaos.last_mut().unwrap() = 3;
-    assert_eq!(bench.clerk.consider(&read(&chaos).unwrap()), Step::Reply(Reply::Refused));
+    assert_eq!(bench.clerk.consider(&read(&chaos).unwrap()), Reply::Refused);
     let mut later = with_edns(question(1, "a.open", 1));
     let version = later.len() - 5;
     later[version] = 1;
-    assert_eq!(bench.clerk.consider(&read(&later).unwrap()), Step::Reply(Reply::OtherVersion));
-}
-
-#[test]
-fn what_takes_time_waits() {
-    let mut bench = Bench::new();
-    let name = Name::new("a.slow").unwrap();
-    assert_eq!(bench.ask("a.slow", kind::A), Step::Wait(name.clone()));
-    let query = read(&question(1, "a.slow", kind::A)).unwrap();
-    assert!(matches!(bench.clerk.settle(&query, &name, Verdict::Open), Reply::V4(_)));
-    assert!(bench.told().is_empty());
-    assert_eq!(bench.clerk.settle(&query, &name, Verdict::Wait), Reply::NoSuchName);
-    assert_eq!(bench.told(), ["a.slow Shut"]);
+    assert_eq!(bench.clerk.consider(&read(&later).unwrap()), Reply::OtherVersion);
 }
 
 #[test]
@@ -148,7 +129,7 @@ fn without_an_address_it_may_work_later() {
     for number in 0..Pool::MOST {
         bench.clerk.pool.give(&Name::new(&format!("n{number}.open")).unwrap(), Instant::now());
     }
-    assert_eq!(bench.ask("a.open", kind::A), Step::Reply(Reply::TryAgain));
-    assert_eq!(bench.ask("a.open", kind::AAAA), Step::Reply(Reply::TryAgain));
+    assert_eq!(bench.ask("a.open", kind::A), Reply::TryAgain);
+    assert_eq!(bench.ask("a.open", kind::AAAA), Reply::TryAgain);
     assert_eq!(bench.told(), ["a.open NoAddress"]);
 }
