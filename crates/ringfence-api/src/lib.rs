@@ -17,7 +17,8 @@ pub mod violations;
 pub use ask::{Answer, Ask, Asker};
 pub use line::{Afterwards, Input, Line, Ran, Stream};
 pub use outcome::{
-    Allowance, Connection, Denial, Evidence, Gap, Granted, Loss, Observed, Operation, Outcome, Output, Quarantined, Refusal, Status, Usage,
+    Allowance, Breach, Connection, Denial, Evidence, Gap, Granted, Loss, Observed, Operation, Outcome, Output, Quarantined, Refusal,
+    Status, Usage,
 };
 pub use permission::{Permission, PermissionKind, PermissionStatus, RequiresPermission};
 pub use sealed::Sealed;

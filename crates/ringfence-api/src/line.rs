@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Connection, Denial, Granted, Output, Status, Usage};
+use crate::{Breach, Connection, Denial, Granted, Output, Status, Usage};
 
 /// A command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,6 +75,8 @@ pub struct Ran {
     pub status: Status,
     /// Whether the time limit, or somebody who did not want to wait, ended it.
     pub timed_out: bool,
+    /// The limits that it went beyond.
+    pub breaches: Vec<Breach>,
     /// How long it took.
     pub duration: Duration,
     /// What it used, as far as that is known.

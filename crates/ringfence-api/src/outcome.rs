@@ -1,6 +1,8 @@
 //! What became of a command.
 
-use ringfence_policy::{Because, Decision, Verdict};
+use std::fmt;
+
+use ringfence_policy::{Because, Decision, Limit, Verdict};
 use serde::{Deserialize, Serialize};
 
 use crate::Answer;
@@ -32,6 +34,9 @@ pub struct Outcome {
     pub connections_dropped: u64,
     /// Whether the time limit ended it.
     pub timed_out: bool,
+    /// The limits that it went beyond.
+    #[serde(default)]
+    pub breaches: Vec<Breach>,
     /// How long it took.
     pub duration_ms: u64,
     /// What it used.
@@ -146,6 +151,26 @@ pub struct Usage {
     pub system_us: u64,
     /// The most memory one process had, in kilobytes.
     pub max_rss_kb: u64,
+}
+
+/// A limit that a command went beyond.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Breach {
+    /// Which.
+    pub limit: Limit,
+    /// How much there may be: milliseconds, bytes or pieces.
+    pub configured: u64,
+    /// How much there was when it was noticed.
+    pub observed: u64,
+}
+
+impl fmt::Display for Breach {
+    /// A sentence for people.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { limit, configured, observed } = *self;
+        write!(f, "the limit `{limit}` of {} was reached: {}", limit.show(configured), limit.show(observed))
+    }
 }
 
 /// Something the sandbox refused.

@@ -6,7 +6,7 @@ mod revised;
 
 use std::ffi::{OsStr, OsString};
 
-use ringfence_api::{Allowance, Denial, Evidence, Operation, Quarantined, base64};
+use ringfence_api::{Allowance, Breach, Denial, Evidence, Operation, Quarantined, base64};
 use serde::{Serialize, Serializer};
 
 use crate::time::rfc3339;
@@ -195,6 +195,9 @@ pub struct Ended {
     pub duration_ms: u64,
     /// Whether the time limit ended it.
     pub timed_out: bool,
+    /// The limits that it went beyond.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub breaches: Vec<Breach>,
     /// How many different things were refused, of those that are on record.
     pub denials: usize,
     /// How often something else was refused that is not on record.

@@ -195,6 +195,10 @@ pub(crate) struct PolicyArgs {
     /// Publish a port of the sandbox to this machine's loopback
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) bind: Vec<u16>,
+    /// Let only so much of something be used: `memory=2GiB`, `processes=256`, `cpu=10m`, `disk=5GB`,
+    /// `open-files=1024`, `file-size=1GB`, `output=10MB`
+    #[arg(long, value_name = "LIMIT=AMOUNT")]
+    pub(crate) limit: Vec<String>,
     /// Which engine is to confine the command; without it nothing runs
     #[arg(long, value_enum, value_name = "ENGINE", default_value = "auto")]
     pub(crate) engine: EngineArg,

@@ -22,6 +22,7 @@ pub(crate) fn outcome(outcome: &Outcome, session: &str, permission: Option<Permi
         "connections": outcome.connections,
         "connectionsDropped": outcome.connections_dropped,
         "timedOut": outcome.timed_out,
+        "breaches": outcome.breaches,
         "truncated": outcome.stdout.dropped > 0 || outcome.stderr.dropped > 0,
         "durationMs": outcome.duration_ms,
         "usage": outcome.usage,

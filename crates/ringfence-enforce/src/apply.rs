@@ -274,6 +274,8 @@ enum Report {
     Inside,
     /// Everything that was made before the order has been told.
     Settled,
+    /// What only the sandbox's first process knows of what is used.
+    Account(Account),
     /// Nobody goes on.
     Paused,
     /// The sandbox stands, and waits to be told what to start.
@@ -282,6 +284,15 @@ enum Report {
     Of(Job, Fate),
     /// The command made a name of git's in the directory whose descriptor comes along.
     Made(AbsPath, Planted, Option<Birth>),
+}
+
+/// What only the sandbox's first process knows of what is used there, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    /// What those have written to disks who have ended, and whom nobody else has waited for.
+    pub written: u64,
+    /// Memory that is shared by a key, and stays when nobody has it.
+    pub shared: u64,
 }
 
 /// What a file is known by, also after another has got its inode.
@@ -326,6 +337,8 @@ enum Order {
     Resume,
     /// Say when everything that was made before has been told.
     Settle,
+    /// Say what only the sandbox's first process knows of what is used.
+    Account,
     /// Hand out a socket of the sandbox's network.
     Socket,
     /// Start a process: what and how comes along, and its descriptors behind that.

@@ -2,9 +2,9 @@
 //! and a gap refuses unless the policy accepts it.
 
 use ringfence_api::{Gap, Loss};
-use ringfence_policy::{Grants, Limits, NetworkMode, Ports};
+use ringfence_policy::{Grants, Limit, NetworkMode, Ports};
 
-use crate::support::{Fuse, Support};
+use crate::support::{Accounts, Fuse, Numbers, Support};
 use crate::survey::{Folding, Survey};
 
 /// Everything in `grants` that would not hold.
@@ -45,23 +45,28 @@ pub(crate) fn gaps(grants: &Grants, survey: &Survey, support: &Support) -> Vec<G
             "use a kernel from 6.12 on, or `--net none`",
         );
     }
-    for name in unlimited(&grants.limits) {
-        gap(&format!("limits.{name}"), "this limit is not enforced yet", "remove it from [limits] or accept with `--on-gap run`");
+    for (limit, _) in grants.limits.asked() {
+        if let Some(why) = uncounted(limit, support) {
+            gap(&format!("limits.{limit}"), why, "remove it from [limits] or accept with `--on-gap run`");
+        }
     }
     gaps
 }
 
-/// The limits that were asked for and do not hold.
-fn unlimited(limits: &Limits) -> impl Iterator<Item = &'static str> {
-    let asked = [
-        ("cpu", limits.cpu_ms.is_some()),
-        ("memory", limits.memory.is_some()),
-        ("processes", limits.processes.is_some()),
-        ("open-files", limits.open_files.is_some()),
-        ("file-size", limits.file_size.is_some()),
-        ("disk", limits.disk.is_some()),
-    ];
-    asked.into_iter().filter_map(|(name, is_asked)| is_asked.then_some(name))
+/// Why a limit cannot be held, if it cannot.
+fn uncounted(limit: Limit, support: &Support) -> Option<&'static str> {
+    match (limit, support.accounts) {
+        (Limit::Cpu | Limit::Memory | Limit::Processes | Limit::Disk, Accounts::Nothing) => {
+            Some("this kernel does not tell which processes there are (it was built without CONFIG_PROC_CHILDREN)")
+        }
+        (Limit::Disk, Accounts::WithoutDisk) => {
+            Some("this kernel does not tell what a process writes (it was built without CONFIG_TASK_IO_ACCOUNTING)")
+        }
+        (Limit::Processes, _) if support.uid == 0 && support.numbers == Numbers::Shared => {
+            Some("root may have any number of processes on kernels before 6.14, faster than they can be counted")
+        }
+        _ => None,
+    }
 }
 
 /// Without a tripwire the same is shut, and nobody hears who tried.

@@ -22,5 +22,5 @@ pub use linux::{Person, Trust, plan};
 pub use plan::{Access, Cover, Guard, GuardKind, Identity, Kind, Network, Plan, Step};
 pub use revision::{Act, Revision, View, revision};
 pub use scene::scene;
-pub use support::{Fuse, Support};
+pub use support::{Accounts, Fuse, Numbers, Support};
 pub use survey::{Builds, Folding, Found, Linked, Survey, gitlinks, is_index, survey};

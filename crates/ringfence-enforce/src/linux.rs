@@ -356,6 +356,7 @@ impl Draft<'_> {
         if self.grants.observe == Observe::All {
             self.steps.push(Step::Observe);
         }
+        self.steps.extend(self.grants.limits.asked().into_iter().map(|(limit, most)| Step::Limit { limit, most }));
         self.steps.push(Step::Seccomp);
     }
 }

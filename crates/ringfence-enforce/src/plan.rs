@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use ringfence_api::Gap;
-use ringfence_policy::{AbsPath, PROXY_PORT};
+use ringfence_policy::{AbsPath, Limit, PROXY_PORT};
 use serde::{Deserialize, Serialize};
 
 use crate::gaps::untold;
@@ -52,6 +52,14 @@ impl Plan {
             _ => None,
         });
         kernels.chain(made).collect()
+    }
+
+    /// How much of something may be used; `None` is no limit.
+    pub fn most(&self, of: Limit) -> Option<u64> {
+        self.steps.iter().find_map(|step| match step {
+            Step::Limit { limit, most } if *limit == of => Some(*most),
+            _ => None,
+        })
     }
 
     /// Which network the command is in.
@@ -184,6 +192,13 @@ pub enum Step {
     Proxy,
     /// What goes through is told of.
     Observe,
+    /// Only so much of something is used.
+    Limit {
+        /// Of what.
+        limit: Limit,
+        /// How much.
+        most: u64,
+    },
     /// System calls that are refused.
     Seccomp,
 }
@@ -300,6 +315,7 @@ impl fmt::Display for Step {
             Step::Secret { env, header, hosts } => write!(f, "secret   {env} is put into {header} for {}", hosts.join(", ")),
             Step::Proxy => write!(f, "proxy    the same, at 127.0.0.1:{PROXY_PORT}"),
             Step::Observe => f.write_str("observe  every file opened, program started and host reached"),
+            Step::Limit { limit, most } => write!(f, "limit    {limit} to {}", limit.show(*most)),
             Step::Seccomp => f.write_str("seccomp  refuse what a command does not need"),
         }
     }

@@ -13,6 +13,30 @@ pub struct Support {
     pub landlock: u32,
     /// Whether a file system can be served from here.
     pub fuse: Fuse,
+    /// What can be told of processes from outside.
+    pub accounts: Accounts,
+    /// Whose the numbers of processes are.
+    pub numbers: Numbers,
+}
+
+/// Who shares the numbers that processes have, of which there are only so many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Numbers {
+    /// Each sandbox has its own, and as few as it is to have: kernels from 6.14 on.
+    Own,
+    /// The whole machine.
+    Shared,
+}
+
+/// What the kernel tells of processes, by `/proc`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Accounts {
+    /// Which there are, and what they use.
+    Full,
+    /// The same, but for what they write.
+    WithoutDisk,
+    /// Not even which there are.
+    Nothing,
 }
 
 /// The device by which file systems are served: `/dev/fuse`.

@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use ringfence_api::{Loss, Sealed};
-use ringfence_enforce::{Builds, Cover, Folding, Found, Fuse, Guard, GuardKind, Kind, Person, Plan, Step, Support, Survey, Trust, plan};
+use ringfence_enforce::{
+    Accounts, Builds, Cover, Folding, Found, Fuse, Guard, GuardKind, Kind, Numbers, Person, Plan, Step, Support, Survey, Trust, plan,
+};
 use ringfence_policy::{AbsPath, Facts, Flags, GitLayout, Grants, Mode, NetworkMode, Source, parse, resolve};
 
 fn path(text: &str) -> AbsPath {
@@ -86,7 +88,7 @@ fn person() -> Person {
     }
 }
 
-const SUPPORT: Support = Support { uid: 1000, gid: 1000, landlock: 7, fuse: Fuse::Opens };
+const SUPPORT: Support = Support { uid: 1000, gid: 1000, landlock: 7, fuse: Fuse::Opens, accounts: Accounts::Full, numbers: Numbers::Own };
 
 fn planned(facts: &Facts, flags: &Flags, more: impl FnOnce(&mut Survey)) -> Plan {
     let grants = resolve(&[], flags, facts).unwrap();

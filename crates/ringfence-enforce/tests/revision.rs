@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringfence_enforce::{Cover, Found, Fuse, Kind, Person, Support, Survey, View, plan, revision};
+use ringfence_enforce::{Accounts, Cover, Found, Fuse, Kind, Numbers, Person, Support, Survey, View, plan, revision};
 use ringfence_policy::{AbsPath, Access, Effect, Facts, Flags, Grants, PatternEffect, Source, Verdict, parse, resolve};
 
 fn path(text: &str) -> AbsPath {
@@ -62,7 +62,7 @@ fn survey(grants: &Grants) -> Survey {
 fn check(old: &str, new: &str, expect: &[&str]) {
     let (old, new) = (grants(old), grants(new));
     let (was, is) = (survey(&old), survey(&new));
-    let support = Support { uid: 1000, gid: 1000, fuse: Fuse::Opens, landlock: 6 };
+    let support = Support { uid: 1000, gid: 1000, fuse: Fuse::Opens, landlock: 6, accounts: Accounts::Full, numbers: Numbers::Own };
     let plan = plan(&old, &was, &support, &Person::plain(path("/q")));
     let revision = revision(View { grants: &old, survey: &was }, View { grants: &new, survey: &is }, &plan);
     let said = |change: &Option<ringfence_policy::Change>| change.as_ref().map_or_else(String::new, |change| format!(" {}", change.rule));

@@ -90,6 +90,7 @@ pub(crate) fn refused(grants: &Grants, command: Text<'_>) -> Option<Outcome> {
         connections: Vec::new(),
         connections_dropped: 0,
         timed_out: false,
+        breaches: Vec::new(),
         duration_ms: 0,
         usage: Usage::default(),
         enforced: Vec::new(),

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use ringfence_api::{Connection, Denial, Granted, Operation, Outcome, Output, Request, Status, Stdio, Usage};
 use ringfence_enforce::Plan;
 use ringfence_enforce::apply::{Event, Inside, LaunchError, Made, Reins, Running};
+use ringfence_policy::Limits;
 use ringfence_provider::ProviderError;
 use ringfence_shell::Capture;
 use ringfence_sys::signal::{self, Sender, Set};
@@ -18,6 +19,7 @@ use crate::asks::Ground;
 use crate::denials::Denials;
 use crate::egress::{Egress, Gate, Opened};
 use crate::live::{Live, LookingOut};
+use crate::steward::{Spent, Steward};
 use crate::sweep::{Identity, identity};
 use crate::watch::Watch;
 
@@ -112,6 +114,10 @@ pub(crate) struct Seen {
     pub(crate) observed: Allowances,
     /// What was refused to it, but for what the watch knows.
     pub(crate) denials: Denials,
+    /// What it may use only so much of.
+    pub(crate) limits: Limits,
+    /// Who keeps account of that, where somebody has to.
+    pub(crate) steward: Option<Steward>,
 }
 
 impl Seen {
@@ -120,6 +126,13 @@ impl Seen {
         if self.is_started && !self.is_wired {
             plan.unwire();
         }
+    }
+
+    /// From now on, somebody keeps account of what it uses.
+    pub(crate) fn keep_account(&mut self, subject: &dyn Subject) -> Result<(), ProviderError> {
+        let ((Some(warden), _), Some(reins)) = (subject.warden(), subject.reins()) else { return Ok(()) };
+        self.steward = Steward::over(&self.limits, warden, reins)?;
+        Ok(())
     }
 
     /// All that was refused so far; what follows is counted anew.
@@ -169,6 +182,7 @@ impl Seen {
                 self.note(made);
             }
             Event::Settled => self.live.settled(),
+            Event::Account(account) => self.steward.iter().for_each(|steward| steward.told(account)),
             Event::Paused => self.live.paused(),
             Event::Inside(inside) => self.look_out(inside, subject)?,
             Event::Wired(device, init) => {
@@ -257,6 +271,7 @@ struct Attendance<'a> {
     deadline: Option<Instant>,
     timed_out: bool,
     is_ending: bool,
+    spent: Spent,
     seen: &'a mut Seen,
     ended: Option<(Status, Usage)>,
 }
@@ -280,6 +295,7 @@ impl<'a> Attendance<'a> {
         };
         let begun = Instant::now();
         let subject = started.map_err(|error| not_started(request, error))?;
+        seen.keep_account(subject.as_ref())?;
         Ok(Self {
             request,
             subject,
@@ -289,6 +305,7 @@ impl<'a> Attendance<'a> {
             deadline: request.deadline.map(|limit| begun + limit),
             timed_out: false,
             is_ending: false,
+            spent: Spent::within(&seen.limits),
             seen,
             ended: None,
         })
@@ -322,7 +339,7 @@ impl<'a> Attendance<'a> {
         self.drain();
         let duration = self.begun.elapsed();
         let Some((status, usage)) = self.ended else {
-            if !self.timed_out {
+            if !self.timed_out && !self.is_ending {
                 return Err(not_started(self.request, LaunchError::Silent));
             }
             return Ok(self.finish(Status::Killed(libc::SIGKILL), Usage::default(), duration));
@@ -331,6 +348,7 @@ impl<'a> Attendance<'a> {
     }
 
     fn finish(self, status: Status, usage: Usage, duration: Duration) -> Outcome {
+        let breaches = self.spent.finish(status, self.seen.steward.take().iter().flat_map(Steward::breaches).collect());
         let granted = self.seen.granted();
         // What is still carried ends with it, and is told of.
         self.seen.egress = None;
@@ -349,6 +367,7 @@ impl<'a> Attendance<'a> {
             denials_dropped,
             granted,
             timed_out: self.timed_out,
+            breaches,
             duration_ms: duration.as_millis() as u64,
             usage,
             enforced: Vec::new(),
@@ -390,9 +409,15 @@ impl<'a> Attendance<'a> {
             while let Some(reader) = pipe {
                 match rustix::io::read(reader, buffer.as_mut_slice()) {
                     Ok(0) => *pipe = None,
-                    Ok(length) => capture.push(&buffer[..length]),
+                    Ok(length) => {
+                        self.spent.wrote(length);
+                        capture.push(&buffer[..length]);
+                    }
                     Err(rustix::io::Errno::INTR) => {}
                     Err(_) => break,
+                }
+                if self.spent.is_too_much() {
+                    break;
                 }
             }
         }
@@ -421,6 +446,11 @@ impl<'a> Attendance<'a> {
     }
 
     fn keep_time(&mut self) {
+        if self.spent.is_too_much() && !self.is_ending {
+            self.subject.end();
+            self.is_ending = true;
+            self.deadline = Some(Instant::now() + GRACE);
+        }
         if self.ended.is_some() || self.deadline.is_none_or(|deadline| Instant::now() < deadline) {
             return;
         }
@@ -434,6 +464,7 @@ impl<'a> Attendance<'a> {
             self.deadline = Some(Instant::now() + GRACE);
         } else {
             self.timed_out = true;
+            self.spent.took(self.begun.elapsed(), self.request.deadline);
             self.subject.signal(libc::SIGTERM);
             self.deadline = Some(Instant::now() + GRACE);
         }

@@ -17,7 +17,8 @@ use rustix::time::Timespec;
 
 use crate::packed;
 use crate::shell::feed::{Feed, Intake};
-use crate::shell::{Place, Started, family, number};
+use crate::shell::{Place, Started, ended, family, number};
+use crate::steward::Spent;
 
 /// How long it may take to mind each of: interrupt, terminate.
 const GRACE: Duration = Duration::from_secs(2);
@@ -35,11 +36,14 @@ pub(crate) struct Beside {
     intake: Option<Intake>,
     kept: [Capture; 2],
     begun: Instant,
+    /// How long it may take.
+    allowed: Option<Duration>,
     deadline: Option<Instant>,
     interrupted: Arc<AtomicBool>,
     /// The signals that are left to try, the last of which is tried again and again.
     firmer: &'static [i32],
     timed_out: bool,
+    spent: Spent,
 }
 
 impl Beside {
@@ -79,6 +83,7 @@ impl Beside {
         let descriptors: Vec<_> = given.iter().map(AsFd::as_fd).collect();
         let (job, started) = place.start(&start, &descriptors)?;
         let pid = number(&started.pidfd).unwrap_or_default();
+        let spent = Spent::within(&place.limits());
         let begun = Instant::now();
         Ok(Self {
             place,
@@ -90,10 +95,12 @@ impl Beside {
             intake,
             kept: [Capture::new(limit), Capture::new(limit)],
             begun,
+            allowed: how.deadline,
             deadline: how.deadline.map(|limit| begun + limit),
             interrupted: Arc::default(),
             firmer: &[libc::SIGINT, libc::SIGTERM, libc::SIGKILL],
             timed_out: false,
+            spent,
         })
     }
 
@@ -119,6 +126,10 @@ impl Beside {
                     Ok(length) => {
                         sink(stream, &buffer[..length]);
                         kept.push(&buffer[..length]);
+                        self.spent.wrote(length);
+                        if self.spent.is_too_much() {
+                            break;
+                        }
                     }
                     Err(Errno::INTR) => {}
                     Err(_) => break,
@@ -129,11 +140,15 @@ impl Beside {
 
     /// Asks more and more firmly.
     fn keep_time(&mut self) {
-        let is_unwanted = self.firmer.len() == 3 && self.interrupted.load(Ordering::SeqCst);
+        let is_interrupted = self.interrupted.load(Ordering::SeqCst);
+        let is_unwanted = self.firmer.len() == 3 && (is_interrupted || self.spent.is_too_much());
         if !is_unwanted && self.deadline.is_none_or(|deadline| Instant::now() < deadline) {
             return;
         }
-        self.timed_out |= !self.interrupted.load(Ordering::SeqCst);
+        if !is_interrupted && !self.spent.is_too_much() {
+            self.timed_out = true;
+            self.spent.took(self.begun.elapsed(), self.allowed);
+        }
         if let Some((signal, firmer)) = self.firmer.split_first() {
             if self.pid > 0 {
                 family::signal_group(self.pid, *signal);
@@ -170,11 +185,12 @@ impl Process for Beside {
             }
             self.keep_time();
         }
-        let (status, usage) = self.place.ended(self.job).ok_or(ProviderError::Gone { what: "sandbox" })?;
+        let (status, usage) = ended(self.place.as_ref(), self.job, &mut self.spent)?;
         let duration = self.begun.elapsed();
         let (denials, denials_dropped) = self.place.refused();
         let (granted, connections) = (self.place.granted(), self.place.connections());
-        let Self { kept, timed_out, place, job, .. } = *self;
+        let Self { kept, timed_out, place, job, spent, .. } = *self;
+        let breaches = spent.finish(status, place.breaches());
         place.forget(job);
         let [stdout, stderr] = kept.map(Capture::finish);
         Ok(Ran {
@@ -182,6 +198,7 @@ impl Process for Beside {
             stderr,
             status,
             timed_out,
+            breaches,
             duration,
             usage,
             denials,

@@ -16,6 +16,7 @@ mod room;
 mod runs;
 mod shell;
 mod stand;
+mod steward;
 mod stores;
 mod sweep;
 mod watch;
@@ -228,7 +229,14 @@ impl Confined {
             let asks = watch.as_ref().and_then(Watch::asks);
             Arc::new(Gate::new(ground.clone(), asks, self.seal.clone(), self.outer.clone()))
         });
-        attend::Seen { watch, gate, ground: Some(ground), live: LookingOut::over(plan), ..attend::Seen::default() }
+        attend::Seen {
+            limits: self.grants.limits,
+            watch,
+            gate,
+            ground: Some(ground),
+            live: LookingOut::over(plan),
+            ..attend::Seen::default()
+        }
     }
 
     /// With what held, what did not, and what was refused and nobody told of.

@@ -12,9 +12,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ringfence_api::{Connection, Denial, Granted, Line, Output, Ran, Status, Usage};
+use ringfence_api::{Breach, Connection, Denial, Granted, Line, Output, Ran, Status, Usage};
 use ringfence_enforce::apply::{Job, Orphans, Start};
-use ringfence_policy::AbsPath;
+use ringfence_policy::{AbsPath, Limits};
 use ringfence_provider::{Feeder, Interrupter, ProviderError, Shell, ShellStart, Sink};
 use ringfence_shell::{Kind, Word, prelude};
 use rustix::net::sockopt::set_socket_passcred;
@@ -22,6 +22,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::packed;
+use crate::steward::Spent;
 use course::Course;
 use family::Beginning;
 use feed::Feed;
@@ -62,10 +63,37 @@ pub(crate) trait Place: Send + Sync {
         Default::default()
     }
 
+    /// What a command may use only so much of.
+    fn limits(&self) -> Limits {
+        Limits::default()
+    }
+
+    /// A command begins: what it uses is its own.
+    fn begin(&self) {}
+
+    /// The limits that were gone beyond since this was asked for last.
+    fn breaches(&self) -> Vec<Breach> {
+        Vec::new()
+    }
+
     /// What else was refused to a command that failed in `cwd`, where nobody tells of it.
     fn guess(&self, _cwd: &AbsPath, _stderr: &Output, _told: &[Denial]) -> Vec<Denial> {
         Vec::new()
     }
+}
+
+/// How a process ended of which it is known that it has. The whole sandbox may have, because of
+/// something that was used too much.
+pub(crate) fn ended(place: &dyn Place, job: Job, spent: &mut Spent) -> Result<(Status, Usage), ProviderError> {
+    if let Some(ended) = place.ended(job) {
+        return Ok(ended);
+    }
+    let breaches = place.breaches();
+    if breaches.is_empty() {
+        return Err(ProviderError::Gone { what: "sandbox" });
+    }
+    spent.note(breaches);
+    Ok((Status::Killed(libc::SIGKILL), Usage::default()))
 }
 
 /// A process that runs.

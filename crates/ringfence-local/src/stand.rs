@@ -7,10 +7,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Connection, Denial, Gap, Granted, Output, Quarantined, Status, Usage};
+use ringfence_api::{Breach, Connection, Denial, Gap, Granted, Output, Quarantined, Status, Usage};
 use ringfence_enforce::apply::{Ahead, Event, Job, LaunchError, OFFERED, Running, Start, What};
 use ringfence_enforce::{Plan, Step};
-use ringfence_policy::{AbsPath, Grants};
+use ringfence_policy::{AbsPath, Grants, Limits};
 use ringfence_provider::{Process, ProcessStart, ProviderError, Revised, Shell, ShellStart, Standing};
 use ringfence_shell::{RUNNER, RUNNER_TEXT};
 use ringfence_sys::signal::{self, Set};
@@ -24,6 +24,7 @@ use crate::beside::Beside;
 use crate::guess::Guess;
 use crate::room;
 use crate::shell::{Persistent, Place, Started};
+use crate::steward::Steward;
 use crate::{Campaign, Confined};
 
 /// How long a sandbox may take to be made, and to end.
@@ -71,7 +72,7 @@ impl Sandbox {
     pub(crate) fn raise(confined: &mut Confined, cwd: &AbsPath) -> Result<Self, ProviderError> {
         let (mut launch, campaign) = confined.prepare(Vec::new(), Vec::new(), cwd);
         furnish(&mut launch.plan);
-        let seen = confined.seen(&launch.plan);
+        let mut seen = confined.seen(&launch.plan);
         let network = launch.plan.network();
         let system = |what| move |source| ProviderError::System { what, source };
         let mask = signal::block(&Set::of(&[])).map_err(system("read the signal mask"))?;
@@ -81,6 +82,7 @@ impl Sandbox {
         let ahead = confined.ahead.take().filter(|ahead| ahead.network() == network);
         let ahead = ahead.map_or_else(|| Ahead::start(network, &mask), Ok);
         let running = ahead.and_then(|ahead| ahead.launch(&launch, [null.as_fd(), null.as_fd(), null.as_fd()])).map_err(not_raised)?;
+        seen.keep_account(&running)?;
         let control = running.shared_descriptor();
         let state = State {
             running,
@@ -230,6 +232,18 @@ impl Place for Ground {
 
     fn connections(&self) -> (Vec<Connection>, u64) {
         self.lock().seen.connections()
+    }
+
+    fn limits(&self) -> Limits {
+        self.lock().seen.limits
+    }
+
+    fn begin(&self) {
+        self.lock().seen.steward.iter().for_each(Steward::begin);
+    }
+
+    fn breaches(&self) -> Vec<Breach> {
+        self.lock().seen.steward.as_ref().map(Steward::breaches).unwrap_or_default()
     }
 
     fn guess(&self, cwd: &AbsPath, stderr: &Output, told: &[Denial]) -> Vec<Denial> {

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::grants::{Asking, Mode, NetworkMode, Observe, OnGap};
+use crate::grants::{Asking, Limits, Mode, NetworkMode, Observe, OnGap};
 use crate::path::AbsPath;
 
 /// What is known of the machine, the user and the project.
@@ -107,8 +107,8 @@ pub struct Flags {
     pub observe: Option<Observe>,
     /// `--ask`
     pub ask: Option<Asking>,
-    /// `--timeout`, in milliseconds.
-    pub wall_ms: Option<u64>,
+    /// `--timeout` and `--limit`
+    pub limits: Limits,
 }
 
 impl Flags {
@@ -131,7 +131,7 @@ impl Flags {
             on_gap: None,
             observe: None,
             ask: None,
-            wall_ms: None,
+            limits: Limits::default(),
         }
     }
 }

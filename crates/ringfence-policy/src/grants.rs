@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::glob::Glob;
+use crate::limit::Limit;
 pub use crate::network::{NetworkMode, NetworkRules, Ports};
 use crate::path::AbsPath;
 use crate::tools::ToolRules;
@@ -312,6 +313,43 @@ pub struct Limits {
     pub file_size: Option<u64>,
     /// Bytes written to disk.
     pub disk: Option<u64>,
-    /// Bytes of output that are kept.
+    /// Bytes of output.
     pub output: Option<u64>,
+}
+
+impl Limits {
+    /// Those that were asked for.
+    pub fn asked(&self) -> Vec<(Limit, u64)> {
+        Limit::ALL.iter().filter_map(|limit| Some((*limit, self.of(*limit)?))).collect()
+    }
+
+    /// One of them.
+    pub fn of(&self, limit: Limit) -> Option<u64> {
+        match limit {
+            Limit::Wall => self.wall_ms,
+            Limit::Cpu => self.cpu_ms,
+            Limit::Memory => self.memory,
+            Limit::Processes => self.processes,
+            Limit::OpenFiles => self.open_files,
+            Limit::FileSize => self.file_size,
+            Limit::Disk => self.disk,
+            Limit::Output => self.output,
+        }
+    }
+
+    /// The same with another number for one of them.
+    #[must_use]
+    pub fn with(mut self, limit: Limit, most: Option<u64>) -> Self {
+        *match limit {
+            Limit::Wall => &mut self.wall_ms,
+            Limit::Cpu => &mut self.cpu_ms,
+            Limit::Memory => &mut self.memory,
+            Limit::Processes => &mut self.processes,
+            Limit::OpenFiles => &mut self.open_files,
+            Limit::FileSize => &mut self.file_size,
+            Limit::Disk => &mut self.disk,
+            Limit::Output => &mut self.output,
+        } = most;
+        self
+    }
 }

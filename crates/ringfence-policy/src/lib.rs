@@ -24,6 +24,7 @@ pub mod grants;
 pub mod import;
 mod keys;
 pub mod layer;
+pub mod limit;
 pub mod names;
 pub mod network;
 pub mod parse;
@@ -48,6 +49,7 @@ pub use facts::{Facts, Flags, GitLayout, Remote};
 pub use glob::{Case, Glob, GlobError, NameMatch};
 pub use grants::*;
 pub use layer::{Layer, check_cycle};
+pub use limit::Limit;
 pub use names::NameIndex;
 pub use network::{
     CA_BUNDLE, Check, Ground, Host, HostRule, HostRuleError, Listed, Name, NameError, OpenPorts, PROXY_PORT, Passage, PortEntry, Range,

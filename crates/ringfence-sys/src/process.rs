@@ -41,7 +41,63 @@ pub fn spawn(
     descriptors: &[(BorrowedFd<'_>, RawFd)],
     mask: &Set,
 ) -> io::Result<i32> {
-    spawn_in(Company::Ours, program, arguments, variables, descriptors, mask)
+    spawn_as(program, arguments, variables, &How { company: Company::Ours, descriptors, ceilings: &[], mask })
+}
+
+/// What is special about a new process.
+#[derive(Clone, Copy)]
+pub struct How<'a> {
+    /// With whom it is.
+    pub company: Company,
+    /// The descriptors it has beside ours, each `(ours, theirs)`.
+    pub descriptors: &'a [(BorrowedFd<'a>, RawFd)],
+    /// What it may use only so much of, beyond which nobody in it can go.
+    pub ceilings: &'a [Ceiling],
+    /// Its signal mask.
+    pub mask: &'a Set,
+}
+
+/// So much, and no more, of something that the kernel counts for each process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ceiling {
+    /// What.
+    pub of: Counted,
+    /// How much.
+    pub most: u64,
+}
+
+impl Ceiling {
+    fn numbers(&self) -> (libc::__rlimit_resource_t, libc::rlimit) {
+        (self.of.number(), libc::rlimit { rlim_cur: self.most, rlim_max: self.most })
+    }
+
+    /// `setrlimit(2)`: puts it over this process, for good.
+    pub fn put(&self) -> io::Result<()> {
+        let (what, most) = self.numbers();
+        // SAFETY: the pointer is to a live value.
+        super::check(unsafe { libc::setrlimit(what, &most) }).map(drop)
+    }
+}
+
+/// Something that the kernel counts for each process, or each user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counted {
+    /// Numbers of open files: one more than the highest.
+    OpenFiles,
+    /// Bytes of a file that is written.
+    FileSize,
+    /// Processes and threads of the user in its user namespace.
+    Processes,
+}
+
+impl Counted {
+    fn number(self) -> libc::__rlimit_resource_t {
+        match self {
+            Counted::OpenFiles => libc::RLIMIT_NOFILE,
+            Counted::FileSize => libc::RLIMIT_FSIZE,
+            Counted::Processes => libc::RLIMIT_NPROC,
+        }
+    }
 }
 
 /// With whom a new process is.
@@ -59,18 +115,12 @@ pub enum Company {
     Recluse,
 }
 
-/// The same in the company that is asked for.
-pub fn spawn_in(
-    company: Company,
-    program: &CStr,
-    arguments: &[CString],
-    variables: &[CString],
-    descriptors: &[(BorrowedFd<'_>, RawFd)],
-    mask: &Set,
-) -> io::Result<i32> {
+/// The same as it is asked for.
+pub fn spawn_as(program: &CStr, arguments: &[CString], variables: &[CString], how: &How<'_>) -> io::Result<i32> {
     let (argv, envp) = (pointers(arguments), pointers(variables));
-    if let Company::Head | Company::Recluse = company {
-        return spawn_head(company, program, &argv, &envp, descriptors, mask);
+    let How { company, descriptors, ceilings, mask } = *how;
+    if matches!(company, Company::Head | Company::Recluse) || !ceilings.is_empty() {
+        return spawn_copy(program, &argv, &envp, how);
     }
     // Rust's own start ignores it; a command that writes to a pipe nobody reads must end.
     let pipe = Set::of(&[libc::SIGPIPE]);
@@ -100,18 +150,14 @@ pub fn spawn_in(
 }
 
 /// The same by a copy of this process: `posix_spawn(3)` cannot do all of it.
-fn spawn_head(
-    company: Company,
-    program: &CStr,
-    argv: &[*mut libc::c_char],
-    envp: &[*mut libc::c_char],
-    descriptors: &[(BorrowedFd<'_>, RawFd)],
-    mask: &Set,
-) -> io::Result<i32> {
+fn spawn_copy(program: &CStr, argv: &[*mut libc::c_char], envp: &[*mut libc::c_char], how: &How<'_>) -> io::Result<i32> {
     /// Behind every number that it may want.
     const AWAY: RawFd = 512;
     /// No error's number.
     static NOT_HELD: i32 = 0;
+    let How { company, descriptors, ceilings, mask } = *how;
+    let is_head = matches!(company, Company::Head | Company::Recluse);
+    let ceilings: Vec<_> = ceilings.iter().map(Ceiling::numbers).collect();
     let (failure, low) = io::pipe()?;
     // SAFETY: takes no pointer; the descriptor is new and owned by nobody else.
     let told = unsafe { OwnedFd::from_raw_fd(super::check(libc::fcntl(low.as_raw_fd(), libc::F_DUPFD_CLOEXEC, AWAY))?) };
@@ -122,9 +168,10 @@ fn spawn_head(
     if pid == 0 {
         // SAFETY: as above; both lists end with a null pointer, and their strings live.
         unsafe {
-            let is_placed = libc::setsid() >= 0
+            let is_placed = (company == Company::Ours || libc::setsid() >= 0)
                 && descriptors.iter().all(|(ours, theirs)| libc::dup2(ours.as_raw_fd(), *theirs) >= 0)
-                && libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+                && (!is_head || libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+                && ceilings.iter().all(|(what, most)| libc::setrlimit(*what, most) == 0)
                 && libc::signal(libc::SIGPIPE, libc::SIG_DFL) != libc::SIG_ERR
                 && libc::sigprocmask(libc::SIG_SETMASK, mask.as_ptr(), std::ptr::null_mut()) == 0;
             if is_placed {
@@ -290,6 +337,18 @@ pub fn wait(pid: i32, how: Wait) -> io::Result<Option<(i32, Change, Usage)>> {
     let micros = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
     let usage = Usage { user_us: micros(usage.ru_utime), system_us: micros(usage.ru_stime), max_rss_kb: usage.ru_maxrss as u64 };
     Ok(Some((pid, change, usage)))
+}
+
+/// `getrusage(2)`: bytes that those have written to disks whom this process has waited for, and
+/// those whom they have.
+pub fn written_by_children() -> io::Result<u64> {
+    /// What the kernel counts in.
+    const BLOCK: u64 = 512;
+    // SAFETY: all zeroes is a value of it.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a live value.
+    super::check(unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage) })?;
+    Ok(usage.ru_oublock as u64 * BLOCK)
 }
 
 /// `pidfd_open(2)`.

@@ -112,7 +112,7 @@ pub use result::{Captured, ExecuteResult};
 pub use routing::router;
 
 pub use ringfence_api::{
-    Afterwards, Answer, Ask, Asker, Denial, Evidence, Gap, Granted, Loss, Operation, Outcome, Permission, Quarantined, Refusal,
+    Afterwards, Answer, Ask, Asker, Breach, Denial, Evidence, Gap, Granted, Loss, Operation, Outcome, Permission, Quarantined, Refusal,
     RequiresPermission, Status, Stream, Usage,
 };
 pub use ringfence_policy::Mode;

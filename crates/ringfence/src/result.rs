@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 
-use ringfence_api::{Afterwards, Denial, Gap, Granted, Outcome, Output, Permission, Quarantined, Refusal, Usage, base64};
+use ringfence_api::{Afterwards, Breach, Denial, Gap, Granted, Outcome, Output, Permission, Quarantined, Refusal, Usage, base64};
 use serde::{Serialize, Serializer};
 
 /// What became of a command.
@@ -33,6 +33,8 @@ pub struct ExecuteResult {
     pub granted: Vec<Granted>,
     /// Whether the time limit ended it.
     pub timed_out: bool,
+    /// The limits that it went beyond.
+    pub breaches: Vec<Breach>,
     /// Whether more was written than is kept.
     pub truncated: bool,
     /// How long it took.
@@ -75,6 +77,7 @@ impl From<Outcome> for ExecuteResult {
             denials_dropped: outcome.denials_dropped,
             granted: outcome.granted,
             timed_out: outcome.timed_out,
+            breaches: outcome.breaches,
             truncated: outcome.stdout.dropped > 0 || outcome.stderr.dropped > 0,
             duration_ms: outcome.duration_ms,
             usage: outcome.usage,
@@ -158,6 +161,7 @@ struct Wire<'a> {
     denials_dropped: u64,
     granted: &'a [Granted],
     timed_out: bool,
+    breaches: &'a [Breach],
     truncated: bool,
     duration_ms: u64,
     usage: Usage,
@@ -194,6 +198,7 @@ impl Serialize for ExecuteResult {
             denials_dropped: self.denials_dropped,
             granted: &self.granted,
             timed_out: self.timed_out,
+            breaches: &self.breaches,
             truncated: self.truncated,
             duration_ms: self.duration_ms,
             usage: self.usage,

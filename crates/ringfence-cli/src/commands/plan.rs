@@ -65,6 +65,7 @@ struct Groups {
     made: Vec<String>,
     deny: Vec<AbsPath>,
     protect: Vec<AbsPath>,
+    limits: Vec<String>,
     walls: Vec<String>,
 }
 
@@ -85,6 +86,7 @@ fn as_text(plan: &Enforced, home: &AbsPath, paint: Paint) -> String {
     group("make", vec![groups.made.join(", ")].into_iter().filter(|line| !line.is_empty()).collect());
     group("deny", folded(&groups.deny, home));
     group("protect", folded(&groups.protect, home));
+    group("limit", vec![groups.limits.join(", ")].into_iter().filter(|line| !line.is_empty()).collect());
     group("walls", groups.walls);
     let gaps = |loss| plan.gaps.iter().filter(move |gap| gap.loss == loss);
     let lines = |gap: &Gap| [format!("{}: {}", gap.what, gap.why), format!("  {}", gap.hint)];
@@ -122,6 +124,7 @@ fn groups(plan: &Enforced, home: &AbsPath) -> Groups {
                 let trees: Vec<String> = trees.iter().map(|tree| short(tree, home)).collect();
                 groups.walls.push(format!("look out: what is denied or protected and appears in {} is covered", trees.join(", ")));
             }
+            Step::Limit { limit, most } => groups.limits.push(format!("{limit} {}", limit.show(*most))),
             Step::Seal => groups.walls.push("seal everything else".into()),
             Step::Lock => groups.walls.push("lock the mounts, drop every capability".into()),
             Step::Landlock => groups.walls.push("Landlock: no signals or abstract sockets out".into()),

@@ -74,8 +74,8 @@ pub(crate) fn run(arguments: Run, local: &Local) -> Result<ExitCode, CliError> {
         // Names that the command chose.
         say::warning(&show::printable(&format!("{} was moved to {}: {}", moved.path, moved.moved_to, moved.reason)));
     }
-    if outcome.timed_out {
-        say::warning("the time limit ended the command");
+    for breach in &outcome.breaches {
+        say::warning(&breach.to_string());
     }
     if outcome.status == Status::Killed(INTERRUPT) && !outcome.timed_out {
         ringfence_local::die_of_interrupt();

@@ -8,7 +8,7 @@ use std::path::Path;
 use ringfence_api::Stdio;
 use ringfence_audit::session_id;
 use ringfence_engine::{Asked, Files, Resolved, resolve_for};
-use ringfence_policy::{AbsPath, Asking, Flags, Fsync, Grants, Mode, NetworkMode, Observe, OnError, OnGap};
+use ringfence_policy::{AbsPath, Asking, Flags, Fsync, Grants, Limit, Limits, Mode, NetworkMode, Observe, OnError, OnGap};
 
 use crate::args::{EngineArg, ModeArg, NetArg, OnGapArg, PolicyArgs};
 use crate::error::CliError;
@@ -91,7 +91,10 @@ pub(crate) fn meant_to_run(arguments: &PolicyArgs, chosen: Chosen<'_>) -> Result
     flags.protect = arguments.protect.clone();
     flags.except = arguments.except.clone();
     flags.env = arguments.env.iter().map(|word| variable(word)).collect::<Result<_, _>>()?;
-    flags.wall_ms = chosen.timeout.map(duration).transpose()?;
+    flags.limits = limits(&arguments.limit)?;
+    if let Some(timeout) = chosen.timeout {
+        flags.limits.wall_ms = Some(duration(timeout)?);
+    }
     let files = Files { project: arguments.policy.as_deref().map(absolute).transpose()? };
     let resolved = resolve_for(&cwd, &flags, &files)?;
     check_engine(arguments.engine, &resolved.grants)?;
@@ -178,6 +181,24 @@ fn variable(word: &str) -> Result<(String, Option<String>), CliError> {
         });
     }
     Ok((name.to_owned(), value))
+}
+
+/// `memory=2GiB` and the like; of one that is said twice, the last.
+fn limits(words: &[String]) -> Result<Limits, CliError> {
+    let mut limits = Limits::default();
+    for word in words {
+        let wrong = |what: String, hint: String| CliError::Words { what, hint };
+        let (name, amount) = word.split_once('=').unwrap_or((word, ""));
+        let known = || Limit::ALL.iter().map(|limit| limit.word()).collect::<Vec<_>>().join(", ");
+        let limit: Limit = name
+            .parse()
+            .map_err(|()| wrong(format!("there is no limit `{name}`"), format!("write `--limit NAME=AMOUNT` with one of {}", known())))?;
+        let most = limit.amount(amount).filter(|most| *most > 0);
+        let most =
+            most.ok_or_else(|| wrong(format!("`{amount}` is no amount for `--limit {name}`"), format!("write {}", limit.expected())))?;
+        limits = limits.with(limit, Some(most));
+    }
+    Ok(limits)
 }
 
 /// `90`, `90s`, `500ms`, `5m`, `2h` in milliseconds.

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use ringfence_policy::AbsPath;
+use ringfence_policy::{AbsPath, Limit};
 use ringfence_sys::mount::{self, NO_DEV, NO_EXEC, NO_SUID, READ_ONLY, Reach};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -33,6 +33,9 @@ use wired::Wired;
 /// well; writable things and devices are put on top of that.
 pub(super) fn build(launch: &Launch, mut ground: Ground, wire: Option<OwnedFd>) -> Result<(), Fault> {
     let steps = &launch.plan.steps;
+    if let Some(most) = launch.plan.most(Limit::Memory) {
+        ground.limit(most);
+    }
     // Without it the same is shut, by masks that tell nothing.
     let wire = wire.filter(|_| steps.contains(&Step::Tripwire));
     let (mut root, done) = ground.root(wire.as_ref(), steps)?;
@@ -90,7 +93,7 @@ fn source(step: &Step, ground: &mut Ground) -> Result<Source, Fault> {
             match made {
                 // The store is another user's, over whom root has no power in here; or it is
                 // not as we made it.
-                Err(Errno::ACCESS | Errno::LOOP | Errno::NOTDIR) => ground::scratch().map(Source::Mount),
+                Err(Errno::ACCESS | Errno::LOOP | Errno::NOTDIR) => ground.more_scratch().map(Source::Mount),
                 made => made.during(|| format!("mount {store} at {path}")),
             }
         }
@@ -98,7 +101,7 @@ fn source(step: &Step, ground: &mut Ground) -> Result<Source, Fault> {
         Step::Devices => Ok(ground.terminals.take().into()),
         Step::Scratch { .. } => match ground.scratch.pop() {
             Some(mount) => Ok(Source::Mount(mount)),
-            None => ground::scratch().map(Source::Mount),
+            None => ground.more_scratch().map(Source::Mount),
         },
         _ => Ok(Source::Nothing),
     }

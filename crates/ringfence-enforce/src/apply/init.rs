@@ -7,8 +7,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ringfence_api::Usage;
-use ringfence_policy::Observe;
-use ringfence_sys::process::{self, Change, Wait};
+use ringfence_policy::{Limit, Observe};
+use ringfence_sys::process::{self, Ceiling, Change, Company, Counted, How, Wait};
 use ringfence_sys::signal::{self, Set};
 use ringfence_sys::{landlock, namespace, privilege, seccomp};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -19,9 +19,10 @@ use rustix::thread::CpuSet;
 
 use super::helper::{hand_over, handed_over, is_gone, map_ids, spread, tell};
 use super::jobs::Jobs;
-use super::{During, Fault, Launch, MOST_DESCRIPTORS, Order, Report, build, doors, pause};
-use crate::plan::{Network, Step};
+use super::{Account, During, Fault, Launch, MOST_DESCRIPTORS, Order, Report, build, doors, pause, probe};
+use crate::plan::{Network, Plan, Step};
 use crate::seccomp::{Connects, GroupSignals, Owner, Shape, filter};
+use crate::support::Numbers;
 
 /// What ties the first process to those outside.
 pub(super) struct Ties<'a> {
@@ -56,8 +57,12 @@ fn run(ties: &Ties<'_>) -> Result<(), Fault> {
     if let Some(files) = launch.open_files {
         limit_files(files)?;
     }
+    let ceilings = ceilings(&launch.plan);
     let wire = handed_over(warden).map(|[wire]| wire);
     build::build(launch, ground, wire)?;
+    if let Some(most) = launch.plan.most(Limit::Processes) {
+        limit_processes(most);
+    }
     spread(ties.processors);
     own_null()?;
     if ties.network == Network::Own {
@@ -83,12 +88,12 @@ fn run(ties: &Ties<'_>) -> Result<(), Fault> {
         tell(control, &Report::Standing);
         None
     } else {
-        match start(launch, control, ties.mask)? {
+        match start(launch, control, ties.mask, &ceilings)? {
             Some(command) => Some(command),
             None => return Ok(()),
         }
     };
-    attend(command, Jobs::new(control, ties.mask), &ended)
+    attend(command, Jobs::new(control, ties.mask, ceilings), &ended)
 }
 
 /// Waits to be told what to do, and takes over the standard streams; `None` if the caller
@@ -107,6 +112,42 @@ fn told(control: &OwnedFd) -> Result<Option<(Launch, OwnedFd)>, Fault> {
 fn limit_files(most: u64) -> Result<(), Fault> {
     let limit = Rlimit { current: Some(most), ..getrlimit(Resource::Nofile) };
     setrlimit(Resource::Nofile, limit).during(|| "setrlimit(RLIMIT_NOFILE)".into())
+}
+
+/// What the kernel itself lets every process have no more of. Higher than it is now, nothing can
+/// be made from here.
+fn ceilings(plan: &Plan) -> Vec<Ceiling> {
+    let counted = [
+        (Counted::OpenFiles, Resource::Nofile, plan.most(Limit::OpenFiles)),
+        (Counted::FileSize, Resource::Fsize, plan.most(Limit::FileSize)),
+        (Counted::Processes, Resource::Nproc, plan.most(Limit::Processes).map(beyond)),
+    ];
+    let within = |resource, most: u64| getrlimit(resource).maximum.map_or(most, |now| most.min(now));
+    counted.into_iter().filter_map(|(of, resource, most)| Some(Ceiling { of, most: within(resource, most?) })).collect()
+}
+
+/// No more processes than numbers, where they are the sandbox's own: the kernel's other limit is
+/// not for root.
+fn limit_processes(most: u64) {
+    /// Fewer numbers the kernel does not let there be.
+    const FEWEST: u64 = 301;
+    if probe::numbers() == Numbers::Own {
+        // Whoever keeps account ends it all the same.
+        let _ = std::fs::write("/proc/sys/kernel/pid_max", beyond(most).max(FEWEST).to_string());
+    }
+}
+
+fn account() -> Account {
+    // Columns 14 and 15: what of a segment is in memory, and what was moved out of it.
+    let segments = std::fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
+    let size = |line: &str| line.split_whitespace().skip(14).filter_map(|bytes| bytes.parse::<u64>().ok()).sum::<u64>();
+    Account { written: process::written_by_children().unwrap_or_default(), shared: segments.lines().skip(1).map(size).sum() }
+}
+
+/// Whoever has more processes than it may is ended when that is seen. Until then it makes no more
+/// than this.
+fn beyond(most: u64) -> u64 {
+    most.saturating_mul(2).saturating_add(16)
 }
 
 /// Into the network that the warden made meanwhile.
@@ -226,12 +267,13 @@ fn refuse_calls(launch: &Launch, warden: &OwnedFd, inside: Option<&Inside>, plan
 pub(super) type Spawn<'a> = dyn Fn(&CString, &[CString]) -> std::io::Result<i32> + 'a;
 
 /// Starts the command; answers its process id, or `None` if it could not be executed.
-fn start(launch: &Launch, control: &OwnedFd, mask: &Set) -> Result<Option<i32>, Fault> {
+fn start(launch: &Launch, control: &OwnedFd, mask: &Set, ceilings: &[Ceiling]) -> Result<Option<i32>, Fault> {
     let text = |bytes: &Vec<u8>| CString::new(bytes.as_slice()).map_err(|_| Fault { what: "read the command".into(), errno: libc::EINVAL });
     let arguments = launch.command.iter().map(text).collect::<Result<Vec<_>, _>>()?;
     let variables = launch.variables.iter().map(text).collect::<Result<Vec<_>, _>>()?;
     rustix::process::chdir(launch.cwd.as_path()).during(|| format!("enter {}", launch.cwd))?;
-    let spawn = |path: &CString, arguments: &[CString]| process::spawn(path, arguments, &variables, &[], mask);
+    let how = How { company: Company::Ours, descriptors: &[], ceilings, mask };
+    let spawn = |path: &CString, arguments: &[CString]| process::spawn_as(path, arguments, &variables, &how);
     match execute(&arguments, &variables, &spawn) {
         Ok(pid) => Ok(Some(pid)),
         Err(errno) => {
@@ -330,6 +372,7 @@ fn attend(command: Option<i32>, mut jobs: Jobs<'_>, ended: &OwnedFd) -> Result<(
                 wait_for_usher();
                 tell(control, &Report::Settled);
             }
+            Some((Order::Account, _)) => tell(control, &Report::Account(account())),
             Some((Order::Socket, _)) => doors::hand_out(control),
             Some((Order::Start(job), descriptors)) => jobs.start(job, descriptors),
             None if gone => return Ok(()),

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use ringfence_api::Usage;
-use ringfence_sys::process::{self, Change, Company, Fork, Wait};
+use ringfence_sys::process::{self, Ceiling, Change, Company, Fork, How, Wait};
 use ringfence_sys::signal::{self, Set};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -22,6 +22,7 @@ use super::{Fate, Job, Orphans, Report, Size, Start};
 pub(super) struct Jobs<'a> {
     pub(super) control: &'a OwnedFd,
     mask: &'a Set,
+    ceilings: Vec<Ceiling>,
     running: HashMap<i32, Job>,
 }
 
@@ -32,8 +33,8 @@ struct Started {
 }
 
 impl<'a> Jobs<'a> {
-    pub(super) fn new(control: &'a OwnedFd, mask: &'a Set) -> Self {
-        Self { control, mask, running: HashMap::new() }
+    pub(super) fn new(control: &'a OwnedFd, mask: &'a Set, ceilings: Vec<Ceiling>) -> Self {
+        Self { control, mask, ceilings, running: HashMap::new() }
     }
 
     /// Starts what the first descriptor says, with the others.
@@ -72,9 +73,10 @@ impl<'a> Jobs<'a> {
         let terminal = start.terminal.map(Terminal::open).transpose()?;
         // What the shell is told, and where it tells of an end, is for nobody who came from it.
         let company = if start.orphans == Orphans::Kept { Company::Recluse } else { start.orphans.company() };
+        let how = How { company, descriptors: &placed, ceilings: &self.ceilings, mask: self.mask };
         let spawn = |path: &CString, arguments: &[CString]| match &terminal {
-            Some(terminal) => copy(&|| terminal.take_place(self.mask), path, arguments, &variables),
-            None => process::spawn_in(company, path, arguments, &variables, &placed, self.mask),
+            Some(terminal) => copy(&|| terminal.take_place(self.mask, &self.ceilings), path, arguments, &variables),
+            None => process::spawn_as(path, arguments, &variables, &how),
         };
         let pid = execute(&arguments, &variables, &spawn).map_err(Errno::from_raw_os_error)?;
         Ok(Started { pid, terminal: terminal.map(|terminal| terminal.ours) })
@@ -110,12 +112,13 @@ impl Terminal {
     }
 
     /// In a session of its own.
-    fn take_place(&self, mask: &Set) -> Result<(), Errno> {
+    fn take_place(&self, mask: &Set, ceilings: &[Ceiling]) -> Result<(), Errno> {
         rustix::process::setsid()?;
         rustix::process::ioctl_tiocsctty(&self.theirs)?;
         rustix::stdio::dup2_stdin(&self.theirs)?;
         rustix::stdio::dup2_stdout(&self.theirs)?;
         rustix::stdio::dup2_stderr(&self.theirs)?;
+        ceilings.iter().try_for_each(Ceiling::put).map_err(|error| raw(&error))?;
         be_plain(mask)
     }
 }

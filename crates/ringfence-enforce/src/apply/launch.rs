@@ -24,7 +24,7 @@ use super::helper::HOST_NETWORK;
 use super::lookout::Inside;
 use super::plea::Plea;
 use super::waiting::{OnExecute, Waiting};
-use super::{Birth, CONTROL_FD, Fate, HELPER, Job, Launch, MOST_DESCRIPTORS, Order, Planted, Report, Start};
+use super::{Account, Birth, CONTROL_FD, Fate, HELPER, Job, Launch, MOST_DESCRIPTORS, Order, Planted, Report, Start};
 use crate::limits;
 use crate::plan::Network;
 
@@ -140,6 +140,8 @@ pub enum Event {
     Inside(Inside),
     /// Everything that was made before it was asked for has been told.
     Settled,
+    /// What only the sandbox's first process knows of what is used, as was asked for.
+    Account(Account),
     /// Nobody goes on, as was asked for.
     Paused,
     /// The sandbox stands, and waits to be told what to start.
@@ -367,6 +369,7 @@ impl Running {
             Report::Unlisted(more) => Event::Unlisted(more),
             Report::Wired(init) => descriptors.pop().map_or(Event::Closed, |device| Event::Wired(device, init)),
             Report::Settled => Event::Settled,
+            Report::Account(account) => Event::Account(account),
             Report::Paused => Event::Paused,
             Report::Inside => {
                 let _ = (!descriptors.is_empty()).then(|| self.listener.set(Arc::new(descriptors.remove(0))));
@@ -481,6 +484,11 @@ impl Reins {
     /// Asks for [`Event::Settled`].
     pub fn settle(&self) {
         send(&self.control, Order::Settle);
+    }
+
+    /// Asks for [`Event::Account`].
+    pub fn account(&self) {
+        send(&self.control, Order::Account);
     }
 
     /// Asks for [`Event::Socket`].

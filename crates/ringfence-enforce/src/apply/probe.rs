@@ -8,12 +8,29 @@ use ringfence_sys::process::{self, Change, Fork, Wait};
 use ringfence_sys::{landlock, namespace};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 
-use crate::support::{Fuse, Support};
+use crate::support::{Accounts, Fuse, Numbers, Support};
 
 /// Facts that cost nothing to find out. Whether namespaces work is found out by the run itself.
 pub fn support() -> Support {
     let (uid, gid) = process::ids();
-    Support { uid, gid, landlock: landlock::abi().unwrap_or(0), fuse: fuse() }
+    Support { uid, gid, landlock: landlock::abi().unwrap_or(0), fuse: fuse(), accounts: accounts(), numbers: numbers() }
+}
+
+/// Kernels can be built to tell less.
+fn accounts() -> Accounts {
+    let is_told = |name: &str| std::path::Path::new(name).exists();
+    match (is_told("/proc/thread-self/children"), is_told("/proc/self/io")) {
+        (true, true) => Accounts::Full,
+        (true, false) => Accounts::WithoutDisk,
+        (false, _) => Accounts::Nothing,
+    }
+}
+
+/// By the version alone: to try it would change them for everybody where they are shared.
+pub(super) fn numbers() -> Numbers {
+    let version = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut parts = version.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse::<u32>().ok());
+    if (parts.next(), parts.next()) >= (Some(6), Some(14)) { Numbers::Own } else { Numbers::Shared }
 }
 
 /// By opening it: a container may show the device with all permissions, and forbid its use.

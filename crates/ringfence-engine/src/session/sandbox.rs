@@ -147,6 +147,7 @@ pub(super) fn executed(ran: Ran, enforced: Vec<String>, gaps: Vec<Gap>) -> Execu
         connections: ran.connections.0,
         connections_dropped: ran.connections.1,
         timed_out: ran.timed_out,
+        breaches: ran.breaches,
         duration_ms: ran.duration.as_millis() as u64,
         usage: ran.usage,
         enforced,

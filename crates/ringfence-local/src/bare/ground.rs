@@ -13,7 +13,7 @@ use ringfence_enforce::apply::{Job, Start};
 use ringfence_policy::Grants;
 use ringfence_provider::{Process, ProcessStart, ProviderError, Revised, Shell, ShellStart, Standing, Streams};
 use ringfence_shell::RUNNER_TEXT;
-use ringfence_sys::process::{self, Change, Wait};
+use ringfence_sys::process::{self, Change, How, Wait};
 use ringfence_sys::signal::{self, Set};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 
@@ -116,8 +116,8 @@ impl Place for Ground {
         let arguments = words.into_iter().chain(start.command.iter().map(Vec::as_slice)).map(text).collect::<Result<Vec<_>, _>>()?;
         let variables = start.variables.iter().map(|variable| text(variable)).collect::<Result<Vec<_>, _>>()?;
         let mask = signal::block(&Set::of(&[])).map_err(system("read the signal mask"))?;
-        let pid = process::spawn_in(start.orphans.company(), c"/bin/sh", &arguments, &variables, &placed, &mask)
-            .map_err(system("start a shell"))?;
+        let how = How { company: start.orphans.company(), descriptors: &placed, ceilings: &[], mask: &mask };
+        let pid = process::spawn_as(c"/bin/sh", &arguments, &variables, &how).map_err(system("start a shell"))?;
         let job = self.next.fetch_add(1, Ordering::Relaxed);
         self.shells.lock().unwrap_or_else(PoisonError::into_inner).insert(job, pid);
         let pidfd = process::pidfd(pid).map_err(system("watch a shell"))?;

@@ -18,7 +18,8 @@ use rustix::time::Timespec;
 
 use super::family::Beginning;
 use super::feed::Intake;
-use super::{Persistent, family};
+use super::{Persistent, ended, family};
+use crate::steward::Spent;
 
 /// How long a command may take to mind each of: interrupt, terminate, kill.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
@@ -54,6 +55,9 @@ pub(super) struct Course<'a> {
     deadline: Option<Instant>,
     ending: Ending,
     timed_out: bool,
+    /// How long it may take.
+    allowed: Option<Duration>,
+    spent: Spent,
     /// When to interrupt once more.
     again: Option<Instant>,
     /// Whether it was already waiting for the next command when it was looked at.
@@ -83,6 +87,9 @@ impl<'a> Course<'a> {
         let mut course = Self::new(shell, script, word);
         course.kept = [Capture::new(line.limit), Capture::new(line.limit)];
         course.deadline = line.deadline.map(|limit| course.begun + limit);
+        course.allowed = line.deadline;
+        course.spent = Spent::within(&course.shell.place.limits());
+        course.shell.place.begin();
         course.intake = intake;
         *course.shell.beginning.lock().unwrap_or_else(PoisonError::into_inner) = course.beginning.clone();
         Ok(course)
@@ -112,6 +119,8 @@ impl<'a> Course<'a> {
             deadline: None,
             ending: Ending::NotYet,
             timed_out: false,
+            allowed: None,
+            spent: Spent::default(),
             again: None,
             is_idle: false,
             is_shut: false,
@@ -206,6 +215,7 @@ impl<'a> Course<'a> {
                     Ok(length) => {
                         sink(stream, &buffer[..length]);
                         kept.push(&buffer[..length]);
+                        self.spent.wrote(length);
                         // A pipe gives all that it has.
                         if length < buffer.len() {
                             break;
@@ -249,7 +259,7 @@ impl<'a> Course<'a> {
     fn gone(&mut self, sink: &mut Sink<'_>) -> Result<End, ProviderError> {
         self.read([true; 2], sink);
         self.shell.is_over = true;
-        let (status, usage) = self.shell.place.ended(self.shell.job).ok_or(ProviderError::Gone { what: "sandbox" })?;
+        let (status, usage) = ended(self.shell.place.as_ref(), self.shell.job, &mut self.spent)?;
         Ok(End { status, shell: Afterwards::Ended, all: Some(usage) })
     }
 
@@ -257,6 +267,7 @@ impl<'a> Course<'a> {
         let duration = self.begun.elapsed();
         let usage = self.usage(duration, all);
         let timed_out = self.timed_out;
+        let breaches = std::mem::take(&mut self.spent).finish(status, self.shell.place.breaches());
         let (mut denials, denials_dropped) = self.shell.place.refused();
         let (granted, connections) = (self.shell.place.granted(), self.shell.place.connections());
         let background = self.shell.late.take();
@@ -265,7 +276,21 @@ impl<'a> Course<'a> {
             let at = self.shell.cwd().unwrap_or_else(AbsPath::root);
             denials.extend(self.shell.place.guess(&at, &stderr, &denials));
         }
-        Ran { stdout, stderr, status, timed_out, duration, usage, denials, denials_dropped, granted, connections, background, shell }
+        Ran {
+            stdout,
+            stderr,
+            status,
+            timed_out,
+            breaches,
+            duration,
+            usage,
+            denials,
+            denials_dropped,
+            granted,
+            connections,
+            background,
+            shell,
+        }
     }
 
     /// What was used since that was looked at last.
@@ -285,7 +310,9 @@ impl<'a> Course<'a> {
 
     /// Asks more and more firmly.
     fn keep_time(&mut self) {
-        if self.ending == Ending::NotYet && self.shell.interrupted.load(Ordering::SeqCst) {
+        if self.ending == Ending::NotYet && self.spent.is_too_much() {
+            self.deadline = Some(Instant::now());
+        } else if self.ending == Ending::NotYet && self.shell.interrupted.load(Ordering::SeqCst) {
             self.ending = Ending::Interrupted;
             self.deadline = Some(Instant::now() + GRACE);
             // One so young may have been interrupted before its shell had begun it.
@@ -298,7 +325,10 @@ impl<'a> Course<'a> {
             return;
         }
         let pid = self.shell.pid;
-        self.timed_out |= self.ending == Ending::NotYet;
+        if self.ending == Ending::NotYet && !self.spent.is_too_much() {
+            self.timed_out = true;
+            self.spent.took(self.begun.elapsed(), self.allowed);
+        }
         self.ending = match self.ending {
             Ending::NotYet => {
                 family::signal_group(pid, libc::SIGINT);

@@ -156,8 +156,7 @@ pub(super) fn limits(layers: &[Layer], flags: &Flags) -> Limits {
             _ => limits = each(each(limits, wish, |old, new| new.or(old)), managed, smaller),
         }
     }
-    limits.wall_ms = smaller(flags.wall_ms.or(limits.wall_ms), managed.wall_ms);
-    limits
+    each(each(limits, flags.limits, |old, new| new.or(old)), managed, smaller)
 }
 
 /// What of the audit log is not one of few words.

@@ -255,7 +255,7 @@ fn limits_and_binaries_only_narrow() {
     let binaries: Vec<_> = grants.commands.allow_binaries.iter().map(|origin| origin.text.as_str()).collect();
     assert_eq!(binaries, ["cat"]);
     assert!(grants.warnings[0].contains("nothing in common"));
-    let flagged = Flags { wall_ms: Some(5000), ..flags() };
+    let flagged = Flags { limits: crate::Limits { wall_ms: Some(5000), ..crate::Limits::default() }, ..flags() };
     assert_eq!(resolve(&[], &flagged, &facts()).unwrap().limits.wall_ms, Some(5000));
 }
 

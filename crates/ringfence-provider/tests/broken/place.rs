@@ -104,6 +104,7 @@ fn nothing() -> Outcome {
         connections_dropped: 0,
         denials_dropped: 0,
         timed_out: false,
+        breaches: Vec::new(),
         duration_ms: 0,
         usage: Usage::default(),
         enforced: Vec::new(),

@@ -175,7 +175,14 @@ impl Host {
     pub(super) fn example() -> Self {
         Self {
             kernel: "6.12.0".into(),
-            support: Support { uid: 1000, gid: 1000, landlock: 6, fuse: Fuse::Opens },
+            support: Support {
+                uid: 1000,
+                gid: 1000,
+                landlock: 6,
+                fuse: Fuse::Opens,
+                accounts: ringfence_enforce::Accounts::Full,
+                numbers: ringfence_enforce::Numbers::Own,
+            },
             container: None,
             apparmor_restricts: false,
             overlay: true,

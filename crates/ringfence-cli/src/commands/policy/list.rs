@@ -2,7 +2,7 @@
 
 use ringfence_policy::policy::Amount;
 use ringfence_policy::{
-    Effect, Grants, HostRule, Limits, Listed, NetworkMode, OpenPorts, Origin, PatternEffect, PortEntry, Ports, Secret, Source,
+    Effect, Grants, HostRule, Limit, Limits, Listed, NetworkMode, OpenPorts, Origin, PatternEffect, PortEntry, Ports, Secret, Source,
 };
 
 use crate::commands::words::{fsync_word, gap_word, on_error_word};
@@ -196,34 +196,19 @@ fn audit(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
     ]
 }
 
-/// The ceilings that are set, by name and in their smallest unit.
-pub(super) fn ceilings(limits: &Limits) -> Vec<(&'static str, &'static str, u64)> {
-    let all = [
-        ("wall", " ms", limits.wall_ms),
-        ("cpu", " ms", limits.cpu_ms),
-        ("memory", " bytes", limits.memory),
-        ("processes", "", limits.processes),
-        ("open-files", "", limits.open_files),
-        ("file-size", " bytes", limits.file_size),
-        ("disk", " bytes", limits.disk),
-        ("output", " bytes", limits.output),
-    ];
-    all.into_iter().filter_map(|(name, unit, limit)| Some((name, unit, limit?))).collect()
-}
-
 fn limits(limits: &Limits, origins: &Origins<'_>) -> Vec<Entry> {
-    let one = |(name, unit, limit): (&'static str, &'static str, u64)| {
-        let says_so = |policy: &ringfence_policy::Policy| match name {
-            "wall" => policy.limits.wall.is_some(),
-            "cpu" => policy.limits.cpu.is_some(),
-            "memory" => policy.limits.memory.is_some(),
-            "processes" => policy.limits.processes.is_some(),
-            "open-files" => policy.limits.open_files.is_some(),
-            "file-size" => policy.limits.file_size.is_some(),
-            "disk" => policy.limits.disk.is_some(),
-            _ => policy.limits.output.is_some(),
+    let one = |(limit, most): (Limit, u64)| {
+        let says_so = |policy: &ringfence_policy::Policy| match limit {
+            Limit::Wall => policy.limits.wall.is_some(),
+            Limit::Cpu => policy.limits.cpu.is_some(),
+            Limit::Memory => policy.limits.memory.is_some(),
+            Limit::Processes => policy.limits.processes.is_some(),
+            Limit::OpenFiles => policy.limits.open_files.is_some(),
+            Limit::FileSize => policy.limits.file_size.is_some(),
+            Limit::Disk => policy.limits.disk.is_some(),
+            Limit::Output => policy.limits.output.is_some(),
         };
-        Entry::new(format!("{name} = {limit}{unit}"), origins.setting(&format!("limits.{name}"), None, says_so))
+        Entry::new(format!("{limit} = {}", limit.show(most)), origins.setting(&format!("limits.{limit}"), None, says_so))
     };
-    ceilings(limits).into_iter().map(one).collect()
+    limits.asked().into_iter().map(one).collect()
 }

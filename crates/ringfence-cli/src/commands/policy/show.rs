@@ -6,7 +6,7 @@ use clap::Args;
 use ringfence_policy::Origin;
 use serde_json::{Map, Value, json};
 
-use super::list::{Section, ceilings, sections};
+use super::list::{Section, sections};
 use crate::args::PolicyArgs;
 use crate::commands::words::{Meant, fsync_word, gap_word, meant, on_error_word};
 use crate::error::CliError;
@@ -81,7 +81,7 @@ fn as_json(meant: &Meant, sections: &[Section]) -> Value {
     let entries = |section: &Section| {
         section.entries.iter().map(|entry| json!({ "text": entry.text, "origin": origin(&entry.origin) })).collect::<Vec<_>>()
     };
-    let limits: Map<String, Value> = ceilings(&grants.limits).into_iter().map(|(name, _, limit)| (name.to_owned(), limit.into())).collect();
+    let limits: Map<String, Value> = grants.limits.asked().into_iter().map(|(limit, most)| (limit.to_string(), most.into())).collect();
     json!({
         "mode": grants.mode.word(),
         "workspace": grants.workspace,

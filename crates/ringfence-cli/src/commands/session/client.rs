@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use ringfence_api::Answer;
+use ringfence_api::{Answer, Breach};
 use serde_json::{Value, json};
 
 use super::wire::{Kind, receive, send};
@@ -73,8 +73,9 @@ fn tell(answer: &Value) {
         say::note(&format!("what earlier commands left running wrote meanwhile{}:", dropped.unwrap_or_default()));
         let _ = written(&mut io::stderr().lock(), text.as_bytes());
     }
-    if answer["timedOut"] == true {
-        say::warning("the time limit ended the command");
+    let breaches = answer["breaches"].as_array().into_iter().flatten();
+    for breach in breaches.filter_map(|breach| serde_json::from_value::<Breach>(breach.clone()).ok()) {
+        say::warning(&breach.to_string());
     }
     let policy = &answer["policy"];
     let texts = |value: &Value| value.as_array().into_iter().flatten().filter_map(Value::as_str).map(show::printable).collect::<Vec<_>>();

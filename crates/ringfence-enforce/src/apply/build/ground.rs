@@ -23,6 +23,8 @@ pub(in crate::apply) struct Ground {
     pub(super) processes: Option<OwnedFd>,
     pub(super) terminals: Option<OwnedFd>,
     pub(super) scratch: Vec<OwnedFd>,
+    /// How much each of them may hold, where that is limited.
+    most: Option<u64>,
     /// Steps that were prepared already, in the order of every plan.
     done: Vec<Step>,
     place: &'static str,
@@ -41,7 +43,8 @@ impl Ground {
             root: None,
             processes: Some(make("proc", &[], &[], quiet | MountAttrFlags::MOUNT_ATTR_NOEXEC).during(|| "mount /proc".into())?),
             terminals: Some(make("devpts", &terminals, &["newinstance"], loud).during(|| "mount /dev/pts".into())?),
-            scratch: vec![scratch()?, scratch()?],
+            scratch: vec![scratch(None)?, scratch(None)?],
+            most: None,
             done: Vec::new(),
             place,
         };
@@ -55,6 +58,17 @@ impl Ground {
             ground.root = Some(root);
         }
         Ok(ground)
+    }
+
+    /// What is memory holds no more than this; what was made already could hold more.
+    pub(super) fn limit(&mut self, most: u64) {
+        self.scratch.clear();
+        self.most = Some(most);
+    }
+
+    /// One place for scratch more than every sandbox has.
+    pub(super) fn more_scratch(&self) -> Result<OwnedFd, Fault> {
+        scratch(self.most)
     }
 
     /// Whether everything done is also what the plan says.
@@ -140,7 +154,10 @@ fn stand(base: OwnedFd, place: &str, wired: Option<Wired>) -> Result<Root, Fault
     })
 }
 
-pub(super) fn scratch() -> Result<OwnedFd, Fault> {
+/// A place that is memory, of so many bytes at most where that is said.
+fn scratch(most: Option<u64>) -> Result<OwnedFd, Fault> {
     let quiet = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    make("tmpfs", &[("mode", "1777")], &[], quiet).during(|| "mount a place for scratch".into())
+    let size = most.map(|most| most.to_string());
+    let options: Vec<_> = [("mode", "1777")].into_iter().chain(size.as_deref().map(|size| ("size", size))).collect();
+    make("tmpfs", &options, &[], quiet).during(|| "mount a place for scratch".into())
 }

@@ -1,0 +1,154 @@
+//! Keeping account of what a sandbox uses, and ending it where it uses too much.
+//!
+//! The kernel tells of every process what it has used, and what those had used that it has
+//! waited for. All that are there are looked at some fifty times in a second.
+
+mod ledger;
+mod spent;
+mod tally;
+
+pub(crate) use spent::Spent;
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use ringfence_api::Breach;
+use ringfence_enforce::apply::{Account, Reins};
+use ringfence_policy::{Limit, Limits};
+use ringfence_provider::ProviderError;
+use ringfence_sys::signal;
+
+use ledger::Ledger;
+use tally::Tally;
+
+/// So often it is looked.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// For so long somebody who was told to end everything may take.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Whoever keeps account of a sandbox, as long as it is there.
+#[derive(Debug)]
+pub(crate) struct Steward {
+    shared: Arc<Shared>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_over: bool,
+    breaches: Vec<Breach>,
+    /// CPU time that counts for nobody who runs now, in milliseconds.
+    before_ms: u64,
+    cpu_ms: u64,
+    /// What the sandbox's first process has told last.
+    told: Account,
+}
+
+impl Steward {
+    /// Keeps account of what comes from `warden`; nobody where there is nothing to keep.
+    pub(crate) fn over(limits: &Limits, warden: i32, reins: Reins) -> Result<Option<Self>, ProviderError> {
+        const WATCHED: [Limit; 5] = [Limit::Cpu, Limit::Memory, Limit::Processes, Limit::OpenFiles, Limit::Disk];
+        if WATCHED.iter().all(|limit| limits.of(*limit).is_none()) {
+            return Ok(None);
+        }
+        let most = *limits;
+        let shared = Arc::new(Shared::default());
+        let kept = shared.clone();
+        let keeper = thread::Builder::new().name("steward".into()).spawn(move || kept.keep(most, warden, &reins));
+        let keeper = keeper.map_err(|source| ProviderError::System { what: "start a thread", source })?;
+        Ok(Some(Self { shared, keeper: Some(keeper) }))
+    }
+
+    /// What was noticed since this was asked for last.
+    pub(crate) fn breaches(&self) -> Vec<Breach> {
+        std::mem::take(&mut self.shared.lock().breaches)
+    }
+
+    /// As [`Reins::account`] asks for.
+    pub(crate) fn told(&self, account: Account) {
+        self.shared.lock().told = account;
+    }
+
+    /// A command begins: CPU time is its own from here on.
+    pub(crate) fn begin(&self) {
+        let mut state = self.shared.lock();
+        state.before_ms = state.cpu_ms;
+    }
+}
+
+impl Drop for Steward {
+    fn drop(&mut self) {
+        self.shared.lock().is_over = true;
+        self.shared.changed.notify_all();
+        let _ = self.keeper.take().map(JoinHandle::join);
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep(&self, most: Limits, warden: i32, reins: &Reins) {
+        let mut ledger = Ledger::default();
+        while self.is_wanted_after(LOOK) {
+            if most.disk.is_some() || most.memory.is_some() {
+                reins.account();
+            }
+            let told = self.lock().told;
+            let tally = ledger.look(warden, &most, told);
+            if self.judge(&most, &tally) {
+                reins.end();
+                // Whoever was to end it may be kept from it.
+                if self.is_wanted_after(PATIENCE) {
+                    let _ = signal::kill(warden, libc::SIGKILL);
+                }
+                return;
+            }
+        }
+    }
+
+    fn is_wanted_after(&self, long: Duration) -> bool {
+        let state = self.lock();
+        let waited = self.changed.wait_timeout_while(state, long, |state| !state.is_over);
+        !waited.unwrap_or_else(PoisonError::into_inner).0.is_over
+    }
+
+    /// Notes what is too much; answers whether it is to end.
+    fn judge(&self, most: &Limits, tally: &Tally) -> bool {
+        let mut state = self.lock();
+        state.cpu_ms = state.cpu_ms.max(tally.cpu_ms);
+        let cpu_ms = state.cpu_ms - state.before_ms;
+        let ends = [
+            (Limit::Cpu, most.cpu_ms, cpu_ms),
+            (Limit::Memory, most.memory, tally.memory),
+            (Limit::Processes, most.processes, tally.processes),
+            (Limit::Disk, most.disk, tally.disk),
+        ];
+        let beyond = |(limit, most, observed): &(Limit, Option<u64>, u64)| {
+            most.filter(|most| observed > most).map(|configured| Breach { limit: *limit, configured, observed: *observed })
+        };
+        let found: Vec<Breach> = ends.iter().filter_map(beyond).collect();
+        // The kernel refuses what goes beyond it: nobody is ended for standing there.
+        if let Some(configured) = most.open_files.filter(|most| tally.open_files >= *most) {
+            note(&mut state.breaches, Breach { limit: Limit::OpenFiles, configured, observed: tally.open_files });
+        }
+        found.iter().for_each(|breach| note(&mut state.breaches, *breach));
+        !found.is_empty()
+    }
+}
+
+/// Each limit once.
+fn note(breaches: &mut Vec<Breach>, breach: Breach) {
+    if breaches.iter().all(|known| known.limit != breach.limit) {
+        breaches.push(breach);
+    }
+}

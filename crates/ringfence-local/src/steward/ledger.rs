@@ -1,0 +1,119 @@
+//! All processes of a sandbox, from one look to the next.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use ringfence_enforce::apply::Account;
+use ringfence_policy::Limits;
+
+use super::tally::{self, Tally};
+
+/// What was found out by earlier looks.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    /// The most that all wrote who were there, since something was lost last.
+    written: u64,
+    /// For so many looks it has been less.
+    less: u32,
+    /// What those wrote who have ended, where nobody tells of it: whoever does not mind that its
+    /// children end has not waited for them.
+    lost: u64,
+    looks: u64,
+    /// Bytes of files that are memory, as they were when that was last found out.
+    files: u64,
+}
+
+impl Ledger {
+    /// Looks at everything that comes from `warden`, which itself does not count. `told` is
+    /// what the sandbox's first process knows beside.
+    pub(super) fn look(&mut self, warden: i32, most: &Limits, told: Account) -> Tally {
+        let mut tally = Tally::default();
+        let all = below(warden);
+        for pid in &all {
+            let Some(used) = tally::used(*pid) else { continue };
+            tally.cpu_ms += used.cpu_ms;
+            if used.parent != warden {
+                tally.processes += used.threads;
+                tally.disk += most.disk.and_then(|_| tally::written(*pid)).unwrap_or_default();
+                tally.open_files = tally.open_files.max(most.open_files.map_or(0, |_| tally::open_files(*pid)));
+            }
+        }
+        tally.disk = self.disk(tally.disk + told.written);
+        if let Some(limit) = most.memory {
+            // It takes a look at every descriptor.
+            const SELDOM: u64 = 8;
+            if self.looks.is_multiple_of(SELDOM) {
+                self.files = memory_files(&all);
+            }
+            let files = self.files + told.shared;
+            tally.memory = files + memory(&all, limit.saturating_sub(files));
+        }
+        self.looks += 1;
+        tally
+    }
+
+    /// Nothing that was written is ever less: what is missing, and stays so, is lost. What somebody
+    /// wrote who has just ended is told of a little later.
+    fn disk(&mut self, written: u64) -> u64 {
+        const PATIENCE: u32 = 5;
+        self.less = if written < self.written { self.less + 1 } else { 0 };
+        if self.less > PATIENCE {
+            self.lost += self.written - written;
+            (self.written, self.less) = (written, 0);
+        }
+        self.written = self.written.max(written);
+        self.written + self.lost
+    }
+}
+
+/// Only where it could be too much, it is counted exactly.
+fn memory(all: &[i32], limit: u64) -> u64 {
+    let rough: u64 = all.iter().map(|pid| tally::roughly(*pid)).sum();
+    if rough <= limit {
+        return rough;
+    }
+    all.iter().map(|pid| tally::exactly(*pid).unwrap_or_else(|| tally::roughly(*pid))).sum()
+}
+
+/// Bytes of files without a name that are memory, whether or not somebody has them in view. What
+/// somebody has counts twice, which matters where it would have been too much soon.
+fn memory_files(all: &[i32]) -> u64 {
+    let mut found = HashMap::new();
+    for pid in all {
+        for file in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
+            let is_memory = fs::read_link(file.path()).is_ok_and(|name| name.as_os_str().as_encoded_bytes().starts_with(b"/memfd:"));
+            if let Some(status) = is_memory.then(|| fs::metadata(file.path()).ok()).flatten() {
+                found.insert((status.dev(), status.ino()), status.blocks() * 512);
+            }
+        }
+    }
+    found.into_values().sum()
+}
+
+/// All below a process.
+fn below(pid: i32) -> Vec<i32> {
+    let mut found = Vec::new();
+    let mut waiting = vec![pid];
+    while let Some(pid) = waiting.pop() {
+        for thread in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+            let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+            let children = children.split_whitespace().filter_map(|child| child.parse::<i32>().ok());
+            waiting.extend(children.inspect(|child| found.push(*child)));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Ledger;
+
+    #[test]
+    fn what_was_written_is_never_less() {
+        let mut ledger = Ledger::default();
+        let mut see = |written: &[u64]| written.iter().map(|written| ledger.disk(*written)).collect::<Vec<u64>>();
+        assert_eq!(see(&[10, 30, 5, 5, 35]), [10, 30, 30, 30, 35], "told of later");
+        assert_eq!(see(&[5, 5, 5, 5, 5, 5, 25]), [35, 35, 35, 35, 35, 35, 55], "lost");
+    }
+}

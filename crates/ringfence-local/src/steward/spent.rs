@@ -1,0 +1,61 @@
+//! What one command has spent of its time and of its words.
+
+use std::time::Duration;
+
+use ringfence_api::{Breach, Status};
+use ringfence_policy::{Limit, Limits};
+
+use super::note;
+
+/// What one command has spent, of what nobody else can count.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Spent {
+    output: Option<u64>,
+    file_size: Option<u64>,
+    wrote: u64,
+    breaches: Vec<Breach>,
+}
+
+impl Spent {
+    pub(crate) fn within(limits: &Limits) -> Self {
+        Self { output: limits.output, file_size: limits.file_size, ..Self::default() }
+    }
+
+    /// It wrote so much more to its streams.
+    pub(crate) fn wrote(&mut self, length: usize) {
+        self.wrote += length as u64;
+        if let Some(configured) = self.output.filter(|most| self.wrote > *most) {
+            note(&mut self.breaches, Breach { limit: Limit::Output, configured, observed: self.wrote });
+        }
+    }
+
+    /// Whether it is to end for that.
+    pub(crate) fn is_too_much(&self) -> bool {
+        self.breaches.iter().any(|breach| breach.limit == Limit::Output)
+    }
+
+    /// It took longer than it may.
+    pub(crate) fn took(&mut self, duration: Duration, most: Option<Duration>) {
+        let milliseconds = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        if let Some(most) = most {
+            note(&mut self.breaches, Breach { limit: Limit::Wall, configured: milliseconds(most), observed: milliseconds(duration) });
+        }
+    }
+
+    /// Somebody else has noticed these.
+    pub(crate) fn note(&mut self, breaches: Vec<Breach>) {
+        breaches.into_iter().for_each(|breach| note(&mut self.breaches, breach));
+    }
+
+    /// All of it, when it has ended, and what others have noticed.
+    pub(crate) fn finish(mut self, status: Status, others: Vec<Breach>) -> Vec<Breach> {
+        // A shell tells by its own status how a program ended.
+        const BY_SHELL: i32 = 128 + libc::SIGXFSZ;
+        let is_cut = matches!(status, Status::Killed(libc::SIGXFSZ) | Status::Exited(BY_SHELL));
+        if let Some(most) = self.file_size.filter(|_| is_cut) {
+            note(&mut self.breaches, Breach { limit: Limit::FileSize, configured: most, observed: most });
+        }
+        self.note(others);
+        self.breaches
+    }
+}

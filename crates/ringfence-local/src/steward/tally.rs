@@ -1,0 +1,91 @@
+//! What the kernel tells of a process.
+
+use std::fs;
+
+/// What all processes of a sandbox use together.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub(super) cpu_ms: u64,
+    pub(super) memory: u64,
+    pub(super) processes: u64,
+    /// Of the one that has most.
+    pub(super) open_files: u64,
+    pub(super) disk: u64,
+}
+
+/// What a process, and those it has waited for, have used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Used {
+    pub(super) parent: i32,
+    pub(super) threads: u64,
+    pub(super) cpu_ms: u64,
+}
+
+/// Ticks in a second, as they are told to everybody.
+const TICKS: u64 = 100;
+
+/// By its `stat`.
+pub(super) fn used(pid: i32) -> Option<Used> {
+    // A process may call itself what is no text.
+    parse(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
+}
+
+fn parse(stat: &str) -> Option<Used> {
+    // Behind the name, which may hold anything: the state is the third field.
+    let fields: Vec<&str> = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3).and_then(|field| field.parse::<u64>().ok());
+    let ticks = field(14)? + field(15)? + field(16)? + field(17)?;
+    let parent = fields.get(1)?.parse().ok()?;
+    Some(Used { parent, threads: field(20)?, cpu_ms: ticks * 1000 / TICKS })
+}
+
+/// Bytes of memory that are its own: not those of files, which the kernel takes back. What it
+/// shares with a copy of itself counts for both.
+pub(super) fn roughly(pid: i32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    ["RssAnon:", "RssShmem:", "VmSwap:"].iter().map(|name| kilobytes(&text, name)).sum::<u64>() * 1024
+}
+
+/// The same, where what is shared counts for each in part. It takes the kernel a while.
+pub(super) fn exactly(pid: i32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    Some(["Pss_Anon:", "Pss_Shmem:", "SwapPss:"].iter().map(|name| kilobytes(&text, name)).sum::<u64>() * 1024)
+}
+
+fn kilobytes(text: &str, name: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+    line.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or_default()
+}
+
+/// Bytes that it, and those it has waited for, have written to disks.
+pub(super) fn written(pid: i32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+    let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+    field("write_bytes:")
+}
+
+/// Files that it has open.
+pub(super) fn open_files(pid: i32) -> u64 {
+    fs::read_dir(format!("/proc/{pid}/fd")).map(|files| files.count() as u64).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_hold_anything() {
+        let stat = "7 (a) R 1 (b)) S 3 7 7 0 -1 4194304 90 0 0 0 5 6 70 8 20 0 4 0 12345 9 9";
+        assert_eq!(parse(stat), Some(Used { parent: 3, threads: 4, cpu_ms: 890 }));
+        assert_eq!(parse("7 (a) S"), None);
+    }
+
+    #[test]
+    fn of_this_very_process() {
+        let pid = std::process::id() as i32;
+        assert!(used(pid).is_some_and(|used| used.threads > 0));
+        let (rough, exact) = (roughly(pid), exactly(pid).unwrap_or(u64::MAX));
+        assert!(rough > 0 && exact > 0 && exact <= rough + (1 << 20), "{rough} {exact}");
+        assert!(open_files(pid) >= 3);
+    }
+}
