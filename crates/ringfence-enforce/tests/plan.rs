@@ -189,7 +189,12 @@ fn what_cannot_be_enforced_is_a_gap() {
         "version = 1\n[network]\nallow = [\"example.com\"]\nlocalhost = true\n[limits]\nmemory = \"1GiB\"\n[commands]\ndeny = [\"rm\"]\n";
     let layer = parse(policy, &path("/home/me/.config/ringfence/policy.toml"), Source::User).unwrap();
     let grants = resolve(&[layer], &flags(), &facts()).unwrap();
-    let plan = plan(&grants, &host(&grants, DIRECTORIES, FILES, LINKS), &Support { landlock: 0, ..SUPPORT }, &person());
+    let plan = plan(
+        &grants,
+        &host(&grants, DIRECTORIES, FILES, LINKS),
+        &Support { landlock: 0, accounts: Accounts::Nothing, ..SUPPORT },
+        &person(),
+    );
     check("gaps.txt", &Plan { steps: Vec::new(), ..plan });
 }
 

@@ -164,6 +164,7 @@ impl Standing for Sandbox {
         let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
         let (changes, mut plan) = ground.revise(&mut policy, grants)?;
         furnish(&mut plan);
+        self.ground.lock().seen.limits.output = grants.limits.output;
         Ok(Revised { changes, plan })
     }
 

@@ -99,6 +99,9 @@ impl Shared {
 
     fn keep(&self, most: Limits, warden: i32, reins: &Reins) {
         let mut ledger = Ledger::default();
+        // Whoever makes very many processes must not keep us waiting. Only root may be preferred.
+        const FIRST: i32 = -20;
+        let _ = rustix::process::setpriority_process(None, FIRST);
         while self.is_wanted_after(LOOK) {
             if most.disk.is_some() || most.memory.is_some() {
                 reins.account();

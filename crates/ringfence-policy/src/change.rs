@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::decide::{Access, Because, Verdict};
 use crate::grants::{Asking, Effect, Grants, Mode, Source};
+use crate::limit::Limit;
 
 /// A rule that came or went, and whether that is in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -115,9 +116,15 @@ pub fn revise(old: &Grants, new: &Grants) -> (Grants, Vec<Change>) {
     holding.observe = old.observe;
     holding.ask = old.ask;
     holding.audit.directory = old.audit.directory.clone();
+    for limit in OF_THE_SANDBOX {
+        holding.limits = holding.limits.with(*limit, old.limits.of(*limit));
+    }
     changes.extend(readable_only(old, &mut holding));
     (holding, changes)
 }
+
+/// Limits that hold for a sandbox as a whole. The others are each command's.
+const OF_THE_SANDBOX: &[Limit] = &[Limit::Cpu, Limit::Memory, Limit::Processes, Limit::OpenFiles, Limit::FileSize, Limit::Disk];
 
 fn settings(old: &Grants, new: &Grants) -> Vec<Change> {
     let mut changes = Vec::new();
@@ -131,6 +138,13 @@ fn settings(old: &Grants, new: &Grants) -> Vec<Change> {
     if old.ask != new.ask {
         let direction = if new.ask == Asking::Never { Direction::Narrower } else { Direction::Neither };
         changes.push(Change::setting(format!("ask = {}", new.ask.word()), direction));
+    }
+    for limit in OF_THE_SANDBOX {
+        let (before, now) = (old.limits.of(*limit), new.limits.of(*limit));
+        if before != now {
+            let direction = if now.unwrap_or(u64::MAX) > before.unwrap_or(u64::MAX) { Direction::Wider } else { Direction::Narrower };
+            changes.push(Change::setting(format!("limits.{limit} = {}", now.map_or("none".into(), |now| limit.show(now))), direction));
+        }
     }
     if old.audit.directory != new.audit.directory {
         changes.push(Change::setting(format!("audit.directory = {}", new.audit.directory), Direction::Neither));

@@ -19,6 +19,7 @@ mod hosts;
 mod json;
 mod kill;
 mod learn;
+mod limits;
 mod live;
 mod log;
 mod many;

@@ -27,27 +27,29 @@ pub(super) struct Ledger {
 impl Ledger {
     /// Looks at everything that comes from `warden`, which itself does not count. `told` is
     /// what the sandbox's first process knows beside.
+    ///
+    /// Of too many processes no more is found out than that: there are those who make them faster
+    /// than all can be looked at.
     pub(super) fn look(&mut self, warden: i32, most: &Limits, told: Account) -> Tally {
-        let mut tally = Tally::default();
-        let all = below(warden);
-        for pid in &all {
-            let Some(used) = tally::used(*pid) else { continue };
-            tally.cpu_ms += used.cpu_ms;
-            if used.parent != warden {
-                tally.processes += used.threads;
-                tally.disk += most.disk.and_then(|_| tally::written(*pid)).unwrap_or_default();
-                tally.open_files = tally.open_files.max(most.open_files.map_or(0, |_| tally::open_files(*pid)));
-            }
+        let Family { members, threads, is_whole } = Family::of(warden, most.processes.unwrap_or(u64::MAX));
+        let mut tally = Tally { processes: threads, ..Tally::default() };
+        if !is_whole {
+            return tally;
+        }
+        for pid in &members {
+            tally.cpu_ms += most.cpu_ms.and_then(|_| tally::cpu_ms(*pid)).unwrap_or_default();
+            tally.disk += most.disk.and_then(|_| tally::written(*pid)).unwrap_or_default();
+            tally.open_files = tally.open_files.max(most.open_files.map_or(0, |_| tally::open_files(*pid)));
         }
         tally.disk = self.disk(tally.disk + told.written);
         if let Some(limit) = most.memory {
             // It takes a look at every descriptor.
             const SELDOM: u64 = 8;
             if self.looks.is_multiple_of(SELDOM) {
-                self.files = memory_files(&all);
+                self.files = memory_files(&members);
             }
             let files = self.files + told.shared;
-            tally.memory = files + memory(&all, limit.saturating_sub(files));
+            tally.memory = files + memory(&members, limit.saturating_sub(files));
         }
         self.looks += 1;
         tally
@@ -91,18 +93,35 @@ fn memory_files(all: &[i32]) -> u64 {
     found.into_values().sum()
 }
 
-/// All below a process.
-fn below(pid: i32) -> Vec<i32> {
-    let mut found = Vec::new();
-    let mut waiting = vec![pid];
-    while let Some(pid) = waiting.pop() {
-        for thread in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
-            let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
-            let children = children.split_whitespace().filter_map(|child| child.parse::<i32>().ok());
-            waiting.extend(children.inspect(|child| found.push(*child)));
+/// All that come from a process.
+struct Family {
+    members: Vec<i32>,
+    /// Of all of them but its own children: the sandbox's first process is nobody's command.
+    threads: u64,
+    is_whole: bool,
+}
+
+impl Family {
+    /// Those of `pid`, until there are more than `most` threads.
+    fn of(pid: i32, most: u64) -> Self {
+        let mut family = Self { members: Vec::new(), threads: 0, is_whole: true };
+        let mut waiting = vec![(pid, 0)];
+        while let Some((pid, generation)) = waiting.pop() {
+            for thread in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+                family.threads += u64::from(generation > 1);
+                let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+                let children = children.split_whitespace().filter_map(|child| child.parse::<i32>().ok());
+                waiting.extend(children.inspect(|child| family.members.push(*child)).map(|child| (child, generation + 1)));
+                // Those who were found count before they were looked at.
+                if family.threads > most || (family.members.len() as u64).saturating_sub(1) > most {
+                    family.threads = family.threads.max(family.members.len() as u64 - 1);
+                    family.is_whole = false;
+                    return family;
+                }
+            }
         }
+        family
     }
-    found
 }
 
 #[cfg(test)]

@@ -13,30 +13,21 @@ pub(super) struct Tally {
     pub(super) disk: u64,
 }
 
-/// What a process, and those it has waited for, have used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Used {
-    pub(super) parent: i32,
-    pub(super) threads: u64,
-    pub(super) cpu_ms: u64,
-}
-
 /// Ticks in a second, as they are told to everybody.
 const TICKS: u64 = 100;
 
-/// By its `stat`.
-pub(super) fn used(pid: i32) -> Option<Used> {
+/// Time that it, and those it has waited for, have spent on processors, in milliseconds.
+pub(super) fn cpu_ms(pid: i32) -> Option<u64> {
     // A process may call itself what is no text.
     parse(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
 }
 
-fn parse(stat: &str) -> Option<Used> {
+fn parse(stat: &str) -> Option<u64> {
     // Behind the name, which may hold anything: the state is the third field.
     let fields: Vec<&str> = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().collect();
     let field = |number: usize| fields.get(number - 3).and_then(|field| field.parse::<u64>().ok());
     let ticks = field(14)? + field(15)? + field(16)? + field(17)?;
-    let parent = fields.get(1)?.parse().ok()?;
-    Some(Used { parent, threads: field(20)?, cpu_ms: ticks * 1000 / TICKS })
+    Some(ticks * 1000 / TICKS)
 }
 
 /// Bytes of memory that are its own: not those of files, which the kernel takes back. What it
@@ -76,14 +67,14 @@ mod tests {
     #[test]
     fn a_name_may_hold_anything() {
         let stat = "7 (a) R 1 (b)) S 3 7 7 0 -1 4194304 90 0 0 0 5 6 70 8 20 0 4 0 12345 9 9";
-        assert_eq!(parse(stat), Some(Used { parent: 3, threads: 4, cpu_ms: 890 }));
+        assert_eq!(parse(stat), Some(890));
         assert_eq!(parse("7 (a) S"), None);
     }
 
     #[test]
     fn of_this_very_process() {
         let pid = std::process::id() as i32;
-        assert!(used(pid).is_some_and(|used| used.threads > 0));
+        assert!(cpu_ms(pid).is_some());
         let (rough, exact) = (roughly(pid), exactly(pid).unwrap_or(u64::MAX));
         assert!(rough > 0 && exact > 0 && exact <= rough + (1 << 20), "{rough} {exact}");
         assert!(open_files(pid) >= 3);

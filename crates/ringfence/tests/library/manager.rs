@@ -87,7 +87,7 @@ tests! { "manager":
         let with = |value| SandboxConfig { provider_options: options(value), ..SandboxConfig::default() };
         assert_eq!(refused(with(json!({ "shell": "no-such-shell" })), at), "command-not-executed");
         assert_eq!(refused(with(json!({ "shel": "bash" })), at), "provider-options");
-        fs::write(at.join("policy.toml"), "version = 1\n[limits]\nmemory = \"1GiB\"\n").unwrap();
+        fs::write(at.join("policy.toml"), "version = 1\n[network]\nmode = \"full\"\ndeny = [\"a.org\"]\n").unwrap();
         assert_eq!(refused(SandboxConfig::from_policy_file(at.join("policy.toml")).unwrap(), at), "gap");
         let mut network = SandboxConfig::default();
         network.policy.network.allow_network = true;
