@@ -19,6 +19,7 @@ mod expansion;
 mod follow;
 mod guard;
 mod heredoc;
+mod input;
 mod layers;
 mod lists;
 mod marks;
@@ -26,6 +27,7 @@ mod options;
 mod pattern;
 mod reader;
 mod sandbox;
+mod shell;
 mod simple;
 mod variables;
 mod word;
@@ -118,6 +120,8 @@ pub struct Assignment {
 pub struct Redirect {
     /// Where it stands.
     pub span: Range<usize>,
+    /// Which stream, if that is said: a number, or `{name}`.
+    pub descriptor: String,
     /// `<`, `>>`, `<<<` and so on.
     pub operator: String,
     /// The file, the descriptor, or the text.

@@ -20,32 +20,42 @@ pub(super) fn held(word: &Word, text: &str) -> Option<String> {
     }
     let needle: Vec<char> = text.chars().collect();
     let is_open = word.pieces.iter().any(|piece| matches!(piece, Piece::Hole(Unknown::Expansion | Unknown::Tilde | Unknown::Brace)));
-    let may_hold = is_open || (0..word.pieces.len()).any(|at| may_begin(&word.pieces, at, &needle, Written::Nothing));
+    let may_hold = is_open || may_find(&word.pieces, &needle);
     may_hold.then(|| format!("`{}` is not known before it runs, and it may hold `{text}`", word.raw))
 }
 
-/// Whether a character of what is looked for is written, not only possible.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Written {
-    Nothing,
-    Something,
-}
-
-/// Whether the pieces from `at` on may begin with what is left of the needle, a written character
-/// of it among them.
-fn may_begin(pieces: &[Piece], at: usize, needle: &[char], written: Written) -> bool {
-    let Some(first) = needle.first() else { return written == Written::Something };
-    match pieces.get(at) {
-        None => false,
-        Some(Piece::Char(c)) => c == first && may_begin(pieces, at + 1, &needle[1..], Written::Something),
-        Some(Piece::Hole(Unknown::Glob)) => {
-            // No name that a pattern finds has a slash in it, and `..` is found by `.*` alone.
-            let is_hidden = at > 0 && pieces[at - 1] == Piece::Char('.') && (at == 1 || pieces[at - 2] == Piece::Char('/'));
-            let most = needle.iter().take_while(|c| **c != '/' && (is_hidden || **c != '.')).count();
-            (0..=most).any(|length| may_begin(pieces, at + 1, &needle[length..], written))
+/// Whether what the pieces find may hold the needle, a written character of it among them.
+///
+/// Piece by piece, all states at once: of how much of the needle may have been found so far, and
+/// whether some of that is written.
+fn may_find(pieces: &[Piece], needle: &[char]) -> bool {
+    let count = needle.len();
+    // Without and with a written character.
+    let mut found = [vec![false; count + 1], vec![false; count + 1]];
+    for (at, piece) in pieces.iter().enumerate() {
+        found[0][0] = true;
+        let mut next = [vec![false; count + 1], vec![false; count + 1]];
+        for (written, length) in (0..2).flat_map(|written| (0..count).map(move |length| (written, length))) {
+            if !found[written][length] {
+                continue;
+            }
+            match piece {
+                Piece::Char(c) if *c == needle[length] => next[1][length + 1] = true,
+                Piece::Hole(Unknown::Glob) => {
+                    // No name that a pattern finds has a slash in it, and `..` is found by `.*` alone.
+                    let is_hidden = at > 0 && pieces[at - 1] == Piece::Char('.') && (at == 1 || pieces[at - 2] == Piece::Char('/'));
+                    let most = needle[length..].iter().take_while(|c| **c != '/' && (is_hidden || **c != '.')).count();
+                    next[written][length..=length + most].fill(true);
+                }
+                _ => {}
+            }
         }
-        Some(Piece::Hole(_)) => false,
+        if next[1][count] {
+            return true;
+        }
+        found = next;
     }
+    false
 }
 
 /// Why an argument may be an absolute path outside `root`, if it may.
@@ -53,10 +63,11 @@ pub(super) fn outside(word: &Word, root: &AbsPath) -> Option<String> {
     starts(&word.pieces).into_iter().find_map(|start| outside_at(&word.pieces[start..], word, root))
 }
 
-/// Where a path may begin in an argument: at its start, after `=`, and after an option's letter.
+/// Where a path may begin in an argument: at its start, after a sign, and after an option's letter.
 fn starts(pieces: &[Piece]) -> Vec<usize> {
     let mut starts = vec![0];
-    let after_sign = pieces.iter().enumerate().filter(|(_, piece)| matches!(piece, Piece::Char('=' | ':' | ','))).map(|(at, _)| at + 1);
+    let after_sign =
+        pieces.iter().enumerate().filter(|(_, piece)| matches!(piece, Piece::Char('=' | ':' | ',' | '@'))).map(|(at, _)| at + 1);
     starts.extend(after_sign);
     if pieces.first() == Some(&Piece::Char('-')) && pieces.get(1) != Some(&Piece::Char('-')) {
         starts.push(2);
@@ -76,7 +87,14 @@ fn outside_at(pieces: &[Piece], word: &Word, root: &AbsPath) -> Option<String> {
     let known: String = pieces.iter().map_while(|piece| if let Piece::Char(c) = piece { Some(*c) } else { None }).collect();
     // Of a component that goes on nothing is known.
     let whole = if open.is_some() { &known[..known.rfind('/').unwrap_or(0)] } else { known.trim_end_matches('/') };
-    let climbs = known.split('/').any(|name| name == "..") || matches!(open, Some(Piece::Hole(why)) if !matches!(why, Unknown::Glob));
+    let climbs = pieces.split(|piece| *piece == Piece::Char('/')).any(may_climb)
+        || matches!(open, Some(Piece::Hole(why)) if !matches!(why, Unknown::Glob));
     let is_within = !climbs && AbsPath::new(if whole.is_empty() { "/" } else { whole }).is_some_and(|path| path.is_within(root));
     (!is_within).then(|| format!("`{}` is not below {root}", word.raw))
+}
+
+/// Whether a name is `..`, or a pattern that some shells take for it.
+fn may_climb(name: &[Piece]) -> bool {
+    let dot = Piece::Char('.');
+    name == [dot, dot] || name.first() == Some(&dot) && name.contains(&Piece::Hole(Unknown::Glob))
 }

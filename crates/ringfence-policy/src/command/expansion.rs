@@ -144,7 +144,13 @@ impl Reader<'_> {
             _ => {}
         }
         match self.peek() {
-            Some(c) if is_name_start(c) => drop(self.name()),
+            Some(c) if is_name_start(c) => {
+                let name = self.name();
+                let is_assigned = self.peek() == Some('=') || self.peek() == Some(':') && self.peek_second() == Some('=');
+                if is_assigned && super::leads_elsewhere(&name) {
+                    self.doubt(start, "it assigns to a variable that leads programs elsewhere");
+                }
+            }
             Some(c) if c.is_ascii_digit() => {
                 while self.peek().is_some_and(|c| c.is_ascii_digit()) {
                     self.bump();

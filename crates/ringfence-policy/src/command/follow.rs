@@ -1,13 +1,17 @@
 //! Strings and arguments that a command runs in its turn, followed where they are literal.
 
+use super::input::with_input;
 use super::layers::base_name;
 use super::reader::{Ground, Read, Reader};
+use super::shell::is_stream;
 use super::word::{Piece, Unknown};
 use super::{Dialect, Part, Way, Word};
 
 /// Builtins that take an argument for the name of a variable, of which a subscript is evaluated.
 const NAMING: &[&str] =
     &["unset", "read", "mapfile", "readarray", "getopts", "wait", "printf", "declare", "typeset", "local", "export", "readonly"];
+/// What has `find` run a program.
+const RUNNING: &[&str] = &["-exec", "-execdir", "-ok", "-okdir"];
 /// What a shell is told to obey from then on.
 const CHANGING: &[&str] = &["compgen", "complete", "bind", "enable", "fc", "shopt"];
 
@@ -35,8 +39,12 @@ impl Reader<'_> {
                 self.note(at, "arithmetic evaluates what variables hold");
                 Ok(())
             }
-            "hash" if words.iter().any(|word| word.prefix().starts_with("-p")) => {
+            "hash" if words[1..].iter().any(|word| may_be_option(word, 'p')) => {
                 self.note(at, "it says by which program a name is meant");
+                Ok(())
+            }
+            "set" if words[1..].iter().take_while(|word| !word.is("--")).any(|word| may_be_option(word, 'k') || word.is("keyword")) => {
+                self.note(at, "it changes what later words mean");
                 Ok(())
             }
             name if CHANGING.contains(&name) => {
@@ -57,7 +65,7 @@ impl Reader<'_> {
     }
 
     /// A string that is run, if it is known.
-    fn string(&mut self, text: Option<String>, part: &Part, dialect: Dialect, what: &str) -> Read<()> {
+    pub(super) fn string(&mut self, text: Option<String>, part: &Part, dialect: Dialect, what: &str) -> Read<()> {
         match text {
             Some(text) => self.inner(&text, Ground::Within(part.span.clone()), dialect, Way::Followed),
             None => self.unknown(part.span.clone(), what),
@@ -129,19 +137,23 @@ impl Reader<'_> {
         while at < words.len() {
             let word = &words[at];
             let is_open = matches!(word.unknown(), Some(Unknown::Expansion | Unknown::Input | Unknown::Brace));
-            if is_open && (word.prefix().is_empty() || word.prefix().starts_with('-')) {
+            let may_run = is_open && (word.prefix().is_empty() || word.prefix().starts_with('-'))
+                || RUNNING.iter().any(|action| may_find(word, action));
+            if may_run {
                 self.note(word.span.start, "find may be told by it to run something");
             }
-            let runs = ["-exec", "-execdir", "-ok", "-okdir"].iter().any(|action| word.is(action));
-            if !runs {
+            if !RUNNING.iter().any(|action| word.is(action)) {
                 at += 1;
                 continue;
             }
-            let ends = |word: &Word| {
-                word.is(";") || word.is("+") || matches!(word.unknown(), Some(Unknown::Expansion | Unknown::Input | Unknown::Brace))
+            let command = &words[at + 1..];
+            let ends = |at: usize| {
+                let is_list = command[at].is("+") && at > 0 && command[at - 1].is("{}");
+                let is_open = matches!(command[at].unknown(), Some(Unknown::Expansion | Unknown::Input | Unknown::Brace));
+                command[at].is(";") || is_list || is_open
             };
-            let length = words[at + 1..].iter().position(ends).unwrap_or(words.len() - at - 1);
-            let inner: Vec<Word> = words[at + 1..at + 1 + length].iter().map(with_names).collect();
+            let length = (0..command.len()).find(|at| ends(*at)).unwrap_or(command.len());
+            let inner: Vec<Word> = words[at + 1..at + 1 + length].iter().map(|word| with_input(word, "{}")).collect();
             if let Some(first) = inner.first() {
                 let span = first.span.start..inner.last().map_or(first.span.end, |last| last.span.end.max(first.span.end));
                 let outer = std::mem::replace(&mut self.way, Way::Followed);
@@ -163,128 +175,54 @@ impl Reader<'_> {
 
     /// Builtins that assign to what they name.
     fn named(&mut self, name: &str, words: &[Word], part: &Part) -> Read<()> {
+        let is_declaring = super::variables::DECLARING.contains(&name);
         for (index, word) in words.iter().enumerate() {
-            let is_name = name != "printf" || index > 0 && words[index - 1].is("-v");
             let prefix = word.prefix();
-            let before = prefix.split('=').next().unwrap_or_default();
+            let is_name = name != "printf" || prefix.starts_with("-v") || index > 0 && words[index - 1].is("-v");
+            let (before, value) = prefix.split_once('=').unwrap_or((&prefix, ""));
             let is_open = !prefix.contains('=') && word.unknown().is_some();
             if is_name && (before.contains('[') || is_open) {
                 self.note(part.span.start, "a subscript is arithmetic, which evaluates what variables hold");
             }
-            if is_name && super::leads_elsewhere(before) && !super::variables::DECLARING.contains(&name) {
+            if is_name && super::leads_elsewhere(before) && !is_declaring {
                 self.note(part.span.start, "it assigns to a variable that leads programs elsewhere");
             }
-            if prefix.starts_with('-')
-                && (prefix.contains('i') && super::variables::DECLARING.contains(&name) || prefix.contains('n') && name != "read")
-            {
+            if prefix.starts_with('-') && (prefix.contains('i') && is_declaring || prefix.contains('n') && name != "read") {
                 self.note(part.span.start, "what is assigned is evaluated, or assigned to another variable");
             }
-            if prefix.starts_with("-C") && matches!(name, "mapfile" | "readarray") {
+            // An array that is quoted is expanded all the same.
+            if is_declaring && value.starts_with('(') {
+                self.unknown(part.span.clone(), "what is in the array")?;
+            }
+            if matches!(name, "mapfile" | "readarray") && may_be_option(word, 'C') {
                 self.unknown(part.span.clone(), "what it calls for each line")?;
             }
+        }
+        let is_array = is_declaring && words.iter().any(|word| may_be_option(word, 'a') || may_be_option(word, 'A'));
+        if is_array && words.iter().any(|word| word.prefix().ends_with('=') && word.unknown().is_some()) {
+            self.note(part.span.start, "what is assigned is expanded if it looks like an array");
         }
         Ok(())
     }
 }
 
-/// Whether a file is whatever somebody gives at that moment.
-pub(super) fn is_stream(file: &str) -> bool {
-    file.starts_with("/dev/") || file.starts_with("/proc/") || file == "-"
+/// Whether a word is, or may come to be, an option of one letter, alone or among others.
+fn may_be_option(word: &Word, letter: char) -> bool {
+    let prefix = word.prefix();
+    let is_one = prefix.starts_with(['-', '+']) && !prefix.starts_with("--") && prefix.contains(letter);
+    is_one || word.unknown().is_some() && (prefix.is_empty() || prefix.starts_with('-'))
 }
 
-/// `{}` stands for the names that `find` finds.
-fn with_names(word: &Word) -> Word {
-    let Some(text) = word.literal() else { return word.clone() };
-    let mut pieces = Vec::new();
-    for (at, between) in text.split("{}").enumerate() {
-        if at > 0 {
-            pieces.push(Piece::Hole(Unknown::Input));
-        }
-        pieces.extend(between.chars().map(Piece::Char));
-    }
-    Word { pieces, ..word.clone() }
-}
-
-impl Reader<'_> {
-    /// A shell: what it is told to run, if that is known. `None` is one whose grammar is its own.
-    fn shell(&mut self, part: &Part, documents: usize, dialect: Option<Dialect>) -> Read<()> {
-        let words = part.words();
-        let mut dialect = dialect;
-        let mut at = 1;
-        let mut source = Source::Script;
-        while let Some(word) = words.get(at) {
-            let Some(text) = word.literal() else { return self.unknown(word.span.clone(), "what a shell is told to run") };
-            if text == "--" || text == "-" {
-                at += 1;
-                break;
-            }
-            if !text.starts_with(['-', '+']) || text.len() < 2 {
-                break;
-            }
-            at += 1;
-            if let Some(long) = text.strip_prefix("--") {
-                match long {
-                    "posix" => dialect = dialect.map(|_| Dialect::Posix),
-                    "login" | "norc" | "noprofile" | "restricted" | "verbose" | "noediting" => {}
-                    "version" | "help" => return Ok(()),
-                    _ => return self.unknown(word.span.clone(), "what a shell is told to run"),
-                }
-                continue;
-            }
-            for letter in text[1..].chars() {
-                match letter {
-                    'c' => source = Source::Words,
-                    's' if source == Source::Script => source = Source::Input,
-                    'o' => {
-                        if words.get(at).is_none_or(|word| word.literal().is_none()) {
-                            return self.unknown(part.span.clone(), "what a shell is told to run");
-                        }
-                        if words[at].is("posix") {
-                            dialect = dialect.map(|_| Dialect::Posix);
-                        }
-                        at += 1;
-                    }
-                    'O' => return self.unknown(word.span.clone(), "what a shell reads by other rules"),
-                    _ if letter.is_ascii_alphabetic() => {}
-                    _ => return self.unknown(word.span.clone(), "what a shell is told to run"),
-                }
-            }
-        }
-        let first = words.get(at);
-        match (source, first, dialect) {
-            (Source::Words, None, _) => Ok(()),
-            (Source::Words, Some(word), Some(dialect)) => self.string(word.literal(), part, dialect, "what a shell is told to run"),
-            (Source::Script, Some(word), _) if word.literal().is_some_and(|file| !is_stream(&file)) => Ok(()),
-            (Source::Input, ..) | (Source::Script, None, _) => match dialect {
-                Some(dialect) => self.shell_input(part, documents, dialect),
-                None => self.unknown(part.span.clone(), "what a shell reads from its input"),
-            },
-            _ => self.unknown(part.span.clone(), "what a shell is told to run"),
-        }
-    }
-
-    /// What a shell reads: a here-string or a here-document, or what nobody knows.
-    fn shell_input(&mut self, part: &Part, documents: usize, dialect: Dialect) -> Read<()> {
-        let inputs: Vec<_> = part.redirects.iter().filter(|redirect| redirect.operator.starts_with('<')).collect();
-        match inputs.as_slice() {
-            [redirect] if redirect.operator == "<<<" => self.string(redirect.target.literal(), part, dialect, "what a shell reads"),
-            [redirect] if redirect.operator.starts_with("<<") && documents == 1 && !self.pending.is_empty() => {
-                if let Some(pending) = self.pending.last_mut() {
-                    pending.runs = Some(dialect);
-                }
-                Ok(())
-            }
-            _ => self.unknown(part.span.clone(), "what a shell reads from its input"),
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
-    /// A file that is named, or else the input.
-    Script,
-    /// `-c`.
-    Words,
-    /// `-s`.
-    Input,
+/// Whether a pattern may find a file of this name.
+fn may_find(word: &Word, name: &str) -> bool {
+    let is_known = |piece: &&Piece| matches!(piece, Piece::Char(_));
+    let end: String = word
+        .pieces
+        .iter()
+        .rev()
+        .take_while(is_known)
+        .filter_map(|piece| if let Piece::Char(c) = piece { Some(*c) } else { None })
+        .collect();
+    let end: String = end.chars().rev().collect();
+    word.unknown() == Some(Unknown::Glob) && name.starts_with(&word.prefix()) && name.ends_with(&end)
 }

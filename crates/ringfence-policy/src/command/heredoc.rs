@@ -81,6 +81,10 @@ impl Reader<'_> {
             if line == pending.delimiter {
                 break from;
             }
+            // In a substitution bash takes this for the end, and for what closes the substitution.
+            if line.strip_prefix(pending.delimiter.as_str()).is_some_and(|rest| rest.contains(')')) {
+                return Err(self.problem_at(from, "a line that may end the here-document"));
+            }
             body += line;
             body.push('\n');
         };

@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
+use super::input;
 use super::options::{self, Own};
 use super::reader::{Read, Reader};
 use super::simple::Simple;
-use super::word::{self, Piece, Unknown};
-use super::wrappers::{Manner, WRAPPERS};
+use super::word::{self, Unknown};
+use super::wrappers::{Manner, WRAPPERS, Wrapper};
 use super::{Assignment, Layer, Part, Way, Word};
 
 /// How many wrappers may stand one inside the other.
@@ -96,10 +97,12 @@ fn inside(layer: &Layer) -> Inside {
     let words = &layer.words;
     let Some(program) = words.first().and_then(Word::literal) else { return Inside::Nothing };
     let Some(wrapper) = WRAPPERS.iter().find(|wrapper| wrapper.name == base_name(&program)) else { return Inside::Nothing };
-    let until = match options::skip(words, wrapper.short, wrapper.long) {
-        Own::Until(at) => at,
+    // What comes before the options.
+    let first = usize::from(wrapper.name == "setarch" && words.get(1).and_then(Word::literal).is_some_and(|word| !word.starts_with('-')));
+    let until = match options::skip(&words[first..], wrapper.short, wrapper.long) {
+        Own::Until(at) => first + at,
         Own::RunsNothing => return Inside::Nothing,
-        Own::Unknown(at) => return Inside::Unknown(words[at].span.clone()),
+        Own::Unknown(at) => return Inside::Unknown(words[first + at].span.clone()),
     };
     let mut at = until;
     let mut assignments = Vec::new();
@@ -108,6 +111,10 @@ fn inside(layer: &Layer) -> Inside {
             at += 1;
         }
         while let Some(assignment) = words.get(at).and_then(assigned) {
+            // A value that is not known may be several words, of which the second is the program.
+            if words[at].literal().is_none() {
+                return Inside::Unknown(words[at].span.clone());
+            }
             assignments.push(assignment);
             at += 1;
         }
@@ -115,7 +122,7 @@ fn inside(layer: &Layer) -> Inside {
     for _ in 0..wrapper.arguments {
         match words.get(at) {
             None => return Inside::Nothing,
-            Some(word) if word.literal().is_none() => return Inside::Unknown(word.span.clone()),
+            Some(word) if word.literal().is_none_or(|text| !is_argument(wrapper, &text)) => return Inside::Unknown(word.span.clone()),
             Some(_) => at += 1,
         }
     }
@@ -126,54 +133,13 @@ fn inside(layer: &Layer) -> Inside {
         return Inside::Unknown(words[at].span.clone());
     }
     let is_plain = layer.is_plain && matches!(wrapper.manner, Manner::Same | Manner::Assigning) && system_name(&program).is_some();
-    let inner = if wrapper.manner == Manner::Input { from_input(words, at) } else { words[at..].to_vec() };
+    let inner = if wrapper.manner == Manner::Input { input::from_input(words, at, wrapper) } else { words[at..].to_vec() };
     let wrapper = word::shown(&words[..at]);
     Inside::Command(Layer { wrapper, words: inner, is_plain }, assignments)
 }
 
-/// What `xargs` runs: arguments come from its input, at the end or where a sign stands for them.
-fn from_input(words: &[Word], at: usize) -> Vec<Word> {
-    let span = words[0].span.clone();
-    let input = || Word::hole("<input>", span.clone(), Unknown::Input);
-    if at >= words.len() {
-        return vec![Word::literal_of("echo", span.clone()), input()];
-    }
-    let signs = ["{}".to_owned()].into_iter().chain(sign(&words[1..at]));
-    let replace = |word: &Word| signs.clone().fold(word.clone(), |word, sign| replaced(&word, &sign));
-    words[at..].iter().map(replace).chain([input()]).collect()
-}
-
-/// A word in which `sign` stands for input.
-fn replaced(word: &Word, sign: &str) -> Word {
-    let Some(text) = word.literal() else { return word.clone() };
-    let mut pieces = Vec::new();
-    for (at, between) in text.split(sign).enumerate() {
-        if at > 0 {
-            pieces.push(Piece::Hole(Unknown::Input));
-        }
-        pieces.extend(between.chars().map(Piece::Char));
-    }
-    Word { pieces, ..word.clone() }
-}
-
-/// What stands for the input beside `{}`, by the options of `xargs`: `-I X`, `-iX`, `--replace=X`.
-fn sign(options: &[Word]) -> Option<String> {
-    let mut words = options.iter().filter_map(Word::literal);
-    let mut sign = None;
-    while let Some(word) = words.next() {
-        if !word.starts_with('-') {
-            continue;
-        }
-        let attached = |rest: &str| if rest.is_empty() { "{}".to_owned() } else { rest.to_owned() };
-        if let Some(rest) = word.strip_prefix("--replace") {
-            sign = Some(attached(rest.trim_start_matches('=')));
-        } else if word.starts_with("--") {
-            continue;
-        } else if let Some((_, rest)) = word.split_once('I') {
-            sign = Some(if rest.is_empty() { words.next().unwrap_or_default() } else { rest.to_owned() });
-        } else if let Some((_, rest)) = word.split_once('i') {
-            sign = Some(attached(rest));
-        }
-    }
-    sign.filter(|sign| !sign.is_empty())
+/// Whether this can be what a wrapper wants before the program: some versions of `chrt` want no
+/// priority, and what is no number is the program already.
+fn is_argument(wrapper: &Wrapper, text: &str) -> bool {
+    wrapper.name != "chrt" || text.chars().all(|c| c.is_ascii_digit())
 }

@@ -9,6 +9,7 @@ pub(super) fn expanded(raws: &[Raw]) -> Vec<Piece> {
     let mut pieces = Vec::with_capacity(raws.len());
     let mut at = 0;
     let brace = brace_expansion(raws);
+    let last = raws.iter().rposition(|raw| *raw == Raw::Bare(']')).unwrap_or(0);
     while at < raws.len() {
         match raws[at] {
             Raw::Bare('{') if brace.as_ref().is_some_and(|brace| brace.start == at) => {
@@ -16,13 +17,10 @@ pub(super) fn expanded(raws: &[Raw]) -> Vec<Piece> {
                 at = brace.as_ref().map_or(at, |brace| brace.end - 1);
             }
             Raw::Bare('*' | '?') => pieces.push(Piece::Hole(Unknown::Glob)),
-            Raw::Bare('[') => match raws[at + 1..].iter().rposition(|raw| *raw == Raw::Bare(']')) {
-                Some(length) => {
-                    pieces.push(Piece::Hole(Unknown::Glob));
-                    at += length + 1;
-                }
-                None => pieces.push(Piece::Char('[')),
-            },
+            Raw::Bare('[') if last > at => {
+                pieces.push(Piece::Hole(Unknown::Glob));
+                at = last;
+            }
             Raw::Bare(c) | Raw::Quoted(c) => pieces.push(Piece::Char(c)),
             Raw::Hole(why) => pieces.push(Piece::Hole(why)),
             Raw::Nothing => {}

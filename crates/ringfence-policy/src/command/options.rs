@@ -31,6 +31,11 @@ enum Takes {
 /// `short` and `long` are its options: `k=s=v` and `kill-after= verbose`. One that is not listed
 /// is not known to take no value, so everything after it could be anything.
 pub(super) fn skip(words: &[Word], short: &str, long: &str) -> Own {
+    each(words, short, long, &mut |_, _| {})
+}
+
+/// The same, and `seen` is told each option that has a value.
+pub(super) fn each(words: &[Word], short: &str, long: &str, seen: &mut dyn FnMut(&str, &str)) -> Own {
     let mut at = 1;
     while at < words.len() {
         let Some(word) = words[at].literal() else { return Own::Unknown(at) };
@@ -38,52 +43,57 @@ pub(super) fn skip(words: &[Word], short: &str, long: &str) -> Own {
             return Own::Until(at + 1);
         }
         let taken = if let Some(name) = word.strip_prefix("--") {
-            long_option(name, long)
+            long_option(name, long, seen).map(|takes| (name, takes))
         } else if word.len() > 1 && word.starts_with('-') {
-            short_options(&word[1..], short)
+            short_options(&word[1..], short, seen)
         } else {
             return Own::Until(at);
         };
         match taken {
             None => return Own::Unknown(at),
-            Some(Takes::Stops) => return Own::RunsNothing,
-            Some(Takes::Value) => {
-                if words.get(at + 1).is_none_or(|word| word.literal().is_none()) {
-                    return Own::Unknown(at);
-                }
+            Some((_, Takes::Stops)) => return Own::RunsNothing,
+            Some((name, Takes::Value)) => {
+                let Some(value) = words.get(at + 1).and_then(Word::literal) else { return Own::Unknown(at) };
+                seen(name, &value);
                 at += 2;
             }
-            Some(Takes::Nothing | Takes::Attached) => at += 1,
+            Some((_, Takes::Nothing | Takes::Attached)) => at += 1,
         }
     }
     Own::Until(at)
 }
 
 /// What the option takes of the words after it.
-fn long_option(name: &str, long: &str) -> Option<Takes> {
-    let (name, has_value) = name.split_once('=').map_or((name, false), |(name, _)| (name, true));
+fn long_option(name: &str, long: &str, seen: &mut dyn FnMut(&str, &str)) -> Option<Takes> {
+    let (name, value) = name.split_once('=').map_or((name, None), |(name, value)| (name, Some(value)));
     let entry = long.split(' ').find(|entry| entry.trim_end_matches(['=', '?', '!']) == name)?;
-    match (sign(entry.chars().next_back()), has_value) {
-        (Takes::Value | Takes::Attached, true) => Some(Takes::Nothing),
-        (_, true) => None,
-        (takes, false) => Some(takes),
+    match (sign(entry.chars().next_back()), value) {
+        (Takes::Value | Takes::Attached, Some(value)) => {
+            seen(name, value);
+            Some(Takes::Nothing)
+        }
+        (_, Some(_)) => None,
+        (takes, None) => Some(takes),
     }
 }
 
-/// The same for several letters behind one hyphen.
-fn short_options(letters: &str, short: &str) -> Option<Takes> {
+/// The same for several letters behind one hyphen; and the last of them.
+fn short_options<'a>(letters: &'a str, short: &str, seen: &mut dyn FnMut(&str, &str)) -> Option<(&'a str, Takes)> {
     for (at, letter) in letters.char_indices() {
         let place = short.find(letter).filter(|_| letter.is_ascii_alphanumeric())?;
-        let is_last = at + letter.len_utf8() == letters.len();
+        let (name, value) = letters[at..].split_at(letter.len_utf8());
         match sign(short[place + 1..].chars().next()) {
             Takes::Nothing => {}
-            Takes::Value if is_last => return Some(Takes::Value),
+            Takes::Value if value.is_empty() => return Some((name, Takes::Value)),
             // The rest of the word is the value.
-            Takes::Value | Takes::Attached => return Some(Takes::Nothing),
-            Takes::Stops => return Some(Takes::Stops),
+            Takes::Value | Takes::Attached => {
+                seen(name, value);
+                return Some((name, Takes::Nothing));
+            }
+            Takes::Stops => return Some((name, Takes::Stops)),
         }
     }
-    Some(Takes::Nothing)
+    Some((letters, Takes::Nothing))
 }
 
 fn sign(c: Option<char>) -> Takes {

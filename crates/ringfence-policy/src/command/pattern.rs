@@ -26,6 +26,9 @@ enum Unit {
     Char(char),
     Space,
     Hole,
+    /// Up to the next [`Unit::Join`] stands what may not be there at all.
+    Fork,
+    Join,
 }
 
 /// How sure a match has to be.
@@ -64,9 +67,15 @@ impl Pattern {
     }
 
     pub(super) fn matches(&self, words: &[Word], certainty: Certainty) -> bool {
+        let may_vanish = |word: &Word| certainty == Certainty::Possibly && may_vanish(word);
+        // Those at the start take the blank behind them along, all others the one before.
+        let leading = words.iter().take_while(|word| may_vanish(word)).count();
         let units = words.iter().enumerate().flat_map(move |(at, word)| {
-            let space = (at > 0).then_some(Unit::Space);
-            space.into_iter().chain(word.pieces.iter().flat_map(move |piece| units_of(*piece, certainty)))
+            let (fork, join) = if may_vanish(word) { (Some(Unit::Fork), Some(Unit::Join)) } else { (None, None) };
+            let before = (at > leading).then_some(Unit::Space);
+            let behind = (at < leading && at + 1 < words.len()).then_some(Unit::Space);
+            let pieces = word.pieces.iter().flat_map(move |piece| units_of(*piece, certainty));
+            fork.into_iter().chain(before).chain(pieces).chain(behind).chain(join)
         });
         self.matches_units(units, certainty)
     }
@@ -89,6 +98,12 @@ impl Pattern {
     }
 }
 
+/// Whether a word may come to be none at all.
+fn may_vanish(word: &Word) -> bool {
+    let is_open = |piece: &Piece| matches!(piece, Piece::Hole(Unknown::Expansion | Unknown::Input));
+    !word.pieces.is_empty() && word.pieces.iter().all(is_open)
+}
+
 fn units_of(piece: Piece, certainty: Certainty) -> impl Iterator<Item = Unit> + Clone {
     let (first, second) = match piece {
         Piece::Char(c) => (Unit::Char(c), None),
@@ -107,7 +122,7 @@ fn has_match(signs: &[Sign], more: &[Sign], mut units: impl Iterator<Item = Unit
     let mut start = 0;
     loop {
         let (Some(known), Some(unit)) = (sign(start), units.clone().next()) else { break };
-        if known == Sign::Star || unit == Unit::Hole {
+        if known == Sign::Star || matches!(unit, Unit::Hole | Unit::Fork) {
             break;
         }
         if !is_same(known, unit, certainty) {
@@ -127,8 +142,19 @@ fn matches_rest(signs: &[Sign], units: impl Iterator<Item = Unit>, certainty: Ce
     let mut next = used.clone();
     used[0] = true;
     skip_stars(signs, &mut used);
+    let mut before = used.clone();
     for unit in units {
-        next.fill(false);
+        match unit {
+            Unit::Fork => {
+                before.clone_from(&used);
+                continue;
+            }
+            Unit::Join => {
+                used.iter_mut().zip(&before).for_each(|(used, before)| *used |= *before);
+                continue;
+            }
+            _ => next.fill(false),
+        }
         for at in (0..=count).filter(|at| used[*at]) {
             let sign = signs.get(at);
             if sign == Some(&Sign::Star) {

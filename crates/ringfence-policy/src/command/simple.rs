@@ -144,6 +144,10 @@ impl Reader<'_> {
     fn array(&mut self) -> Read<()> {
         self.bump();
         loop {
+            self.skip_blanks()?;
+            if self.peek() == Some('\n') && !self.pending.is_empty() {
+                return Err(self.problem("a newline in an array before a here-document"));
+            }
             self.skip_newlines()?;
             let from = self.at;
             match self.word()? {
@@ -171,6 +175,7 @@ impl Reader<'_> {
     pub(super) fn redirect(&mut self, from: Option<usize>, simple: &mut Simple) -> Read<Took> {
         let Some(operator) = self.redirect_operator()? else { return Ok(Took::Nothing) };
         let from = from.unwrap_or(self.at);
+        let descriptor = self.text[from..self.at].replace("\\\n", "");
         self.take_all(operator);
         let target = match operator {
             "<<" | "<<-" => {
@@ -197,7 +202,7 @@ impl Reader<'_> {
         if is_bash {
             self.bash_only(&format!("`{operator}`"))?;
         }
-        simple.redirects.push(Redirect { span: self.span(from, self.at), operator: operator.to_owned(), target });
+        simple.redirects.push(Redirect { span: self.span(from, self.at), descriptor, operator: operator.to_owned(), target });
         Ok(Took::It)
     }
 

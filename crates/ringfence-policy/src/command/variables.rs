@@ -3,8 +3,9 @@
 /// Builtins that assign.
 pub(super) const DECLARING: &[&str] = &["declare", "typeset", "local", "export", "readonly"];
 
-/// Whole names.
+/// Whole names. Of numbers that bash keeps itself, what is assigned to them is evaluated.
 const NAMES: &str = "PATH IFS ENV CDPATH FPATH PS0 PS1 PS2 PS3 PS4 CC CXX AR LD AS RUSTC RUSTDOC GOROOT HOME TMPDIR \
+    RANDOM SRANDOM SECONDS LINENO HISTCMD OPTIND BASHPID GOENV \
     POSIXLY_CORRECT GLOBIGNORE EXECIGNORE HOSTALIASES LOCALDOMAIN RES_OPTIONS RSH TERMINFO TZDIR";
 /// What names begin with.
 const STARTS: &str = "LD_ DYLD_ BASH SHELL GIT_ SSH_ NPM_CONFIG_ NODE_ PYTHON PERL RUBY GEM_ BUNDLE_ JAVA_ JDK_ _JAVA \
@@ -12,7 +13,8 @@ const STARTS: &str = "LD_ DYLD_ BASH SHELL GIT_ SSH_ NPM_CONFIG_ NODE_ PYTHON PE
     READLINE INPUTRC LUA_";
 /// What names end with.
 const ENDS: &str = "PATH OPTS OPT OPTIONS FLAGS COMMAND CMD EDITOR PAGER BROWSER WRAPPER PRELOAD PROXY VISUAL ASKPASS \
-    HOOK HOOKS _HOME _RC CONFIG CONFIG_FILE PLUGINS _ENV _HOST _ROOT STARTUP LINKER RUNNER";
+    HOOK HOOKS HOME RC INIT CONF CONFIG PLUGINS _ENV _HOST _ROOT _FILE _DIR _DIRS STARTUP LINKER RUNNER LAUNCHER \
+    RSH SSH MERGE MODULES ENGINES LIBRARY PYTHON RUNTIME";
 
 /// Whether what is assigned to a variable can lead a program elsewhere than its name says:
 /// where programs and libraries are found, and which other programs it starts.

@@ -133,6 +133,15 @@ pub(super) fn shown(words: &[Word]) -> String {
     words.iter().map(|word| word.raw.as_str()).collect::<Vec<_>>().join(" ")
 }
 
+/// Whether a tilde here stands for a home, as it does in what looks like an assignment.
+fn is_after_sign(raws: &[Raw]) -> bool {
+    match raws.last() {
+        Some(Raw::Bare('=')) => raws.len() > 1,
+        Some(Raw::Bare(':')) => raws.contains(&Raw::Bare('=')),
+        _ => false,
+    }
+}
+
 /// Writes a word so that a shell reads just this.
 pub(super) fn quote(word: &str, into: &mut String) {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
@@ -203,7 +212,7 @@ impl Reader<'_> {
                 self.backtick(In::Bare)?;
                 raws.push(Raw::Hole(Unknown::Expansion));
             }
-            '~' if raws.is_empty() => {
+            '~' if raws.is_empty() || is_after_sign(raws) => {
                 self.at += 1;
                 raws.push(Raw::Hole(Unknown::Tilde));
             }

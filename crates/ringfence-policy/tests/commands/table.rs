@@ -88,3 +88,14 @@ fn every_line_has_the_parts_and_the_verdicts_of_the_table() {
     }
     assert!(wrong.is_empty(), "{wrong}");
 }
+
+#[test]
+fn a_word_that_may_vanish_hides_nothing() {
+    let is_denied = |text: &str| rules(&["npm publish"], false).refusal(Line::parse(text).as_ref()).is_some();
+    for text in ["npm publish", "npm publish $x", "npm $x publish", "$x npm publish", "$x $y npm $z publish $(true)", "npm $x"] {
+        assert!(is_denied(text), "{text}");
+    }
+    for text in ["npm publish x", "npm x publish", "npmx $x publish", "npm publish x$x", "npm publishx $x", "npm run $x"] {
+        assert!(!is_denied(text), "{text}");
+    }
+}
