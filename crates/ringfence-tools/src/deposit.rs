@@ -140,6 +140,10 @@ impl<'a> Draft<'a> {
     /// Takes over the mode of what it replaces, and as much of the rest as we may give.
     fn look_like(&self, old: &Node, path: &AbsPath) -> Result<(), ToolError> {
         let (new, old_status) = (rustix::fs::fstat(&self.file).during("look at", path)?, &old.status);
+        copy_attributes(old, &self.file, path);
+        // After access lists, which change it. New content has nobody's rights.
+        rustix::fs::fchmod(&self.file, Mode::from_raw_mode(old_status.st_mode & 0o777)).during("keep the mode of", path)?;
+        // Last: what is somebody else's is not ours to change.
         if (new.st_uid, new.st_gid) != (old_status.st_uid, old_status.st_gid) {
             let (owner, group) = (Uid::from_raw(old_status.st_uid), Gid::from_raw(old_status.st_gid));
             // Only the superuser may give files away; a group that one is in may be kept.
@@ -147,9 +151,7 @@ impl<'a> Draft<'a> {
                 let _ = rustix::fs::fchown(&self.file, None, Some(group));
             }
         }
-        copy_attributes(old, &self.file, path);
-        // Last: owners and access lists change it. New content has nobody's rights.
-        rustix::fs::fchmod(&self.file, Mode::from_raw_mode(old_status.st_mode & 0o777)).during("keep the mode of", path)
+        Ok(())
     }
 
     /// Gives it a name of ours beside the place, if it has none.

@@ -240,6 +240,10 @@ const PRIVATE: &str = "it is private to the sandbox, where only commands see it"
 /// here, but for what commands have put over it.
 fn is_private(decision: &Decision) -> bool {
     let Some(Because::Rule(rule)) = &decision.rule else { return false };
+    // Its processes are; of the host's there is nothing to be seen.
+    if decision.path.as_path().starts_with("/proc") {
+        return true;
+    }
     match rule.effect {
         Effect::Private { host_beneath, .. } => !host_beneath || decision.access == Access::Write,
         _ => false,

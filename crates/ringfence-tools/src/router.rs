@@ -38,7 +38,8 @@ pub trait Handler: Send + Sync {
 /// | anything else | the session |
 ///
 /// Names are the same in upper and lower case. A tool that the policy takes away is refused
-/// before it goes anywhere, whoever would have served it.
+/// before it goes anywhere, whoever would have served it. Without a shell, nothing goes to the
+/// session.
 pub struct Router {
     tools: Arc<Tools>,
     extensions: Vec<(String, Arc<dyn Handler>)>,
@@ -94,17 +95,25 @@ impl Router {
 
     fn hand_on(&self, call: &Call) -> Result<Value, ToolError> {
         self.tools.must_be_allowed(&call.tool)?;
-        let handler = self.handler(&call.tool)?;
+        let handler = match self.extension(&call.tool)? {
+            Some(extension) => extension,
+            // By whatever name it is called, it is run as a command.
+            None => {
+                self.tools.must_be_allowed(Tool::Shell.word())?;
+                self.session.as_ref()
+            }
+        };
         self.tools.journal.hand_on(&call.tool)?;
         handler.handle(call).map_err(|source| ToolError::Handler { tool: call.tool.clone(), source })
     }
 
-    fn handler(&self, tool: &str) -> Result<&dyn Handler, ToolError> {
+    /// The extension that serves a tool; `None` if it is for the session.
+    fn extension(&self, tool: &str) -> Result<Option<&dyn Handler>, ToolError> {
         let served = self.extensions.iter().filter(|(prefix, _)| has_prefix(tool, prefix)).max_by_key(|(prefix, _)| prefix.len());
         match served {
-            Some((_, extension)) => Ok(extension.as_ref()),
+            Some((_, extension)) => Ok(Some(extension.as_ref())),
             None if RESERVED.iter().any(|prefix| has_prefix(tool, prefix)) => Err(ToolError::NoExtension { tool: tool.to_owned() }),
-            None => Ok(self.session.as_ref()),
+            None => Ok(None),
         }
     }
 }

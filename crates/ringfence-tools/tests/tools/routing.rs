@@ -115,6 +115,7 @@ fn what_is_taken_away_goes_nowhere(stage) {
         ("MultiEdit", json!({ "path": "README", "old": "hello", "new": "x" })),
         ("shell", json!({ "command": "true" })),
         ("exec", json!({})),
+        ("any_name", json!({ "command": "true" })),
         ("mcp__github__merge", json!({})),
     ] {
         let refused = denial(router.call(&call(tool, input)));

@@ -73,6 +73,20 @@ fn what_its_owner_shut_stays_as_it_is(stage) {
 }
 
 #[test]
+fn a_file_that_everybody_may_write_stays_its_owners(stage) {
+    stage.put("everybodys", "x");
+    let path = stage.at("everybodys");
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(&path, Some(65534), Some(65534)).unwrap();
+    }
+    fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
+    let owner = || fs::metadata(&path).map(|file| (file.uid(), file.gid(), file.mode() & 0o7777)).unwrap();
+    let before = owner();
+    stage.tools().edit(&Edit::new("everybodys", "x", "y")).unwrap();
+    assert_eq!((owner(), stage.says("everybodys").as_str()), (before, "y"));
+}
+
+#[test]
 fn attributes_stay(stage) {
     let tools = stage.tools();
     let set = rustix::fs::setxattr(stage.at("README"), "user.note", b"kept", rustix::fs::XattrFlags::empty());
