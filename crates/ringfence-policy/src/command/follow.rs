@@ -56,14 +56,6 @@ impl Reader<'_> {
         }
     }
 
-    /// A doubt about what stands at a byte of the line.
-    fn note(&mut self, position: usize, reason: &str) {
-        let doubt = super::Problem { position, reason: reason.to_owned() };
-        if !self.found.doubts.contains(&doubt) {
-            self.found.doubts.push(doubt);
-        }
-    }
-
     /// A string that is run, if it is known.
     pub(super) fn string(&mut self, text: Option<String>, part: &Part, dialect: Dialect, what: &str) -> Read<()> {
         match text {

@@ -122,7 +122,12 @@ type Found = Option<(Range<usize>, String)>;
 fn denied(line: &Line, pattern: &Pattern) -> Found {
     let by_part = line.parts.iter().find_map(|part| part.layers.iter().find_map(|layer| denied_words(part, &layer.words, pattern)));
     let by_text = || pattern.matches_text(&line.text).then(|| (0..line.text.len(), "it reads like what is denied".to_owned()));
-    by_part.or_else(by_text)
+    // What a doubt is about may run what is written in a string.
+    let by_doubt = || {
+        let doubt = line.doubts.first().filter(|_| pattern.is_mentioned(&line.text))?;
+        Some((doubt.position..doubt.position, format!("it may run what is denied: {}", doubt.reason)))
+    };
+    by_part.or_else(by_text).or_else(by_doubt)
 }
 
 fn denied_words(part: &Part, words: &[Word], pattern: &Pattern) -> Found {

@@ -12,6 +12,8 @@ use super::{Assignment, Layer, Part, Way, Word};
 
 /// How many wrappers may stand one inside the other.
 const DEEPEST: usize = 32;
+/// How many words there may be in all layers of a command that has a wrapper.
+const MOST_WORDS: usize = 200_000;
 /// Where the system has its programs.
 const DIRECTORIES: &[&str] = &["/bin/", "/usr/bin/", "/usr/local/bin/", "/sbin/", "/usr/sbin/", "/usr/local/sbin/"];
 
@@ -54,7 +56,7 @@ impl Reader<'_> {
                     assignments.extend(assigned);
                 }
             }
-            if layers.len() > DEEPEST {
+            if layers.len() > DEEPEST || layers.iter().map(|layer| layer.words.len()).sum::<usize>() > MOST_WORDS {
                 return Err(self.problem("too many wrappers one inside the other"));
             }
         }

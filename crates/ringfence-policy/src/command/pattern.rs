@@ -66,6 +66,13 @@ impl Pattern {
         first.map(|sign| if let Sign::Char(c) = sign { Some(*c) } else { None }).collect()
     }
 
+    /// Whether all that is written in it stands somewhere in a text.
+    pub(super) fn is_mentioned(&self, text: &str) -> bool {
+        let known = |sign: &Sign| if let Sign::Char(c) = sign { Some(*c) } else { None };
+        let mut pieces = self.signs.split(|sign| known(sign).is_none()).map(|piece| piece.iter().filter_map(known).collect::<String>());
+        !self.is_empty() && pieces.all(|piece| text.contains(&piece))
+    }
+
     pub(super) fn matches(&self, words: &[Word], certainty: Certainty) -> bool {
         let may_vanish = |word: &Word| certainty == Certainty::Possibly && may_vanish(word);
         // Those at the start take the blank behind them along, all others the one before.

@@ -14,6 +14,8 @@ use crate::words::is_hidden;
 const DEEPEST: usize = 40;
 /// How many parts a line may have.
 const MOST: usize = 10_000;
+/// How many doubts are told.
+const MOST_DOUBTS: usize = 100;
 
 /// What was found so far, in this text and all that was read because of it.
 #[derive(Debug, Default)]
@@ -132,9 +134,16 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    pub(super) fn doubt(&mut self, at: usize, reason: impl Into<String>) {
-        let doubt = self.problem_at(at, reason);
-        if !self.found.doubts.contains(&doubt) {
+    /// A doubt about what stands at a byte of this text.
+    pub(super) fn doubt(&mut self, at: usize, reason: &str) {
+        self.note(self.span(at, at).start, reason);
+    }
+
+    /// A doubt about what stands at a byte of the line. One is enough for every rule, so that not
+    /// all of very many are kept.
+    pub(super) fn note(&mut self, position: usize, reason: &str) {
+        let doubt = Problem { position, reason: reason.to_owned() };
+        if self.found.doubts.len() < MOST_DOUBTS && !self.found.doubts.contains(&doubt) {
             self.found.doubts.push(doubt);
         }
     }

@@ -136,6 +136,9 @@ impl Reader<'_> {
             }
             self.array()?;
         }
+        if variables::NUMBERS.contains(&name.as_str()) {
+            self.doubt(from, "what is assigned to a number of bash's own is evaluated");
+        }
         simple.assignments.push(Assignment { span: self.span(from, self.at), name });
         Ok(Took::It)
     }

@@ -3,10 +3,12 @@
 /// Builtins that assign.
 pub(super) const DECLARING: &[&str] = &["declare", "typeset", "local", "export", "readonly"];
 
-/// Whole names. Of numbers that bash keeps itself, what is assigned to them is evaluated.
+/// Numbers that bash keeps itself: what is assigned to them is evaluated, as arithmetic is.
+pub(super) const NUMBERS: &[&str] = &["RANDOM", "SRANDOM", "SECONDS", "LINENO", "HISTCMD", "OPTIND", "BASHPID"];
+
+/// Whole names.
 const NAMES: &str = "PATH IFS ENV CDPATH FPATH PS0 PS1 PS2 PS3 PS4 CC CXX AR LD AS RUSTC RUSTDOC GOROOT HOME TMPDIR \
-    RANDOM SRANDOM SECONDS LINENO HISTCMD OPTIND BASHPID GOENV \
-    POSIXLY_CORRECT GLOBIGNORE EXECIGNORE HOSTALIASES LOCALDOMAIN RES_OPTIONS RSH TERMINFO TZDIR";
+    POSIXLY_CORRECT GOENV GLOBIGNORE EXECIGNORE HOSTALIASES LOCALDOMAIN RES_OPTIONS RSH TERMINFO TZDIR";
 /// What names begin with.
 const STARTS: &str = "LD_ DYLD_ BASH SHELL GIT_ SSH_ NPM_CONFIG_ NODE_ PYTHON PERL RUBY GEM_ BUNDLE_ JAVA_ JDK_ _JAVA \
     MAVEN_ GRADLE_ CARGO_ RUSTUP_ PIP_ DOCKER_ KUBE XDG_ GCONV_ MALLOC_ GLIBC_ LESS MAKE ZDOTDIR PROMPT_ \
@@ -25,5 +27,8 @@ const ENDS: &str = "PATH OPTS OPT OPTIONS FLAGS COMMAND CMD EDITOR PAGER BROWSER
 pub fn leads_elsewhere(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     let any = |list: &str, is: &dyn Fn(&str) -> bool| list.split(' ').any(is);
-    any(NAMES, &|whole| name == whole) || any(STARTS, &|start| name.starts_with(start)) || any(ENDS, &|end| name.ends_with(end))
+    NUMBERS.contains(&name.as_str())
+        || any(NAMES, &|whole| name == whole)
+        || any(STARTS, &|start| name.starts_with(start))
+        || any(ENDS, &|end| name.ends_with(end))
 }
