@@ -43,6 +43,8 @@ pub enum PolicyError {
     BadPath { at: Place, entry: String },
     #[error("{at}`{entry}` is a glob, and `{key}` takes paths")]
     GlobInGrant { at: Place, entry: String, key: &'static str },
+    #[error("{at}`{entry}` cannot be opened as a whole: a sandbox has its own")]
+    OwnPlace { at: Place, entry: String },
     #[error("{at}`{entry}` needs the variable `{name}`, which is not set")]
     UnsetVariable { at: Place, entry: String, name: String },
     #[error("{at}`locked` is for the managed policy only")]
@@ -76,6 +78,7 @@ impl PolicyError {
             PolicyError::BadHost { .. } => "policy-bad-host",
             PolicyError::BadPath { .. } => "policy-bad-path",
             PolicyError::GlobInGrant { .. } => "policy-glob-in-grant",
+            PolicyError::OwnPlace { .. } => "policy-own-place",
             PolicyError::UnsetVariable { .. } => "policy-unset-variable",
             PolicyError::LockedOutsideManaged { .. } => "policy-locked-outside-managed",
             PolicyError::EmptyList { .. } => "policy-empty-list",
@@ -100,6 +103,7 @@ impl PolicyError {
             PolicyError::BadGlob { source, .. } => source.hint().to_owned(),
             PolicyError::BadHost { problem, .. } => problem.hint(),
             PolicyError::BadPath { .. } => "write a path such as `/data`, `~/data` or `data`".to_owned(),
+            PolicyError::OwnPlace { .. } => "name the directories in it that are needed".to_owned(),
             PolicyError::GlobInGrant { key, .. } => {
                 format!("name the directory itself: `{key}` opens everything below it, and `deny` takes globs out again")
             }
@@ -146,6 +150,7 @@ impl PolicyError {
             | PolicyError::BadHost { at, .. }
             | PolicyError::BadPath { at, .. }
             | PolicyError::GlobInGrant { at, .. }
+            | PolicyError::OwnPlace { at, .. }
             | PolicyError::UnsetVariable { at, .. }
             | PolicyError::LockedOutsideManaged { at }
             | PolicyError::BadSecret { at, .. }

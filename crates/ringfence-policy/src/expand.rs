@@ -17,6 +17,9 @@ pub(crate) struct Entry<'a> {
     pub(crate) at: Place,
 }
 
+/// What every sandbox makes for itself, and could not stand without.
+const OWN: &[&str] = &["/", "/run"];
+
 /// What an entry of `deny`, `protect` or `except` speaks of.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Target {
@@ -33,7 +36,11 @@ impl Entry<'_> {
         if is_glob(text) {
             return Err(PolicyError::GlobInGrant { at: self.at.clone(), entry: self.text.to_owned(), key: self.key });
         }
-        self.expand_path(text, facts)
+        let path = self.expand_path(text, facts)?;
+        if OWN.iter().any(|own| path.as_path() == *own) {
+            return Err(PolicyError::OwnPlace { at: self.at.clone(), entry: self.text.to_owned() });
+        }
+        Ok(path)
     }
 
     /// As an entry of `deny`, `protect` or `except`.
@@ -179,7 +186,10 @@ mod tests {
         check("~/$DATA", Ok("/home/me/d*ta"));
         check("a$", Ok("/p/a$"));
         check("dir/**", Ok("/p/dir"));
-        check("/**", Ok("/"));
+        for own in ["/", "/**", "/run", "/run/"] {
+            check(own, Err("policy-own-place"));
+        }
+        check("/run/x", Ok("/run/x"));
         check("dir/*", Err("policy-glob-in-grant"));
         check("**/x", Err("policy-glob-in-grant"));
         check("$NOPE/x", Err("policy-unset-variable"));
