@@ -7,6 +7,7 @@ use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::commands::doctor::Doctor;
 use crate::commands::explain::Explain;
+use crate::commands::hook::HookCommand;
 use crate::commands::learn::Learn;
 use crate::commands::log::Log;
 use crate::commands::papers::{Completions, Man, Reference};
@@ -47,6 +48,7 @@ pub(crate) enum Command {
     Ask(AskCommand),
     Learn(Learn),
     Tool(ToolCommand),
+    Hook(HookCommand),
     Plan(Plan),
     Explain(Explain),
     Doctor(Doctor),
@@ -76,7 +78,12 @@ impl Command {
             Command::Test(arguments) => arguments.json,
             Command::Log(arguments) => arguments.json,
             Command::Policy(arguments) => arguments.wants_json(),
-            Command::Shell(_) | Command::Completions(_) | Command::Man(_) | Command::Reference(_) | Command::Question(_) => false,
+            Command::Hook(_)
+            | Command::Shell(_)
+            | Command::Completions(_)
+            | Command::Man(_)
+            | Command::Reference(_)
+            | Command::Question(_) => false,
         }
     }
 }
@@ -111,9 +118,15 @@ pub(crate) struct Run {
     /// How long an answer may take; then it is denied [default: 60s]
     #[arg(long, value_name = "DURATION")]
     pub(crate) ask_timeout: Option<String>,
+    /// The name of the run in the audit log [default: a new one]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) session: Option<String>,
     /// Run a line of shell instead of a program
     #[arg(short = 'c', value_name = "STRING", conflicts_with = "command", required_unless_present = "command")]
     pub(crate) line: Option<String>,
+    /// The shell for `-c`: `sh` or `bash`
+    #[arg(long, value_enum, value_name = "SHELL", default_value = "sh", requires = "line")]
+    pub(crate) shell: ShellArg,
     /// The command and its arguments
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,
@@ -144,7 +157,19 @@ impl From<Shell> for Run {
             |name: &str| std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).any(|path| path.join(name).is_file());
         let shell = shell.unwrap_or_else(|| if is_there("bash") { "bash".into() } else { "sh".into() });
         let command = vec![shell, "-i".into()];
-        Self { timeout: None, json: false, agent, observe: None, ask: None, ask_timeout: None, line: None, command, policy }
+        Self {
+            timeout: None,
+            json: false,
+            agent,
+            observe: None,
+            ask: None,
+            ask_timeout: None,
+            session: None,
+            line: None,
+            shell: ShellArg::Sh,
+            command,
+            policy,
+        }
     }
 }
 
@@ -162,6 +187,10 @@ pub(crate) struct PolicyArgs {
     /// Start in this directory
     #[arg(short = 'C', value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
+    /// Which project is worked on; whoever starts elsewhere is refused [default: the one around
+    /// the directory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) project: Option<PathBuf>,
     /// Open a path for reading
     #[arg(long, value_name = "PATH")]
     pub(crate) read: Vec<String>,
@@ -224,6 +253,12 @@ pub(crate) enum NetArg {
     Full,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ShellArg {
+    Sh,
+    Bash,
+}
+
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum EngineArg {
     /// The strongest one there is; none where the policy confines nothing
@@ -252,26 +287,28 @@ pub(crate) enum AskArg {
 
 /// Reads the command line; wrong words end the program with a message and status 125.
 pub(crate) fn parse() -> Arguments {
-    if let Some(run) = only_run() {
-        return Arguments { command: Command::Run(run) };
+    let only = only::<Run>("run").map(Command::Run).or_else(|| only::<HookCommand>("hook").map(Command::Hook));
+    if let Some(command) = only {
+        return Arguments { command };
     }
     Arguments::try_parse().unwrap_or_else(|error| {
         let _ = error.print();
-        std::process::exit(if error.use_stderr() { 125 } else { 0 })
+        let wrong = if names("hook") { crate::commands::hook::BLOCKED.into() } else { 125 };
+        std::process::exit(if error.use_stderr() { wrong } else { 0 })
     })
 }
 
-/// Whether the words ask for `run`, before they are understood.
-pub(crate) fn names_run() -> bool {
-    std::env::args_os().nth(1).is_some_and(|word| word == "run")
+/// Whether the words ask for this command, before they are understood.
+pub(crate) fn names(command: &str) -> bool {
+    std::env::args_os().nth(1).is_some_and(|word| word == command)
 }
 
-/// The words of `run` alone: most of the time is spent on the commands that are not meant.
+/// The words of one command alone: most of the time is spent on the commands that are not meant.
 /// What is wrong with them is left to the whole to say.
-fn only_run() -> Option<Run> {
-    if !names_run() {
+fn only<T: Args + FromArgMatches>(name: &'static str) -> Option<T> {
+    if !names(name) {
         return None;
     }
-    let matches = Run::augment_args(clap::Command::new("run")).try_get_matches_from(std::env::args_os().skip(1)).ok()?;
-    Run::from_arg_matches(&matches).ok()
+    let matches = T::augment_args(clap::Command::new(name)).try_get_matches_from(std::env::args_os().skip(1)).ok()?;
+    T::from_arg_matches(&matches).ok()
 }

@@ -7,6 +7,15 @@ use ringfence_audit::now_ms;
 use ringfence_policy::Grants;
 use ringfence_policy::command::{Dialect, Line, Problem};
 
+/// The words that have bash read `line`, and say in which directory that ended to whoever holds
+/// the other end of standard input. The line itself reads nothing.
+pub fn telling_directory(line: OsString) -> Vec<OsString> {
+    vec!["/bin/bash".into(), "-c".into(), TELLING.into(), "bash".into(), line]
+}
+
+/// What is said is said by something untrusted, and to be doubted like anything else it says.
+const TELLING: &str = r#"exec {ringfence}>&0 </dev/null && eval "$1" && pwd -P >&$ringfence"#;
+
 /// A command that somebody wants to run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Text<'a> {
@@ -20,15 +29,13 @@ impl Text<'_> {
     /// As it is read.
     fn line(&self) -> Result<Line, Problem> {
         match self {
-            // What stands behind `-c` for the shell of every system is a line: the shell around it is
-            // ringfence's own doing, and no program that somebody named.
-            Text::Words([shell, option, line]) if shell == "/bin/sh" && option == "-c" => {
-                Line::parse_as(text(line.as_encoded_bytes())?, Dialect::Posix)
-            }
-            Text::Words(words) => {
-                let words: Result<Vec<&str>, Problem> = words.iter().map(|word| text(word.as_encoded_bytes())).collect();
-                Line::of_words(&words?)
-            }
+            Text::Words(words) => match of_a_shell(words) {
+                Some((line, dialect)) => Line::parse_as(text(line.as_encoded_bytes())?, dialect),
+                None => {
+                    let words: Result<Vec<&str>, Problem> = words.iter().map(|word| text(word.as_encoded_bytes())).collect();
+                    Line::of_words(&words?)
+                }
+            },
             Text::Line(line, shell) => {
                 let name = std::path::Path::new(shell).file_name().unwrap_or(shell);
                 let dialect = if name == "bash" { Dialect::Bash } else { Dialect::Posix };
@@ -39,11 +46,29 @@ impl Text<'_> {
 
     fn shown(&self) -> String {
         match self {
-            Text::Words([shell, option, line]) if shell == "/bin/sh" && option == "-c" => line.to_string_lossy().into_owned(),
-            Text::Words(words) => crate::book::line(words),
+            Text::Words(words) => match of_a_shell(words) {
+                Some((line, _)) => line.to_string_lossy().into_owned(),
+                None => crate::book::line(words),
+            },
             Text::Line(line, _) => String::from_utf8_lossy(line).into_owned(),
         }
     }
+}
+
+/// The line that a shell of the system is to read, and how it reads. The shell around it is
+/// ringfence's own doing, and no program that somebody named.
+fn of_a_shell(words: &[OsString]) -> Option<(&OsStr, Dialect)> {
+    let (shell, line) = match words {
+        [shell, option, line] if option == "-c" => (shell, line),
+        [shell, option, script, _, line] if option == "-c" && script == TELLING => (shell, line),
+        _ => return None,
+    };
+    let dialect = match shell.to_str()? {
+        "/bin/sh" => Dialect::Posix,
+        "/bin/bash" => Dialect::Bash,
+        _ => return None,
+    };
+    Some((line, dialect))
 }
 
 fn text(bytes: &[u8]) -> Result<&str, Problem> {

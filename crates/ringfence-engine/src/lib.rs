@@ -24,6 +24,7 @@ pub use book::policy_digest;
 pub use error::EngineError;
 pub use facts::{Surroundings, gather};
 pub use files::{Files, layers, layers_of};
+pub use guard::telling_directory;
 pub use learn::{Learned, Lesson, learn};
 
 use std::ffi::OsString;

@@ -1,5 +1,6 @@
 //! `ringfence run`
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use ringfence_local::Local;
 use ringfence_policy::{Asking, Mode, Observe};
 
 use super::words::{Chosen, Typed, duration, meant_to_run};
-use crate::args::{AskArg, ObserveArg, Run};
+use crate::args::{AskArg, ObserveArg, Run, ShellArg};
 use crate::asker::{PATIENCE, Terminal};
 use crate::error::CliError;
 use crate::{say, show};
@@ -25,6 +26,11 @@ fn refused(error: &CliError, session: &str) -> Result<ExitCode, CliError> {
     say::error(error);
     show::json(&serde_json::json!({ "session": session, "error": error.json() }))?;
     Ok(ExitCode::from(error.status()))
+}
+
+/// A line for bash, which is where it is on every system that has it.
+fn in_bash(line: String) -> Vec<OsString> {
+    vec!["/bin/bash".into(), "-c".into(), line.into()]
 }
 
 pub(crate) fn run(arguments: Run, local: &Local) -> Result<ExitCode, CliError> {
@@ -47,7 +53,14 @@ pub(crate) fn run(arguments: Run, local: &Local) -> Result<ExitCode, CliError> {
     }
     let stdio = if arguments.json { Stdio::Capture { limit: KEPT } } else { Stdio::Inherit };
     let terminal = (grants.ask == Asking::Terminal && grants.is_confined()).then(|| Arc::new(Terminal::new(patience)));
-    let (mut asked, resolved) = meant.asked(Typed { line: arguments.line, command: arguments.command, agent: arguments.agent }, stdio);
+    let (line, command) = match (arguments.line, arguments.shell) {
+        (Some(line), ShellArg::Bash) => (None, in_bash(line)),
+        (line, _) => (line, arguments.command),
+    };
+    let (mut asked, resolved) = meant.asked(Typed { line, command, agent: arguments.agent }, stdio);
+    if let Some(name) = arguments.session {
+        asked.session = name;
+    }
     asked.asker = terminal.clone().map(|terminal| terminal as Arc<dyn Asker>);
     let ended = run_engine(local, &asked, &resolved, &mut say::unrecorded);
     // Whatever was still to be asked has nobody to wait for it, and we are about to leave.

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use ringfence_api::Stdio;
 use ringfence_audit::session_id;
-use ringfence_engine::{Asked, Files, Resolved, resolve_for};
+use ringfence_engine::{Asked, Files, Resolved, gather, resolve_in};
 use ringfence_policy::{AbsPath, Asking, Flags, Fsync, Grants, Limit, Limits, Mode, NetworkMode, Observe, OnError, OnGap};
 
 use crate::args::{EngineArg, ModeArg, NetArg, OnGapArg, PolicyArgs};
@@ -96,12 +96,27 @@ pub(crate) fn meant_to_run(arguments: &PolicyArgs, chosen: Chosen<'_>) -> Result
         flags.limits.wall_ms = Some(duration(timeout)?);
     }
     let files = Files { project: arguments.policy.as_deref().map(absolute).transpose()? };
-    let resolved = resolve_for(&cwd, &flags, &files)?;
+    let resolved = resolve_in(gather(&project(arguments, &cwd)?)?, &flags, &files)?;
+    stay_within(arguments, &cwd, &resolved)?;
     check_engine(arguments.engine, &resolved.grants)?;
     for warning in &resolved.grants.warnings {
         say::warning(warning);
     }
     Ok(Meant { cwd, flags, files, resolved })
+}
+
+/// From where the project is looked for.
+fn project(arguments: &PolicyArgs, cwd: &AbsPath) -> Result<AbsPath, CliError> {
+    arguments.project.as_deref().map_or_else(|| Ok(cwd.clone()), |project| directory(Some(project)))
+}
+
+/// Whoever names a project does not work in another one.
+fn stay_within(arguments: &PolicyArgs, cwd: &AbsPath, resolved: &Resolved) -> Result<(), CliError> {
+    let workspace = &resolved.grants.workspace;
+    if arguments.project.is_none() || cwd.is_within(workspace) {
+        return Ok(());
+    }
+    Err(CliError::Words { what: format!("{cwd} is not in the project {workspace}"), hint: format!("go there first: `cd {workspace}`") })
 }
 
 /// Whoever names an engine wants to be confined by it, and is not obeyed by half.

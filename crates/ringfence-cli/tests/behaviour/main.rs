@@ -15,6 +15,7 @@ mod environment;
 mod explain;
 mod flood;
 mod git;
+mod hooks;
 mod hosts;
 mod json;
 mod kill;

@@ -1,0 +1,102 @@
+//! `ringfence hook`
+//!
+//! An agent runs it before and after each of its tools, with what it is about to do on standard
+//! input. Whatever goes wrong here must stop the agent: both agents let a call through whose hook
+//! fails in any other way than by status 2.
+
+mod answer;
+mod input;
+mod rewrite;
+mod shell;
+
+use std::io::{self, Read, Write};
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+
+use crate::error::CliError;
+use answer::Answer;
+use input::{Event, Input};
+
+/// The status that stops a call, for both agents. Any other lets it through.
+pub(crate) const BLOCKED: u8 = 2;
+
+/// Answer an agent's hook: its commands go into the sandbox, its other tools are checked
+///
+/// Reads one JSON object of the agent's hook protocol from standard input and answers as its
+/// documentation demands. `ringfence init` writes the settings that call it; docs/hooks.md says
+/// what a hook can hold and what it cannot.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ringfence hook claude-code < input.json
+
+Exit status: 0 answered, 2 the call is to be blocked and standard error says why, 1 an answer that
+could block nothing failed.")]
+pub(crate) struct HookCommand {
+    /// Whose hook it is
+    #[arg(value_enum, value_name = "AGENT")]
+    agent: Agent,
+}
+
+/// Whose hook it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Agent {
+    ClaudeCode,
+}
+
+impl Agent {
+    /// Who acts, in the audit log.
+    fn word(self) -> &'static str {
+        match self {
+            Agent::ClaudeCode => "claude-code",
+        }
+    }
+}
+
+pub(crate) fn run(arguments: &HookCommand) -> ExitCode {
+    // A panic would end with a status that lets the call through.
+    std::panic::set_hook(Box::new(|what| {
+        eprintln!("ringfence: the hook failed, so the call is blocked: {what}");
+        std::process::exit(BLOCKED.into());
+    }));
+    let read = read().and_then(|text| Input::parse(&text));
+    let (event, answer) = match read {
+        Ok(input) => (Some(input.event), answer(arguments.agent, &input)),
+        Err(error) => (None, Err(error)),
+    };
+    match answer.and_then(|answer| print(&answer)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ringfence: {}", answer::told(&error));
+            // What has happened cannot be blocked any more.
+            ExitCode::from(if event.is_some_and(Event::is_over) { 1 } else { BLOCKED })
+        }
+    }
+}
+
+fn answer(agent: Agent, input: &Input) -> Result<Answer, CliError> {
+    match input.event {
+        Event::Before => shell::before(agent, input),
+        Event::After | Event::Failed | Event::Start | Event::Other => Ok(Answer::Nothing),
+    }
+}
+
+/// All that the agent has to say.
+fn read() -> Result<String, CliError> {
+    const LONGEST: u64 = 64 << 20;
+    let fail = |source| CliError::File { what: "read", path: "the hook's input".into(), source };
+    let mut text = String::new();
+    let length = io::stdin().lock().take(LONGEST).read_to_string(&mut text).map_err(fail)?;
+    if length as u64 == LONGEST {
+        return Err(fail(io::Error::new(io::ErrorKind::FileTooLarge, "longer than 64 MiB")));
+    }
+    Ok(text)
+}
+
+/// Nobody is told that a call may go on who does not hear all of it.
+fn print(answer: &Answer) -> Result<(), CliError> {
+    let Some(value) = answer.json() else { return Ok(()) };
+    let mut out = io::stdout().lock();
+    let written = writeln!(out, "{value}").and_then(|()| out.flush());
+    written.map_err(|source| CliError::File { what: "write to", path: "standard output".into(), source })
+}

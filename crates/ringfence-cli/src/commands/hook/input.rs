@@ -1,0 +1,124 @@
+//! What an agent says of the call it is about to make, or has made.
+
+use std::path::PathBuf;
+
+use serde_json::{Map, Value};
+
+use crate::error::CliError;
+
+/// One call of a hook.
+#[derive(Debug)]
+pub(super) struct Input {
+    pub(super) event: Event,
+    /// Where the agent's shell stands.
+    pub(super) cwd: PathBuf,
+    /// Which tool; empty where the event is about none.
+    pub(super) tool: String,
+    pub(super) arguments: Map<String, Value>,
+    /// The name of the call, if it has one that can be a name of ours.
+    pub(super) call: Option<String>,
+}
+
+/// When the hook is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Event {
+    /// A tool is about to be used: `PreToolUse`.
+    Before,
+    /// It was used: `PostToolUse`.
+    After,
+    /// It was used, and failed: `PostToolUseFailure`.
+    Failed,
+    /// A conversation begins: `SessionStart`.
+    Start,
+    /// Something else that there is no need to answer.
+    Other,
+}
+
+/// Events that need no answer. One that is not known may be about to let something through.
+const UNANSWERED: &[&str] = &[
+    "PermissionRequest",
+    "PermissionDenied",
+    "PostToolBatch",
+    "UserPromptSubmit",
+    "UserPromptExpansion",
+    "Stop",
+    "StopFailure",
+    "SubagentStart",
+    "SubagentStop",
+    "SessionEnd",
+    "Setup",
+    "Notification",
+    "PreCompact",
+    "PostCompact",
+    "CwdChanged",
+    "InstructionsLoaded",
+];
+
+impl Event {
+    fn of(name: &str) -> Option<Event> {
+        Some(match name {
+            "PreToolUse" => Event::Before,
+            "PostToolUse" => Event::After,
+            "PostToolUseFailure" => Event::Failed,
+            "SessionStart" => Event::Start,
+            name if UNANSWERED.contains(&name) => Event::Other,
+            _ => return None,
+        })
+    }
+
+    /// Whether it is about what has happened, and blocks nothing.
+    pub(super) fn is_over(self) -> bool {
+        self != Event::Before
+    }
+}
+
+impl Input {
+    pub(super) fn parse(text: &str) -> Result<Input, CliError> {
+        let value: Value = serde_json::from_str(text).map_err(|error| wrong(format!("is no JSON: {error}")))?;
+        let Value::Object(mut fields) = value else { return Err(wrong("is no JSON object")) };
+        let event = take(&mut fields, "hook_event_name")?;
+        let event = Event::of(&event).ok_or_else(|| wrong(format!("is about `{event}`, which this version does not know")))?;
+        let cwd = PathBuf::from(take(&mut fields, "cwd")?);
+        if !cwd.is_absolute() {
+            return Err(wrong(format!("has a `cwd` that is no absolute path: `{}`", cwd.display())));
+        }
+        let is_about_tool = matches!(event, Event::Before | Event::After | Event::Failed);
+        let tool = if is_about_tool { take(&mut fields, "tool_name")? } else { String::new() };
+        let arguments = match fields.remove("tool_input") {
+            Some(Value::Object(arguments)) => arguments,
+            None | Some(Value::Null) if !is_about_tool => Map::new(),
+            _ => return Err(wrong("has no object `tool_input`")),
+        };
+        let call = fields.remove("tool_use_id").and_then(|name| Some(name.as_str().filter(|name| is_name(name))?.to_owned()));
+        Ok(Input { event, cwd, tool, arguments, call })
+    }
+
+    /// An argument of the tool that has to be a text.
+    pub(super) fn text(&self, key: &str) -> Result<&str, CliError> {
+        let text = self.arguments.get(key).and_then(Value::as_str);
+        text.ok_or_else(|| wrong(format!("has no text `{key}` for the tool `{}`", self.tool)))
+    }
+}
+
+/// Whether a run can have this name: it stands in a command line and in the log.
+fn is_name(name: &str) -> bool {
+    const LONGEST: usize = 128;
+    !name.is_empty()
+        && name.len() <= LONGEST
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
+        && !name.starts_with('-')
+}
+
+fn take(fields: &mut Map<String, Value>, key: &str) -> Result<String, CliError> {
+    match fields.remove(key) {
+        Some(Value::String(text)) => Ok(text),
+        _ => Err(wrong(format!("has no text `{key}`"))),
+    }
+}
+
+fn wrong(what: impl std::fmt::Display) -> CliError {
+    CliError::Words {
+        what: format!("the hook's input {what}"),
+        hint: "hooks are called by the agent itself; docs/hooks.md has the settings".into(),
+    }
+}
