@@ -23,6 +23,7 @@ mod read;
 mod record;
 mod run;
 mod session;
+mod tail;
 mod time;
 mod verify;
 
@@ -34,5 +35,6 @@ pub use read::{Line, Reader};
 pub use record::{Act, Asked, Begun, Connected, Details, Ended, Passed, Record, Refused, Revised, Subject, Verdict};
 pub use run::{Fields, Run, Which, last_run};
 pub use session::session_id;
+pub use tail::recent_run;
 pub use time::{now_ms, parse_rfc3339, rfc3339};
 pub use verify::{Finding, Flaw, Report, verify};

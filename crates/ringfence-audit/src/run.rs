@@ -35,19 +35,17 @@ pub enum Which<'a> {
 /// The last run of those that are meant; `None` if there is none.
 pub fn last_run(log: &Path, which: Which<'_>) -> Result<Option<Run>, AuditError> {
     let Some(mut reader) = Reader::open(log, 0)? else { return Ok(None) };
-    let mut found: Option<Run> = None;
-    while let Some(line) = reader.line()? {
-        // What is no record is for `verify` to tell of.
-        let Ok(record) = serde_json::from_slice::<Fields>(&line.bytes) else { continue };
-        if is_begin(&record) && which.takes(&record) {
-            found = Some(Run { begun: record, refused: Vec::new(), moved: Vec::new(), ended: None });
-            continue;
+    let mut failed = None;
+    let records = std::iter::from_fn(|| match reader.line() {
+        Ok(line) => Some(line?.bytes),
+        Err(error) => {
+            failed = Some(error);
+            None
         }
-        if let Some(run) = found.as_mut().filter(|run| run.begun.get("session") == record.get("session")) {
-            run.add(record);
-        }
-    }
-    Ok(found)
+    });
+    // What is no record is for `verify` to tell of.
+    let found = Run::of(records.filter_map(|bytes| serde_json::from_slice::<Fields>(&bytes).ok()), which);
+    failed.map_or(Ok(found), Err)
 }
 
 /// Programs that a command starts are recorded by the same word.
@@ -69,6 +67,24 @@ impl Which<'_> {
 }
 
 impl Run {
+    /// The last run of those that are meant, of records in their order.
+    pub(crate) fn of(records: impl Iterator<Item = Fields>, which: Which<'_>) -> Option<Run> {
+        let mut found: Option<Run> = None;
+        for record in records {
+            if is_begin(&record) && which.takes(&record) {
+                found = Some(Run { begun: record, refused: Vec::new(), moved: Vec::new(), ended: None });
+            } else if let Some(run) = found.as_mut().filter(|run| run.begun.get("session") == record.get("session")) {
+                run.add(record);
+            }
+        }
+        found
+    }
+
+    /// Whether a record is the first of a run.
+    pub(crate) fn begins(record: &Fields) -> bool {
+        is_begin(record)
+    }
+
     fn add(&mut self, record: Fields) {
         match (text(&record, "operation"), text(&record, "result")) {
             ("exit", _) => self.ended = Some(record),

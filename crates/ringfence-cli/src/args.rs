@@ -127,6 +127,9 @@ pub(crate) struct Run {
     /// The shell for `-c`: `sh` or `bash`
     #[arg(long, value_enum, value_name = "SHELL", default_value = "sh", requires = "line")]
     pub(crate) shell: ShellArg,
+    /// Keep in mind where the line ended, for whoever rewrote an agent's command
+    #[arg(long, hide = true, requires = "line", requires = "session", conflicts_with = "json")]
+    pub(crate) keep_directory: bool,
     /// The command and its arguments
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,
@@ -167,6 +170,7 @@ impl From<Shell> for Run {
             session: None,
             line: None,
             shell: ShellArg::Sh,
+            keep_directory: false,
             command,
             policy,
         }

@@ -25,6 +25,11 @@ pub fn permission(outcome: &Outcome, files: &Files, resolved: &Resolved) -> Opti
     Permission::of(denial, &offered(denial, Answer::ALL, &resolved.grants, files, &resolved.surroundings.facts))
 }
 
+/// Whether a person may be asked about something that was refused: they could open it.
+pub fn is_asked_about(denial: &Denial, files: &Files, resolved: &Resolved) -> bool {
+    wanted(denial).is_some_and(|opening| is_offered(&opening, &resolved.grants, files, &resolved.surroundings.facts))
+}
+
 fn offered(denial: &Denial, options: &[Answer], grants: &Grants, files: &Files, facts: &Facts) -> Vec<Answer> {
     let Some(opening) = wanted(denial).filter(|opening| is_offered(opening, grants, files, facts)) else { return vec![Answer::Deny] };
     let lasts = || could_open(&opening, files, facts);

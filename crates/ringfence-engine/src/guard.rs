@@ -14,7 +14,8 @@ pub fn telling_directory(line: OsString) -> Vec<OsString> {
 }
 
 /// What is said is said by something untrusted, and to be doubted like anything else it says.
-const TELLING: &str = r#"exec {ringfence}>&0 </dev/null && eval "$1" && pwd -P >&$ringfence"#;
+const TELLING: &str =
+    r#"exec {ringfence}>&0 </dev/null; ringfence_line=$1; set --; eval "$ringfence_line" && { pwd -P >&$ringfence || :; } 2>/dev/null"#;
 
 /// A command that somebody wants to run.
 #[derive(Debug, Clone, Copy)]

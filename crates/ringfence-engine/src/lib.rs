@@ -19,7 +19,7 @@ pub mod session;
 mod testing;
 
 pub use allow::{AllowError, Allowed, allow_permanent};
-pub use asking::permission;
+pub use asking::{is_asked_about, permission};
 pub use book::policy_digest;
 pub use error::EngineError;
 pub use facts::{Surroundings, gather};

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use ringfence_enforce::{Cover, Linked, survey};
+use ringfence_enforce::{Cover, Kind, Linked, survey};
 use ringfence_policy::{AbsPath, Access, Because, Decision, Effect, Grants, Verdict};
 
 use rustix::fs::FileType;
@@ -103,6 +103,20 @@ impl Ground {
             (decision.verdict, decision.rule) = (verdict, None);
         }
         decision
+    }
+
+    /// What is denied and stands there.
+    pub(crate) fn denied(&self) -> impl Iterator<Item = (&AbsPath, Kind)> {
+        let covered = self.covers.iter().filter_map(|(path, cover)| match cover {
+            Cover::Deny(kind) => Some((path, *kind)),
+            Cover::ReadOnly | Cover::Shallow => None,
+        });
+        let ruled = self.grants.rules.iter().filter(|rule| rule.effect == Effect::Deny && !self.covers.contains_key(&rule.root));
+        let there = ruled.filter_map(|rule| {
+            let metadata = std::fs::symlink_metadata(rule.root.as_path()).ok()?;
+            Some((&rule.root, if metadata.is_dir() { Kind::Directory } else { Kind::File }))
+        });
+        covered.chain(there)
     }
 
     pub(crate) fn grants(&self) -> &Grants {

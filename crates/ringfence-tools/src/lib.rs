@@ -16,6 +16,7 @@ mod edit;
 mod error;
 mod ground;
 mod journal;
+mod judge;
 mod list;
 mod place;
 mod plain;

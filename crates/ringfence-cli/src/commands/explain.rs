@@ -18,6 +18,7 @@ use crate::args::PolicyArgs;
 use crate::error::CliError;
 use crate::origins::Origins;
 use crate::show::{self, Paint, printable};
+pub(crate) use connect::passage;
 
 /// Say which rule decides about a path, a host, a variable or a command line
 ///

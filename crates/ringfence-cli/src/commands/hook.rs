@@ -4,19 +4,29 @@
 //! input. Whatever goes wrong here must stop the agent: both agents let a call through whose hook
 //! fails in any other way than by status 2.
 
+mod after;
 mod answer;
+mod files;
 mod input;
+mod patch;
 mod rewrite;
+mod scene;
+mod settings;
 mod shell;
+mod start;
+mod web;
 
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use ringfence_policy::Tool;
 
 use crate::error::CliError;
 use answer::Answer;
 use input::{Event, Input};
+pub(crate) use rewrite::link;
+use scene::Scene;
 
 /// The status that stops a call, for both agents. Any other lets it through.
 pub(crate) const BLOCKED: u8 = 2;
@@ -40,15 +50,17 @@ pub(crate) struct HookCommand {
 
 /// Whose hook it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Agent {
+pub(crate) enum Agent {
     ClaudeCode,
+    Codex,
 }
 
 impl Agent {
     /// Who acts, in the audit log.
-    fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Agent::ClaudeCode => "claude-code",
+            Agent::Codex => "codex",
         }
     }
 }
@@ -59,12 +71,11 @@ pub(crate) fn run(arguments: &HookCommand) -> ExitCode {
         eprintln!("ringfence: the hook failed, so the call is blocked: {what}");
         std::process::exit(BLOCKED.into());
     }));
-    let read = read().and_then(|text| Input::parse(&text));
-    let (event, answer) = match read {
-        Ok(input) => (Some(input.event), answer(arguments.agent, &input)),
+    let (event, answer) = match read().and_then(|text| Input::parse(&text)) {
+        Ok(input) => (Some(input.event), answer(arguments.agent, input)),
         Err(error) => (None, Err(error)),
     };
-    match answer.and_then(|answer| print(&answer)) {
+    match answer.and_then(|answer| print(arguments.agent, &answer)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("ringfence: {}", answer::told(&error));
@@ -74,10 +85,31 @@ pub(crate) fn run(arguments: &HookCommand) -> ExitCode {
     }
 }
 
-fn answer(agent: Agent, input: &Input) -> Result<Answer, CliError> {
+fn answer(agent: Agent, input: Input) -> Result<Answer, CliError> {
     match input.event {
-        Event::Before => shell::before(agent, input),
-        Event::After | Event::Failed | Event::Start | Event::Other => Ok(Answer::Nothing),
+        Event::Other => Ok(Answer::Nothing),
+        Event::Before => before(&Scene::of(agent, input)?),
+        Event::After | Event::Failed => after::answer(&Scene::of(agent, input)?),
+        Event::Start => Ok(start::answer(&Scene::of(agent, input)?)),
+    }
+}
+
+/// What is said of a tool that is about to be used.
+fn before(scene: &Scene) -> Result<Answer, CliError> {
+    let name = scene.input.tool.as_str();
+    if let Some(rule) = scene.grants().tools.against(name) {
+        return scene.refuse(scene::Refusal::call(name, rule));
+    }
+    match (name, Tool::of(name)) {
+        ("PowerShell", _) => Ok(Answer::Denied { reason: "ringfence confines no PowerShell; use Bash".into() }),
+        // It runs a command, too, and tells of what that prints.
+        ("Monitor", _) | (_, Some(Tool::Shell)) => shell::answer(scene),
+        ("WebFetch", _) => web::answer(scene),
+        ("apply_patch", _) => patch::answer(scene),
+        ("NotebookRead", _) => files::one(scene, Tool::Read, scene.input.text("notebook_path")?.as_ref()),
+        (_, Some(tool)) => files::answer(scene, tool),
+        // Whoever serves it answers for it.
+        (_, None) => Ok(Answer::Nothing),
     }
 }
 
@@ -94,8 +126,8 @@ fn read() -> Result<String, CliError> {
 }
 
 /// Nobody is told that a call may go on who does not hear all of it.
-fn print(answer: &Answer) -> Result<(), CliError> {
-    let Some(value) = answer.json() else { return Ok(()) };
+fn print(agent: Agent, answer: &Answer) -> Result<(), CliError> {
+    let Some(value) = answer.json(agent) else { return Ok(()) };
     let mut out = io::stdout().lock();
     let written = writeln!(out, "{value}").and_then(|()| out.flush());
     written.map_err(|source| CliError::File { what: "write to", path: "standard output".into(), source })

@@ -1,12 +1,14 @@
 //! `ringfence run`
 
+mod ended;
+
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_api::{Asker, Status, Stdio};
-use ringfence_engine::{EngineError, permission, run as run_engine};
+use ringfence_engine::{EngineError, permission, run as run_engine, telling_directory};
 use ringfence_local::Local;
 use ringfence_policy::{Asking, Mode, Observe};
 
@@ -15,6 +17,7 @@ use crate::args::{AskArg, ObserveArg, Run, ShellArg};
 use crate::asker::{PATIENCE, Terminal};
 use crate::error::CliError;
 use crate::{say, show};
+use ended::Ended;
 
 /// How much of each stream `--json` keeps.
 const KEPT: usize = 16 * 1024 * 1024;
@@ -54,6 +57,7 @@ pub(crate) fn run(arguments: Run, local: &Local) -> Result<ExitCode, CliError> {
     let stdio = if arguments.json { Stdio::Capture { limit: KEPT } } else { Stdio::Inherit };
     let terminal = (grants.ask == Asking::Terminal && grants.is_confined()).then(|| Arc::new(Terminal::new(patience)));
     let (line, command) = match (arguments.line, arguments.shell) {
+        (Some(line), ShellArg::Bash) if arguments.keep_directory => (None, telling_directory(line.into())),
         (Some(line), ShellArg::Bash) => (None, in_bash(line)),
         (line, _) => (line, arguments.command),
     };
@@ -61,15 +65,20 @@ pub(crate) fn run(arguments: Run, local: &Local) -> Result<ExitCode, CliError> {
     if let Some(name) = arguments.session {
         asked.session = name;
     }
+    let state = &resolved.surroundings.facts.state;
+    let ended = arguments.keep_directory.then(|| Ended::begin(state, &asked.session, &asked.cwd)).transpose()?;
     asked.asker = terminal.clone().map(|terminal| terminal as Arc<dyn Asker>);
-    let ended = run_engine(local, &asked, &resolved, &mut say::unrecorded);
+    let result = run_engine(local, &asked, &resolved, &mut say::unrecorded);
     // Whatever was still to be asked has nobody to wait for it, and we are about to leave.
     terminal.iter().for_each(|terminal| terminal.close());
-    let outcome = match ended {
+    let outcome = match result {
         Ok(outcome) => outcome,
         Err(error) if arguments.json => return refused(&error.into(), &asked.session),
         Err(error) => return Err(error.into()),
     };
+    if let Some(ended) = ended {
+        ended.end(&resolved.grants);
+    }
     if arguments.json {
         let was_asked = terminal.as_ref().is_some_and(|terminal| terminal.is_there());
         let permission = if was_asked { None } else { permission(&outcome, &asked.files, &resolved) };

@@ -1,6 +1,12 @@
 //! Hooks: what an agent is told of its calls, and what its commands can do then.
 
-use ringfence_testkit::{Project, Ran, SECRET, each_user};
+mod recorded;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+use ringfence_testkit::{As, Project, Ran, SECRET, each_user};
 use serde_json::{Value, json};
 
 use crate::project;
@@ -23,26 +29,38 @@ fn hook(project: &Project, input: &Value) -> Ran {
     Ran::of(project.ringfence().args(["hook", "claude-code"]), input.to_string().as_bytes())
 }
 
+fn answer(ran: &Ran) -> Value {
+    ran.ok();
+    if ran.stdout.is_empty() { Value::Null } else { serde_json::from_slice(&ran.stdout).unwrap_or_else(|_| panic!("{:?}", ran.text())) }
+}
+
 /// What is said of a tool that is about to be used.
 #[track_caller]
 fn said(project: &Project, tool: &str, arguments: Value) -> Value {
-    let ran = hook(project, &input(project, "PreToolUse", tool, arguments));
-    ran.ok();
-    let answer: Value = serde_json::from_slice(&ran.stdout).unwrap_or_else(|_| panic!("{:?}", ran.text()));
-    assert_eq!(answer["hookSpecificOutput"]["hookEventName"], "PreToolUse", "{answer}");
-    answer["hookSpecificOutput"].clone()
+    answer(&hook(project, &input(project, "PreToolUse", tool, arguments)))["hookSpecificOutput"].clone()
 }
 
-/// The line that is run in the place of `line`, run as the agent would.
+/// The line that is run in the place of `line`.
+#[track_caller]
+fn rewritten(project: &Project, line: &str) -> String {
+    let said = said(project, "Bash", json!({ "command": line }));
+    assert_eq!(said["permissionDecision"], "allow", "{said}");
+    said["updatedInput"]["command"].as_str().expect("a command").to_owned()
+}
+
+/// The same, run as the agent would, with the directory in which its shell then stands.
 #[track_caller]
 fn confined(project: &Project, line: &str) -> Ran {
-    let said = said(project, "Bash", json!({ "command": line, "description": "try it", "timeout": 120_000, "run_in_background": false }));
-    assert_eq!(said["permissionDecision"], "allow", "{said}");
-    for (key, expect) in [("description", json!("try it")), ("timeout", json!(120_000)), ("run_in_background", json!(false))] {
-        assert_eq!(said["updatedInput"][key], expect, "the whole input is replaced, so all of it must be there");
-    }
-    let command = said["updatedInput"]["command"].as_str().expect("a command");
-    Ran::of(project.command("bash").args(["-c", command]), b"")
+    let whole = format!("eval {} < /dev/null && pwd -P >| {}", quoted(&rewritten(project, line)), project.home().join("cwd").display());
+    Ran::of(project.command("bash").args(["-c", &whole]), b"")
+}
+
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+fn verdict(project: &Project, tool: &str, arguments: Value) -> String {
+    said(project, tool, arguments)["permissionDecision"].as_str().unwrap_or("nothing").to_owned()
 }
 
 #[test]
@@ -51,10 +69,247 @@ fn a_rewritten_command_is_confined() {
         let project = project(user);
         confined(&project, "echo made > made && cat README").ok();
         assert_eq!(project.read("made").as_deref(), Some("made\n"));
-        for line in ["cat .env", "cat ~/.ssh/id_rsa", "cat ../other/main.rs", "echo x > ~/x", "cat .env; cat .env; cat $(echo .env)"] {
+        for line in ["cat .env", "cat ~/.ssh/id_rsa", "cat ../other/main.rs", "echo x > ~/x", "cat .env; cat $(echo .env)"] {
             let ran = confined(&project, line);
             assert!(ran.status != 0 && !ran.text().contains(SECRET), "{line}: {}", ran.text());
         }
         confined(&project, "exit 7").ends(7);
+        assert_eq!(
+            confined(&project, "[[ -n $BASH_VERSION ]] && echo \"it's $0\" && false || cat <<'E'\na 'b' \\\nE").ok(),
+            "it's /bin/bash\na 'b' \\"
+        );
     });
+}
+
+#[test]
+fn whoever_types_ringfence_gains_nothing() {
+    each_user(|user| {
+        let project = project(user);
+        let binary = project.binary().display().to_string();
+        for line in [
+            format!("{binary} run --mode full-access -- cat .env"),
+            format!("{binary} run --read ~/.ssh -- cat ~/.ssh/id_rsa"),
+            format!("'{binary}' run --project '{}' --shell bash -c 'cat .env'", project.root().display()),
+            rewritten(&project, "cat .env").replace("--shell", "--mode full-access --shell"),
+            format!("{} ; cat .env", rewritten(&project, "true")),
+        ] {
+            let ran = confined(&project, &line);
+            assert!(ran.status != 0 && !ran.text().contains(SECRET), "{line}: {}", ran.text());
+        }
+        let once = rewritten(&project, "cat README");
+        assert_eq!(rewritten(&project, &once), once);
+    });
+}
+
+#[test]
+fn a_command_leaves_the_shell_where_it_ended_and_nowhere_else() {
+    each_user(|user| {
+        let project = project(user);
+        let stands = || fs::read_to_string(project.home().join("cwd")).unwrap().trim_end().to_owned();
+        let inside = |name: &str| project.at(name).display().to_string();
+        confined(&project, "cd src").ok();
+        assert_eq!(stands(), inside("src"));
+        confined(&project, "cd src && cd ../sub").ok();
+        assert_eq!(stands(), inside("sub"));
+        // Names that a shell would obey, and directories that are not the project's.
+        confined(&project, "mkdir '$(touch owned)' 'a b' && cd '$(touch owned)'").ok();
+        assert_eq!(stands(), inside("$(touch owned)"));
+        confined(&project, "cd 'a b'").ok();
+        assert_eq!(stands(), inside("a b"));
+        for line in ["cd /usr/lib", "cd /tmp", "cd ..", "ln -s / away; cd away/usr", "mkdir -p $'x\\ny' && cd $'x\\ny'", "cd src; exit 0"] {
+            confined(&project, line).ok();
+            assert_eq!(stands(), project.root().display().to_string(), "{line}");
+        }
+        // It may say what it likes.
+        for said in ["/etc", "; id", "$(id)", "../..", "-", ""] {
+            confined(&project, &format!("cd src; echo '{said}' >&$ringfence; exit")).ok();
+            assert_eq!(stands(), project.root().display().to_string(), "{said}");
+        }
+        assert!(!project.has("owned"));
+        confined(&project, "cd src; false").ends(1);
+        hook(&project, &input(&project, "PostToolUse", "Bash", json!({ "command": "x" }))).ok();
+        assert_eq!(fs::read_dir(project.home().join(".local/state/ringfence/ended")).unwrap().count(), 0);
+    });
+}
+
+#[test]
+fn what_was_refused_is_told_with_the_command_it_befell() {
+    each_user(|user| {
+        let project = project(user);
+        confined(&project, "cat .env").ends(1);
+        let told = answer(&hook(&project, &input(&project, "PostToolUseFailure", "Bash", json!({ "command": "cat .env" }))));
+        let context = told["hookSpecificOutput"]["additionalContext"].as_str().expect("a text");
+        assert_eq!(told["hookSpecificOutput"]["hookEventName"], "PostToolUseFailure");
+        let block = format!("<sandbox_violations>\nread {}: **/.env (built in)\n</sandbox_violations>\n", project.at(".env").display());
+        assert!(context.starts_with(&block), "{context}");
+        // Another command of the same conversation.
+        let other = json!({ "tool_use_id": "toolu_02" });
+        let mut input = input(&project, "PostToolUse", "Bash", json!({ "command": "ls" }));
+        input["tool_use_id"] = other["tool_use_id"].clone();
+        assert_eq!(answer(&hook(&project, &input)), Value::Null);
+        input["tool_use_id"] = "toolu_01ABC123".into();
+        assert_eq!(answer(&hook(&project, &input))["hookSpecificOutput"]["hookEventName"], "PostToolUse");
+        confined(&project, "cat README").ok();
+        assert_eq!(answer(&hook(&project, &input)), Value::Null);
+    });
+}
+
+#[test]
+fn files_are_judged_by_where_links_lead() {
+    each_user(|user| {
+        let project = project(user);
+        for (name, target) in [("link", ".env"), ("out", "../other"), ("fine", "README")] {
+            symlink(target, project.at(name)).unwrap();
+        }
+        fs::hard_link(project.at(".env"), project.at("twin")).unwrap();
+        for (tool, path, expect) in [
+            ("Read", "link", "deny"),
+            ("Read", "out/main.rs", "deny"),
+            ("Write", "out/new", "deny"),
+            ("Read", "twin", "deny"),
+            ("Read", "fine", "nothing"),
+            ("Edit", "fine", "nothing"),
+        ] {
+            assert_eq!(verdict(&project, tool, json!({ "file_path": project.at(path) })), expect, "{tool} {path}");
+            assert_eq!(verdict(&project, tool, json!({ "file_path": path })), expect, "{tool} {path}");
+        }
+    });
+}
+
+#[test]
+fn the_policy_decides() {
+    each_user(|user| {
+        let project = project(user);
+        project.write_at(
+            &project.home().join(".config/ringfence/policy.toml"),
+            "version = 1\n[commands]\ndeny = [\"git push:*\"]\nexcluded = [\"docker:*\"]\n[tools]\ndisallowed = [\"mcp__github__*\", \"WebSearch\"]\n[network]\nallow = [\"example.com\"]\n",
+        );
+        let denied = said(&project, "Bash", json!({ "command": "true && git push" }));
+        assert_eq!(denied["permissionDecision"], "deny");
+        let reason = denied["permissionDecisionReason"].as_str().unwrap();
+        assert!(reason.contains("`deny git push:*`") && reason.contains("policy.toml:3") && reason.contains("at character 9"), "{reason}");
+        assert_eq!(verdict(&project, "Bash", json!({ "command": "docker ps" })), "nothing");
+        assert_eq!(verdict(&project, "Bash", json!({ "command": "docker ps && id" })), "allow");
+        for (tool, arguments, expect) in [
+            ("mcp__github__merge", json!({}), "deny"),
+            ("mcp__gitlab__merge", json!({}), "nothing"),
+            ("WebSearch", json!({ "query": "x" }), "deny"),
+            ("WebFetch", json!({ "url": "https://example.com/", "prompt": "x" }), "nothing"),
+            ("WebFetch", json!({ "url": "https://evil.example.com/", "prompt": "x" }), "deny"),
+            ("WebFetch", json!({ "url": "https://127.0.0.1/", "prompt": "x" }), "deny"),
+        ] {
+            assert_eq!(verdict(&project, tool, arguments.clone()), expect, "{tool} {arguments}");
+        }
+        let log = fs::read_to_string(project.home().join(".local/state/ringfence/audit/00000001.jsonl")).unwrap();
+        let first: Value = serde_json::from_str(log.lines().next().unwrap()).unwrap();
+        for (key, expect) in [("agent", "claude-code"), ("session", "toolu_01ABC123"), ("operation", "command"), ("result", "blocked")] {
+            assert_eq!(first[key], expect, "{first}");
+        }
+        assert!(
+            log.lines().any(|line| line.contains("\"operation\":\"command\",\"target\":\"docker ps\",\"result\":\"allowed\"")),
+            "{log}"
+        );
+    });
+}
+
+#[test]
+fn where_the_policy_asks_the_agent_asks() {
+    each_user(|user| {
+        let project = project(user);
+        let policy = "version = 1\nask = \"terminal\"\n[commands]\ndeny = [\"git push:*\"]\n";
+        project.write_at(&project.home().join(".config/ringfence/policy.toml"), policy);
+        assert_eq!(verdict(&project, "Read", json!({ "file_path": ".env" })), "ask");
+        assert_eq!(verdict(&project, "Write", json!({ "file_path": project.home().join("x"), "content": "" })), "ask");
+        // What nobody may say yes to.
+        assert_eq!(verdict(&project, "Write", json!({ "file_path": ".ringfence/policy.toml", "content": "" })), "deny");
+        assert_eq!(verdict(&project, "Bash", json!({ "command": "git push" })), "deny");
+    });
+}
+
+#[test]
+fn settings_of_the_agent_hold_for_the_command_itself() {
+    each_user(|user| {
+        let project = project(user);
+        let person = |text: &str| project.write_at(&project.home().join(".claude/settings.json"), text);
+        let bare = |command: &str| json!({ "command": command, "dangerouslyDisableSandbox": true });
+        // Whoever wrote the repository shuts, and opens nothing.
+        project.write(".claude/settings.json", r#"{"permissions": {"deny": ["Bash(curl:*)"], "ask": ["Bash(make *)"]}, "sandbox": {"enabled": false, "excludedCommands": ["id"], "allowUnsandboxedCommands": true}}"#);
+        assert_eq!(verdict(&project, "Bash", json!({ "command": "id; curl x" })), "deny");
+        assert_eq!(verdict(&project, "Bash", json!({ "command": "make all" })), "ask");
+        assert_eq!(verdict(&project, "Bash", bare("id")), "allow");
+        let made = said(&project, "Bash", bare("id"));
+        assert!(made["updatedInput"]["command"].as_str().unwrap().contains(" run "), "{made}");
+        person(r#"{"sandbox": {"excludedCommands": ["docker:*"], "allowUnsandboxedCommands": true}}"#);
+        project.write(".claude/settings.json", "{}");
+        assert_eq!(verdict(&project, "Bash", json!({ "command": "docker ps" })), "nothing");
+        let asked = said(&project, "Bash", bare("id"));
+        assert_eq!((asked["permissionDecision"].as_str(), asked.get("updatedInput")), (Some("ask"), None));
+        person(r#"{"sandbox": {"autoAllowBashIfSandboxed": false}}"#);
+        let asked = said(&project, "Bash", json!({ "command": "id" }));
+        assert_eq!(asked["permissionDecision"], "ask");
+        assert!(asked["updatedInput"]["command"].as_str().unwrap().ends_with("-c 'id'"), "{asked}");
+        person("{");
+        hook(&project, &input(&project, "PreToolUse", "Bash", json!({ "command": "id" }))).ends(2);
+    });
+}
+
+#[test]
+fn whatever_goes_wrong_blocks_the_call() {
+    each_user(|user| {
+        let project = project(user);
+        let call = input(&project, "PreToolUse", "Bash", json!({ "command": "id" }));
+        let blocked = |command: &mut Command, input: &[u8], why: &str| {
+            let ran = Ran::of(command, input);
+            ran.ends(2);
+            assert!(ran.stdout.is_empty() && ran.talk().contains(why), "{}", ran.talk());
+        };
+        let text = call.to_string();
+        for (input, why) in
+            [("", "is no JSON"), ("[]", "is no JSON object"), ("{\"hook_event_name\":1}", "hook_event_name"), (&text[..40], "is no JSON")]
+        {
+            blocked(project.ringfence().args(["hook", "claude-code"]), input.as_bytes(), why);
+        }
+        blocked(project.ringfence().args(["hook", "claude-code"]), b"\xff", "cannot read");
+        blocked(project.ringfence().args(["hook", "nobody"]), text.as_bytes(), "nobody");
+        blocked(project.ringfence().args(["hook"]), text.as_bytes(), "AGENT");
+        project.write_at(&project.home().join(".config/ringfence/policy.toml"), "version = 1\nmoed = \"read-only\"\n");
+        blocked(project.ringfence().args(["hook", "claude-code"]), text.as_bytes(), "policy.toml:2:1");
+        project.write_at(&project.home().join(".config/ringfence/policy.toml"), "version = 1\n");
+        // A log that cannot be written.
+        let state = project.home().join(".local/state/ringfence");
+        fs::remove_dir_all(&state).ok();
+        project.write_at(&state, "in the way");
+        let read = input(&project, "PreToolUse", "Read", json!({ "file_path": "README" }));
+        blocked(project.ringfence().args(["hook", "claude-code"]), read.to_string().as_bytes(), "");
+    });
+}
+
+#[test]
+fn a_shell_outside_of_the_project_runs_nothing() {
+    each_user(|user| {
+        let project = project(user);
+        let mut call = input(&project, "PreToolUse", "Bash", json!({ "command": "cat main.rs" }));
+        call["cwd"] = json!(project.home().join("code/other"));
+        let mut command = project.ringfence();
+        let ran = Ran::of(command.args(["hook", "claude-code"]).env("CLAUDE_PROJECT_DIR", project.root()), call.to_string().as_bytes());
+        assert_eq!(answer(&ran)["hookSpecificOutput"]["permissionDecision"], "deny");
+        // Nor if the shell goes there in between.
+        let line = rewritten(&project, "cat main.rs");
+        let ran = Ran::of(project.command("bash").args(["-c", &line]).current_dir(project.home().join("code/other")), b"");
+        ran.ends(125);
+        assert!(!ran.text().contains(SECRET));
+    });
+}
+
+#[test]
+fn an_agent_is_told_where_it_works() {
+    let project = project(As::User);
+    let mut start = input(&project, "SessionStart", "", Value::Null);
+    start["source"] = "startup".into();
+    let told = answer(&hook(&project, &start));
+    assert_eq!(told["hookSpecificOutput"]["hookEventName"], "SessionStart");
+    let text = told["hookSpecificOutput"]["additionalContext"].as_str().unwrap();
+    assert!(text.contains(&project.root().display().to_string()) && text.contains("Network: shut"), "{text}");
+    project.write_at(&project.home().join(".config/ringfence/policy.toml"), "version = 1\nmode = \"full-access\"\n");
+    assert!(answer(&hook(&project, &start))["systemMessage"].as_str().unwrap().contains("confines nothing"));
 }

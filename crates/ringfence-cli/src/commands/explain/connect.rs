@@ -21,7 +21,7 @@ pub(super) fn explain(target: &str, meant: &Meant, origins: &Origins<'_>) -> Res
     if target.contains('/') {
         return Ok(socket(&below_home(Path::new(target).as_os_str(), &meant.cwd, &grants.home), grants, origins));
     }
-    let passage = decide(&grants.network, target)?;
+    let passage = passage(&grants.network, target)?;
     let opener = match passage.ground {
         Ground::Localhost(_) => "network.localhost",
         _ => "network.allow-list",
@@ -39,7 +39,7 @@ fn secrets(rules: &NetworkRules, passage: &Passage) -> Option<String> {
 }
 
 /// What the rules say of `HOST[:PORT]`. Without a port, of a name: whether anything of it is open.
-fn decide(rules: &NetworkRules, target: &str) -> Result<Passage, CliError> {
+pub(crate) fn passage(rules: &NetworkRules, target: &str) -> Result<Passage, CliError> {
     let (host, port) = host_and_port(target)?;
     let is_own = match &host {
         Host::Name(name) => name.is_localhost(),
@@ -146,7 +146,7 @@ mod tests {
 
     #[track_caller]
     fn check(target: &str, verdict: &str, lines: &[(&str, &str)]) {
-        let answer = answer(&decide(&rules(), target).unwrap(), None);
+        let answer = answer(&passage(&rules(), target).unwrap(), None);
         assert_eq!(answer.verdict, verdict, "{target}");
         for (label, text) in lines {
             let found = answer.lines.iter().find(|line| line.label == *label).map(|line| line.text.as_str());
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn what_cannot_be_enforced_is_not_called_open() {
         let gap = Gap { what: "network.allow-list".into(), why: "not yet".into(), hint: "do y".into(), loss: Loss::Enforcement };
-        let answer = answer(&decide(&rules(), "a.org:443").unwrap(), Some(gap));
+        let answer = answer(&passage(&rules(), "a.org:443").unwrap(), Some(gap));
         assert_eq!((answer.verdict, answer.fate), ("denied", Fate::Refused));
         assert!(answer.lines.iter().any(|line| line.label == "why" && line.text == "not yet"));
     }
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn what_is_no_host_is_said_so() {
         for target in ["", "a b", "a.org:0", "a.org:65536", "a.org:+1", "https:x", "1.2.3.4.5", "fe80::1%eth0"] {
-            let Err(CliError::Words { what, hint }) = decide(&rules(), target) else { panic!("{target}") };
+            let Err(CliError::Words { what, hint }) = passage(&rules(), target) else { panic!("{target}") };
             assert!(what.starts_with(&format!("`{target}` is no host: ")) && !hint.is_empty(), "{what}");
         }
     }

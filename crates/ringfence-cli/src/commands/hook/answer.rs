@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::Agent;
 use crate::error::CliError;
 
 /// What an agent is told of its call.
@@ -13,28 +14,44 @@ pub(super) enum Answer {
     Rewritten { arguments: Map<String, Value>, consent: Consent, reason: String },
     /// It may not be made.
     Denied { reason: String },
+    /// A person has to say whether it may be made.
+    Asked { reason: String },
+    /// Something to know, after the event of this name.
+    Context { event: &'static str, text: String },
+    /// Something for the person to know.
+    Message { text: String },
 }
 
-/// Whether somebody has to agree, in the words of the protocol.
+/// Whether somebody has to agree to what goes into the sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Consent {
     Given,
-    Asked,
+    Needed,
 }
 
 impl Answer {
     /// As the agent reads it; `None` where nothing is to be said.
-    pub(super) fn json(&self) -> Option<Value> {
-        let mut said = match self {
-            Answer::Nothing => return None,
-            Answer::Rewritten { arguments, consent, reason } => {
-                let decision = match consent {
-                    Consent::Given => "allow",
-                    Consent::Asked => "ask",
+    pub(super) fn json(&self, agent: Agent) -> Option<Value> {
+        let mut said = match (self, agent) {
+            (Answer::Nothing, _) => return None,
+            (Answer::Message { text }, _) => return Some(json!({ "systemMessage": text })),
+            (Answer::Context { event, text }, _) => {
+                return Some(json!({ "hookSpecificOutput": { "hookEventName": event, "additionalContext": text } }));
+            }
+            (Answer::Rewritten { arguments, consent, reason }, _) => {
+                let decision = match (consent, agent) {
+                    // Codex takes new arguments beside `allow` alone, and asks in its own way afterwards.
+                    (Consent::Given, _) | (Consent::Needed, Agent::Codex) => "allow",
+                    (Consent::Needed, Agent::ClaudeCode) => "ask",
                 };
                 json!({ "permissionDecision": decision, "permissionDecisionReason": reason, "updatedInput": arguments })
             }
-            Answer::Denied { reason } => json!({ "permissionDecision": "deny", "permissionDecisionReason": reason }),
+            (Answer::Denied { reason }, _) => json!({ "permissionDecision": "deny", "permissionDecisionReason": reason }),
+            (Answer::Asked { reason }, Agent::ClaudeCode) => json!({ "permissionDecision": "ask", "permissionDecisionReason": reason }),
+            // Codex does not know `ask` here, and lets through what it does not know.
+            (Answer::Asked { reason }, Agent::Codex) => {
+                json!({ "permissionDecision": "deny", "permissionDecisionReason": format!("{reason}; Codex's hooks cannot ask") })
+            }
         };
         said["hookEventName"] = "PreToolUse".into();
         Some(json!({ "hookSpecificOutput": said }))

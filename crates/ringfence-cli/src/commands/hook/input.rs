@@ -17,6 +17,12 @@ pub(super) struct Input {
     pub(super) arguments: Map<String, Value>,
     /// The name of the call, if it has one that can be a name of ours.
     pub(super) call: Option<String>,
+    /// How much the agent asks before it does something.
+    pub(super) permission_mode: Option<String>,
+    /// Where the conversation is written down.
+    pub(super) transcript: Option<PathBuf>,
+    /// A directory for scraps.
+    pub(super) scraps: Option<PathBuf>,
 }
 
 /// When the hook is called.
@@ -90,7 +96,10 @@ impl Input {
             _ => return Err(wrong("has no object `tool_input`")),
         };
         let call = fields.remove("tool_use_id").and_then(|name| Some(name.as_str().filter(|name| is_name(name))?.to_owned()));
-        Ok(Input { event, cwd, tool, arguments, call })
+        let mut text = |key: &str| fields.remove(key).and_then(|value| Some(value.as_str()?.to_owned()));
+        let permission_mode = text("permission_mode");
+        let (transcript, scraps) = (text("transcript_path").map(PathBuf::from), text("scratchpad_dir").map(PathBuf::from));
+        Ok(Input { event, cwd, tool, arguments, call, permission_mode, transcript, scraps })
     }
 
     /// An argument of the tool that has to be a text.

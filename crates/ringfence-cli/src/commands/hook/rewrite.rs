@@ -1,6 +1,6 @@
 //! A command line that runs another one in the sandbox.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ringfence_policy::AbsPath;
 
@@ -13,27 +13,66 @@ pub(super) struct Rewrite<'a> {
     pub(super) agent: &'a str,
     /// The name of the run, by which its refusals are found afterwards.
     pub(super) call: Option<&'a str>,
+    /// The mode, if it is not the policy's.
+    pub(super) mode: Option<&'a str>,
+    /// Where ringfence keeps what it knows.
+    pub(super) state: &'a AbsPath,
+}
+
+/// Where the shell that runs the line stands when it has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Afterwards {
+    /// Where it stood before.
+    Stay,
+    /// Where the line ended.
+    Follow,
+}
+
+/// The link that leads to where a run ended.
+pub(crate) fn link(state: &AbsPath, call: &str) -> PathBuf {
+    state.as_path().join("ended").join(call)
 }
 
 impl Rewrite<'_> {
     /// The line in whose place `line` is run; `None` if one of the paths is no text.
     ///
-    /// It is plain words: whatever stands in `line` is one of them, for bash and zsh alike.
-    pub(super) fn of(&self, line: &str) -> Option<String> {
+    /// It is plain words: whatever stands in `line` is one of them, for bash and zsh alike, and
+    /// nothing of what it prints is read by the shell outside.
+    pub(super) fn of(&self, line: &str, afterwards: Afterwards) -> Option<String> {
         let mut words = vec![quoted(self.program.to_str()?), "run".into(), "--project".into(), quoted(self.project.as_path().to_str()?)];
         words.extend(["--agent".into(), quoted(self.agent)]);
+        if let Some(mode) = self.mode {
+            words.extend(["--mode".into(), quoted(mode)]);
+        }
         if let Some(call) = self.call {
             words.extend(["--session".into(), quoted(call)]);
         }
+        let end = self.end(afterwards)?;
+        if !end.is_empty() {
+            words.push("--keep-directory".into());
+        }
         words.extend(["--shell".into(), "bash".into(), "-c".into(), quoted(line)]);
-        Some(words.join(" "))
+        Some(words.join(" ") + &end)
+    }
+
+    /// What stands behind the words. A link is followed that ringfence made: its path is known
+    /// before the line runs, and whatever the line says of where it ended is not in it.
+    fn end(&self, afterwards: Afterwards) -> Option<String> {
+        match (afterwards, self.call) {
+            (Afterwards::Follow, Some(call)) => Some(format!(" && builtin cd -P -- {}", quoted(link(self.state, call).to_str()?))),
+            _ => Some(String::new()),
+        }
     }
 
     /// Whether a line is what this makes of some other line: then it is confined in this very
     /// way, whoever wrote it.
-    pub(super) fn made(&self, line: &str) -> bool {
-        let inner = line.split_once(" -c ").and_then(|(_, inner)| unquoted(inner));
-        inner.is_some_and(|inner| self.of(&inner).as_deref() == Some(line))
+    pub(super) fn made(&self, line: &str, afterwards: Afterwards) -> bool {
+        let inner = || {
+            let words = line.strip_suffix(&self.end(afterwards)?)?;
+            let inner = unquoted(words.split_once(" -c ")?.1)?;
+            Some(self.of(&inner, afterwards)? == line)
+        };
+        inner() == Some(true)
     }
 }
 
@@ -66,20 +105,23 @@ mod tests {
 
     #[test]
     fn only_its_own_work_is_known_again() {
-        let project = AbsPath::new("/p -c 'q").unwrap();
-        let rewrite = Rewrite { program: Path::new("/opt/ring fence"), project: &project, agent: "claude-code", call: Some("toolu_1") };
+        let (project, state) = (AbsPath::new("/p").unwrap(), AbsPath::new("/s").unwrap());
+        let program = Path::new("/opt/ring fence");
+        let rewrite = Rewrite { program, project: &project, agent: "claude-code", call: Some("toolu_1"), mode: None, state: &state };
         for line in LINES {
-            let made = rewrite.of(line).unwrap();
-            let twice = rewrite.of(&made).unwrap();
-            assert!(!rewrite.made(line), "{line}");
-            // A project with such a name is only not recognized.
-            let plain = AbsPath::new("/p").unwrap();
-            let plain = Rewrite { project: &plain, ..rewrite };
-            assert!(plain.made(&plain.of(line).unwrap()), "{line}");
-            assert!(!plain.made(&made) && !plain.made(&twice));
-            assert!(!plain.made(&format!("{} && id", plain.of(line).unwrap())));
-            assert!(!plain.made(&plain.of(line).unwrap().replace("toolu_1", "toolu_2")));
-            assert!(!plain.made(&plain.of(line).unwrap().replace("--shell", "--net full --shell")));
+            for afterwards in [Afterwards::Stay, Afterwards::Follow] {
+                let made = rewrite.of(line, afterwards).unwrap();
+                assert!(rewrite.made(&made, afterwards) && !rewrite.made(line, afterwards), "{line}");
+                assert!(!rewrite.made(&rewrite.of(&made, afterwards).unwrap().replace("'\\''", "'"), afterwards));
+                for other in [
+                    format!("{made} && id"),
+                    made.replace("toolu_1", "toolu_2"),
+                    made.replace("--shell", "--net full --shell"),
+                    made.replace("/opt/ring fence", "/tmp/ringfence"),
+                ] {
+                    assert!(!rewrite.made(&other, afterwards), "{other}");
+                }
+            }
         }
     }
 }

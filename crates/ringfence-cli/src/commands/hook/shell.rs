@@ -1,41 +1,112 @@
 //! Commands: they go into the sandbox.
 
-use ringfence_engine::{Files, Resolved, gather, resolve_in};
-use ringfence_policy::command::Line;
-use ringfence_policy::{Access, Flags, Verdict};
+use ringfence_api::{Evidence, Operation};
+use ringfence_policy::command::{Ability, Consent as Agreed, Line, Platform, SandboxChoice, Unsandboxed, Wanted, Wish, should_use_sandbox};
+use ringfence_policy::{AbsPath, Access, CommandRules, Verdict};
+use serde_json::Value;
 
 use super::Agent;
 use super::answer::{Answer, Consent};
-use super::input::Input;
-use super::rewrite::Rewrite;
-use crate::commands::words::directory;
+use super::rewrite::{Afterwards, Rewrite};
+use super::scene::{Refusal, Scene};
+use super::settings::Settings;
 use crate::error::CliError;
 
-pub(super) fn before(agent: Agent, input: &Input) -> Result<Answer, CliError> {
-    if input.tool != "Bash" {
-        return Ok(Answer::Nothing);
-    }
-    let line = input.text("command")?;
-    let cwd = directory(Some(&input.cwd))?;
-    let resolved: Resolved = resolve_in(gather(&cwd)?, &Flags::none(cwd.clone()), &Files::default())?;
-    let grants = &resolved.grants;
+pub(super) fn answer(scene: &Scene) -> Result<Answer, CliError> {
+    let line = scene.input.text("command")?;
+    let settings = Settings::read(scene)?;
     let read = Line::parse(line);
-    if let Some(refusal) = grants.commands.refusal(read.as_ref()) {
-        return Ok(Answer::Denied { reason: refusal.reason });
+    let refusal = |rules: &CommandRules, told: &str| {
+        let refusal = rules.refusal(read.as_ref())?;
+        let position = line.get(..refusal.span.start).map_or(0, |before| before.chars().count());
+        let more = format!("{}, at character {}. `ringfence explain command` shows how a line is read{told}", refusal.reason, position + 1);
+        let (target, rule) = (line.to_owned(), (refusal.rule, refusal.origin.place()));
+        Some(Refusal { operation: Operation::Command, target, rule, evidence: Evidence::Guard, more: Some(more) })
+    };
+    let guarded = refusal(&scene.grants().commands, "").or_else(|| refusal(&settings.deny, "; the rule is the agent's own setting"));
+    if let Some(refusal) = guarded {
+        return scene.refuse(refusal);
+    }
+    let is_to_be_asked = settings.ask.refusal(read.as_ref()).is_some();
+    let wish = match scene.input.arguments.get("dangerouslyDisableSandbox") {
+        None | Some(Value::Bool(false) | Value::Null) => Wish::Default,
+        Some(_) => Wish::Unsandboxed,
+    };
+    // Whether a sandbox can be made is seen when it is: a run without one ends with status 125.
+    let wanted = Wanted { command: line, wish, platform: platform(), ability: Ability::Available };
+    match should_use_sandbox(&settings.sandbox, wanted) {
+        SandboxChoice::Refused => Ok(Answer::Denied { reason: "ringfence: no sandbox can be made here".into() }),
+        SandboxChoice::Sandboxed(agreed) => {
+            let consent = if agreed == Agreed::Given && !is_to_be_asked { Consent::Given } else { Consent::Needed };
+            inside(scene, line, consent)
+        }
+        SandboxChoice::Unsandboxed(why) => outside(scene, line, why),
+    }
+}
+
+/// The command, rewritten.
+fn inside(scene: &Scene, line: &str, consent: Consent) -> Result<Answer, CliError> {
+    let grants = scene.grants();
+    let denied = |reason: String| Ok(Answer::Denied { reason: format!("ringfence: {reason}") });
+    if line.contains('\0') {
+        return denied("a command with a NUL in it is none".into());
+    }
+    if scene.agent == Agent::ClaudeCode && !scene.cwd.is_within(&grants.workspace) {
+        return denied(format!("the shell stands in {}, which is not in the project {}", scene.cwd, grants.workspace));
     }
     let program = std::env::current_exe().map_err(|source| CliError::File { what: "find", path: "ringfence itself".into(), source })?;
-    let is_writable = ringfence_policy::AbsPath::new(&program).is_none_or(|path| grants.verdict(&path, Access::Write) == Verdict::Allowed);
-    if is_writable && grants.is_confined() {
-        return Ok(Answer::Denied { reason: "ringfence itself stands where commands may write".into() });
+    let is_theirs = |path: AbsPath| grants.verdict(&path, Access::Write) == Verdict::Allowed;
+    if AbsPath::new(&program).is_none_or(is_theirs) {
+        let why = "stands where commands may write, so that one of them could replace it: install it elsewhere";
+        return denied(format!("{} {why}", program.display()));
     }
-    let rewrite = Rewrite { program: &program, project: &grants.workspace, agent: agent.word(), call: input.call.as_deref() };
-    let mut arguments = input.arguments.clone();
-    if !rewrite.made(line) {
-        let made = rewrite.of(line).ok_or_else(|| CliError::Words {
-            what: "the path of ringfence or of the project is no text".into(),
-            hint: "rename it".into(),
-        })?;
+    let is_plan = scene.input.permission_mode.as_deref() == Some("plan");
+    let rewrite = Rewrite {
+        program: &program,
+        project: &grants.workspace,
+        agent: scene.agent.word(),
+        call: scene.input.call.as_deref(),
+        mode: is_plan.then_some("read-only"),
+        state: &scene.resolved.surroundings.facts.state,
+    };
+    let afterwards = afterwards(scene, line);
+    let mut arguments = scene.input.arguments.clone();
+    if !rewrite.made(line, afterwards) {
+        let Some(made) = rewrite.of(line, afterwards) else { return denied("the path of ringfence or of the project is no text".into()) };
         arguments.insert("command".into(), made.into());
     }
-    Ok(Answer::Rewritten { arguments, consent: Consent::Given, reason: "runs in ringfence's sandbox".into() })
+    Ok(Answer::Rewritten { arguments, consent, reason: format!("runs in ringfence's sandbox: {line}") })
+}
+
+/// Whether whoever runs the line goes on in the directory in which it ended.
+fn afterwards(scene: &Scene, line: &str) -> Afterwards {
+    // Whatever else changes the directory does so by one of these words.
+    const WORDS: [&str; 6] = ["cd", "pushd", "popd", "source", "eval", ". "];
+    let is_plain = scene.agent == Agent::ClaudeCode
+        && scene.input.tool == "Bash"
+        && scene.input.arguments.get("run_in_background") != Some(&Value::Bool(true));
+    let may_move = is_plain && scene.input.call.is_some() && WORDS.iter().any(|word| line.contains(word));
+    if may_move { Afterwards::Follow } else { Afterwards::Stay }
+}
+
+/// A command that is not confined, which the agent asks about in its own way.
+fn outside(scene: &Scene, line: &str, why: Unsandboxed) -> Result<Answer, CliError> {
+    let rule = match why {
+        Unsandboxed::Disabled => "nothing is confined",
+        Unsandboxed::OtherPlatform => "enabledPlatforms",
+        Unsandboxed::Unavailable => "failIfUnavailable",
+        Unsandboxed::Asked => "allowUnsandboxedCommands",
+        Unsandboxed::Empty => "there is no command",
+        Unsandboxed::Excluded => "excluded",
+    };
+    scene.pass(Operation::Command, line, (rule.to_owned(), "settings".to_owned()))?;
+    Ok(match why {
+        Unsandboxed::Asked => Answer::Asked { reason: format!("asks to run outside of ringfence's sandbox: {line}") },
+        _ => Answer::Nothing,
+    })
+}
+
+fn platform() -> Platform {
+    let is_wsl = std::fs::read_to_string("/proc/sys/kernel/osrelease").is_ok_and(|text| text.to_ascii_lowercase().contains("microsoft"));
+    if is_wsl { Platform::Wsl } else { Platform::Linux }
 }

@@ -1,0 +1,64 @@
+//! What was refused to a command that has ended, told to the agent.
+
+use ringfence_api::violations::annotate;
+use ringfence_api::{Denial, Evidence, Operation};
+use ringfence_audit::{Fields, recent_run};
+use ringfence_policy::Tool;
+use serde_json::Value;
+
+use super::answer::Answer;
+use super::input::Event;
+use super::rewrite::link;
+use super::scene::Scene;
+use crate::error::CliError;
+
+pub(super) fn answer(scene: &Scene) -> Result<Answer, CliError> {
+    let is_command = scene.input.tool == "Monitor" || Tool::of(&scene.input.tool) == Some(Tool::Shell);
+    let Some(call) = scene.input.call.as_deref().filter(|_| is_command) else { return Ok(Answer::Nothing) };
+    // Whoever was to follow it has done so by now.
+    let _ = std::fs::remove_file(link(&scene.resolved.surroundings.facts.state, call));
+    let Some(run) = recent_run(scene.grants().audit.directory.as_path(), call)? else { return Ok(Answer::Nothing) };
+    let is_blocked = run.ended.as_ref().is_some_and(|ended| ended.get("result").and_then(Value::as_str) == Some("blocked"));
+    let denials: Vec<Denial> = run.refused.iter().filter_map(denial).filter(|denial| !denial.is_done_without()).collect();
+    if !is_blocked || denials.is_empty() {
+        return Ok(Answer::Nothing);
+    }
+    let event = match scene.input.event {
+        Event::Failed => "PostToolUseFailure",
+        _ => "PostToolUse",
+    };
+    let more = format!(
+        "The sandbox refused this, not the program. `ringfence explain --last --session {call}` says which rules did and how a person can change them."
+    );
+    Ok(Answer::Context { event, text: format!("{}\n{more}", annotate("", fitting(&denials))) })
+}
+
+/// As many as an agent takes in one text.
+fn fitting(denials: &[Denial]) -> &[Denial] {
+    const LONGEST: usize = 8000;
+    let mut length = 0;
+    let fits = denials.iter().take_while(|denial| {
+        length += denial.target.len() + denial.rule.len() + denial.origin.len() + 40;
+        length < LONGEST
+    });
+    &denials[..fits.count()]
+}
+
+/// A refusal as it stands in the log.
+fn denial(record: &Fields) -> Option<Denial> {
+    let text = |key: &str| record.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let word = text("operation");
+    let known = [Operation::Read, Operation::Write, Operation::Create, Operation::Rename, Operation::Execute, Operation::Connect];
+    Some(Denial {
+        operation: known.into_iter().find(|operation| operation.word() == word)?,
+        target: text("target"),
+        rule: text("policy"),
+        origin: text("origin"),
+        explicit: record.get("explicit") == Some(&Value::Bool(true)),
+        pid: 0,
+        program: text("program"),
+        time_ms: 0,
+        evidence: Evidence::Kernel,
+        count: record.get("count").and_then(Value::as_u64).unwrap_or(1),
+    })
+}

@@ -1,0 +1,127 @@
+//! Tools that the agent has for files: it uses them itself, outside of any sandbox.
+
+use std::env;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use ringfence_api::Operation;
+use ringfence_policy::{AbsPath, Access, Tool};
+use ringfence_tools::{ToolError, Tools};
+use serde_json::Value;
+
+use super::answer::Answer;
+use super::scene::Scene;
+use crate::error::CliError;
+use crate::say;
+
+pub(super) fn answer(scene: &Scene, tool: Tool) -> Result<Answer, CliError> {
+    let input = &scene.input;
+    match tool {
+        Tool::Read | Tool::Write => one(scene, tool, input.text("file_path")?.as_ref()),
+        Tool::Edit if input.tool == "NotebookEdit" => one(scene, tool, input.text("notebook_path")?.as_ref()),
+        Tool::Edit => one(scene, tool, input.text("file_path")?.as_ref()),
+        Tool::List => list(scene),
+        Tool::Search => search(scene),
+        Tool::Shell => unreachable!("commands are answered elsewhere"),
+    }
+}
+
+/// A tool that uses one file.
+pub(super) fn one(scene: &Scene, tool: Tool, path: &Path) -> Result<Answer, CliError> {
+    if is_agents_own(scene, path) {
+        let rule = ("the agent's own files".to_owned(), "built in".to_owned());
+        return scene.pass(Operation::Call, &path.to_string_lossy(), rule);
+    }
+    let access = if matches!(tool, Tool::Write | Tool::Edit) { Access::Write } else { Access::Read };
+    let judged = tools(scene)?.judge(tool, path, access);
+    told(scene, judged)
+}
+
+/// Names in a directory, or of whatever a pattern finds.
+fn list(scene: &Scene) -> Result<Answer, CliError> {
+    let path = optional(scene, "path")?.unwrap_or(".");
+    // A pattern that names directories leads there, whatever the path is.
+    let lead: PathBuf = match optional(scene, "pattern")? {
+        Some(pattern) => Path::new(pattern).iter().take_while(|name| !is_pattern(name)).collect(),
+        None => PathBuf::new(),
+    };
+    let below = Path::new(path).join(lead);
+    one(scene, Tool::List, if below.as_os_str().is_empty() { Path::new(".") } else { &below })
+}
+
+fn is_pattern(name: &OsStr) -> bool {
+    name.as_encoded_bytes().iter().any(|byte| b"*?[{".contains(byte))
+}
+
+/// Text in all files of a tree, the denied ones among them.
+fn search(scene: &Scene) -> Result<Answer, CliError> {
+    let path = Path::new(optional(scene, "path")?.unwrap_or("."));
+    let answer = one(scene, Tool::Search, path)?;
+    if answer != Answer::Nothing || is_agents_own(scene, path) || !scene.grants().is_confined() {
+        return Ok(answer);
+    }
+    let tools = tools(scene)?;
+    let denied = match tools.denied_below(path, optional(scene, "glob")?) {
+        // A glob of another grammar leaves out nothing for certain.
+        Err(ToolError::Glob { .. }) => tools.denied_below(path, None),
+        other => other,
+    };
+    let denied = match denied {
+        Ok(denied) => denied,
+        Err(ToolError::System { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return Ok(answer),
+        Err(error) => return told(scene, Err(error)),
+    };
+    let Some(first) = denied.first() else { return Ok(answer) };
+    let decided = tools.judge(Tool::Search, first.as_path(), Access::Read);
+    Ok(match told(scene, decided)? {
+        Answer::Nothing => Answer::Nothing,
+        Answer::Denied { reason } | Answer::Asked { reason } => {
+            let many = if denied.len() > 1 { format!(" ({} such files)", denied.len()) } else { String::new() };
+            let instead = "the search would read it. Search with `rg` or `grep` in Bash, which runs in the sandbox, or give a `glob` that leaves it out";
+            Answer::Denied { reason: format!("{reason}{many}; {instead}") }
+        }
+        other => other,
+    })
+}
+
+/// The tools, for one call.
+pub(super) fn tools(scene: &Scene) -> Result<Tools, CliError> {
+    let opened = Tools::open(scene.grants().clone(), scene.subject(), scene.cwd.clone(), Box::new(say::unrecorded));
+    opened.map_err(|error| ringfence_engine::EngineError::from(error).into())
+}
+
+/// What is said of a call that was judged.
+pub(super) fn told(scene: &Scene, judged: Result<(), ToolError>) -> Result<Answer, CliError> {
+    match judged {
+        Ok(()) => Ok(Answer::Nothing),
+        Err(ToolError::Audit { source }) => Err(ringfence_engine::EngineError::Audit { source }.into()),
+        Err(error) => Ok(match error.denial() {
+            Some(denial) => scene.refused(denial, error.hint()),
+            None => Answer::Denied { reason: format!("ringfence: {}", say::whole(&error)) },
+        }),
+    }
+}
+
+/// What the agent keeps for itself and reads with its own tools: what a command printed that was
+/// too long, plans, skills, a directory for scraps. No command in the sandbox can write there.
+fn is_agents_own(scene: &Scene, path: &Path) -> bool {
+    let path = scene.cwd.as_path().join(path);
+    let Some(asked) = AbsPath::new(path) else { return false };
+    let real = asked.ancestors().find_map(|above| {
+        let real = AbsPath::new(std::fs::canonicalize(above.as_path()).ok()?)?;
+        Some(real.join(asked.relative_to(&above)?))
+    });
+    let config = scene.config();
+    let mut own: Vec<PathBuf> = ["plans", "skills", "plugins"].iter().map(|name| config.join(name)).collect();
+    own.extend(scene.input.transcript.as_deref().and_then(Path::parent).filter(|notes| notes.starts_with(&config)).map(Path::to_owned));
+    own.extend(scene.input.scraps.clone().filter(|scraps| scraps.starts_with(env::temp_dir())));
+    let is_own = |path: &AbsPath| own.iter().any(|own| path.as_path().starts_with(own) && own.components().count() > 1);
+    is_own(&asked) && real.is_some_and(|real| is_own(&real))
+}
+
+fn optional<'a>(scene: &'a Scene, key: &str) -> Result<Option<&'a str>, CliError> {
+    match scene.input.arguments.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(_) => scene.input.text(key).map(Some),
+    }
+}

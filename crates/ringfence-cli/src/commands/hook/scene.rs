@@ -1,0 +1,124 @@
+//! A call of a hook, and what holds for it.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use ringfence_api::{Allowance, Denial, Evidence, Operation};
+use ringfence_audit::{AuditError, Log, Options, Record, Subject, now_ms};
+use ringfence_engine::{EngineError, Files, Resolved, gather, is_asked_about, resolve_in};
+use ringfence_policy::{AbsPath, Asking, Flags, Grants, OnError, ToolRule};
+
+use super::Agent;
+use super::answer::Answer;
+use super::input::Input;
+use crate::commands::words::directory;
+use crate::error::CliError;
+use crate::say;
+
+/// A call of a hook, and what holds for it.
+pub(super) struct Scene {
+    pub(super) agent: Agent,
+    pub(super) input: Input,
+    pub(super) resolved: Resolved,
+    pub(super) cwd: AbsPath,
+}
+
+/// Something that is not to be done, and why.
+pub(super) struct Refusal {
+    pub(super) operation: Operation,
+    pub(super) target: String,
+    /// The rule and where it was written.
+    pub(super) rule: (String, String),
+    pub(super) evidence: Evidence,
+    /// What else is to be said of it.
+    pub(super) more: Option<String>,
+}
+
+impl Refusal {
+    /// A tool that was taken away.
+    pub(super) fn call(tool: &str, rule: &ToolRule) -> Refusal {
+        Refusal {
+            operation: Operation::Call,
+            target: tool.to_owned(),
+            rule: (rule.name.clone(), rule.origin.to_string()),
+            evidence: Evidence::Tool,
+            more: Some("the tool is taken away by `disallowed` under [tools]".into()),
+        }
+    }
+}
+
+impl Scene {
+    pub(super) fn of(agent: Agent, input: Input) -> Result<Scene, CliError> {
+        let cwd = directory(Some(&input.cwd))?;
+        // The agent's shell may stand in a part of the project that looks like one of its own, and
+        // must not choose by that which project it is.
+        let project = match (agent, env::var_os("CLAUDE_PROJECT_DIR").filter(|path| !path.is_empty())) {
+            (Agent::ClaudeCode, Some(path)) => directory(Some(Path::new(&path)))?,
+            _ => cwd.clone(),
+        };
+        let resolved = resolve_in(gather(&project)?, &Flags::none(cwd.clone()), &Files::default())?;
+        Ok(Scene { agent, input, resolved, cwd })
+    }
+
+    pub(super) fn grants(&self) -> &Grants {
+        &self.resolved.grants
+    }
+
+    pub(super) fn subject(&self) -> Subject {
+        let session = self.input.call.clone().unwrap_or_else(ringfence_audit::session_id);
+        Subject { agent: Some(self.agent.word().to_owned()), session }
+    }
+
+    /// Where the agent keeps its own settings and notes.
+    pub(super) fn config(&self) -> PathBuf {
+        let moved = env::var_os("CLAUDE_CONFIG_DIR").filter(|path| !path.is_empty()).map(PathBuf::from);
+        moved.unwrap_or_else(|| self.grants().home.as_path().join(".claude"))
+    }
+
+    /// Records a refusal, and says it.
+    pub(super) fn refuse(&self, refusal: Refusal) -> Result<Answer, CliError> {
+        let Refusal { operation, target, rule: (rule, origin), evidence, more } = refusal;
+        let (pid, program, time_ms) = (std::process::id(), self.agent.word().to_owned(), now_ms());
+        let denial = Denial { operation, target, rule, origin, explicit: true, pid, program, time_ms, evidence, count: 1 };
+        self.record(Record::denied(&self.subject(), &denial))?;
+        Ok(self.refused(&denial, more))
+    }
+
+    /// Says what is on record already.
+    pub(super) fn refused(&self, denial: &Denial, more: Option<String>) -> Answer {
+        let Denial { operation, target, rule, origin, .. } = denial;
+        let mut reason = format!("ringfence refuses: {} {target}, by `{rule}` ({origin})", operation.word());
+        if let Some(more) = more {
+            reason.push_str(&format!("; {more}"));
+        }
+        let is_asked = self.grants().ask == Asking::Terminal && is_asked_about(denial, &Files::default(), &self.resolved);
+        if is_asked { Answer::Asked { reason } } else { Answer::Denied { reason } }
+    }
+
+    /// Records that a call goes on as the agent makes it.
+    pub(super) fn pass(&self, operation: Operation, target: &str, rule: (String, String)) -> Result<Answer, CliError> {
+        let (pid, program, time_ms) = (std::process::id(), self.agent.word().to_owned(), now_ms());
+        let (rule, origin) = rule;
+        let allowance = Allowance { operation, target: target.to_owned(), rule, origin, pid, program, time_ms, count: 1 };
+        self.record(Record::allowed(&self.subject(), &allowance))?;
+        Ok(Answer::Nothing)
+    }
+
+    fn record(&self, record: Record) -> Result<(), CliError> {
+        let rules = &self.grants().audit;
+        let options = Options { fsync: rules.fsync, rotate_bytes: rules.rotate_bytes };
+        let write = || -> Result<(), AuditError> {
+            let mut log = Log::open(rules.directory.as_path(), options)?;
+            log.append(&[record.by_tool(&self.input.tool)])?;
+            log.finish()
+        };
+        match (write(), rules.on_error) {
+            (Ok(()), _) => Ok(()),
+            (Err(source), OnError::Refuse) => Err(EngineError::Audit { source }.into()),
+            (Err(error), OnError::Run) => {
+                say::unrecorded(&error);
+                Ok(())
+            }
+        }
+    }
+}
