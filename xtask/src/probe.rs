@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use crate::Done;
 use crate::bench::POURED;
 
-/// `open COUNT PATH`, `stat COUNT PATH`, `connect COUNT ADDRESS`, `crowd COUNT ADDRESS`, `download COUNT ADDRESS`, `loop COUNT COMMAND…` or `fresh COUNT DIRECTORY COMMAND…`.
+/// `open COUNT PATH`, `stat COUNT PATH`, `connect COUNT ADDRESS`, `crowd COUNT ADDRESS`, `download COUNT ADDRESS`, `hook COUNT RINGFENCE TOOL NAME`, `loop COUNT COMMAND…` or `fresh COUNT DIRECTORY COMMAND…`.
 pub(crate) fn run(task: &[&str]) -> Done {
     let [task, count, rest @ ..] = task else { return Err("probe: no task".into()) };
     let count = count.parse()?;
@@ -27,6 +27,8 @@ pub(crate) fn run(task: &[&str]) -> Done {
         ("connect", [address]) => calls(count, || TcpStream::connect(address))?,
         ("crowd", [address]) => crowd(count, address)?,
         ("download", [address]) => calls(count, || download(address))?,
+        // The last word is who is measured, and there is nobody else.
+        ("hook", [ringfence, tool, _]) => calls(count, || hook(ringfence, tool))?,
         ("loop", command) => commands(count, None, command)?,
         ("fresh", [directory, command @ ..]) => commands(count, Some(Path::new(directory)), command)?,
         _ => return Err("probe: no such task".into()),
@@ -42,6 +44,25 @@ fn calls<T>(count: u32, mut call: impl FnMut() -> io::Result<T>) -> io::Result<D
         black_box(call()?);
     }
     Ok(began.elapsed())
+}
+
+/// One call of Claude Code's hook, from its start to its end, before a tool of this name is used in
+/// the directory we are in.
+fn hook(ringfence: &str, tool: &str) -> io::Result<()> {
+    let here = std::env::current_dir()?;
+    let input = serde_json::json!({
+        "session_id": "bench",
+        "cwd": here,
+        "permission_mode": "default",
+        "hook_event_name": "PreToolUse",
+        "tool_name": tool,
+        "tool_input": { "command": "make test && git status", "file_path": here.join("README") },
+        "tool_use_id": "toolu_bench",
+    });
+    let mut child = Command::new(ringfence).args(["hook", "claude-code"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?.write_all(input.to_string().as_bytes())?;
+    let answered = child.wait_with_output()?;
+    if answered.status.success() { Ok(()) } else { Err(io::Error::other("the hook blocked the call")) }
 }
 
 /// Connects as many at once, each in a thread of its own, and is answered on all of them while all

@@ -8,6 +8,7 @@ use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 use crate::commands::doctor::Doctor;
 use crate::commands::explain::Explain;
 use crate::commands::hook::HookCommand;
+use crate::commands::init::Init;
 use crate::commands::learn::Learn;
 use crate::commands::log::Log;
 use crate::commands::papers::{Completions, Man, Reference};
@@ -49,6 +50,7 @@ pub(crate) enum Command {
     Learn(Learn),
     Tool(ToolCommand),
     Hook(HookCommand),
+    Init(Init),
     Plan(Plan),
     Explain(Explain),
     Doctor(Doctor),
@@ -72,6 +74,7 @@ impl Command {
             Command::Ask(arguments) => arguments.wants_json(),
             Command::Learn(arguments) => arguments.json,
             Command::Tool(_) => true,
+            Command::Init(arguments) => arguments.json,
             Command::Plan(arguments) => arguments.json,
             Command::Explain(arguments) => arguments.json,
             Command::Doctor(arguments) => arguments.json,

@@ -3,6 +3,7 @@
 pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod hook;
+pub(crate) mod init;
 pub(crate) mod learn;
 pub(crate) mod log;
 pub(crate) mod papers;
@@ -34,6 +35,7 @@ pub(crate) fn run(arguments: Arguments, local: &Local) -> Result<ExitCode, CliEr
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Test(arguments) => test::run(arguments),
         Command::Tool(arguments) => tool::run(arguments),
+        Command::Init(arguments) => init::run(&arguments),
         Command::Hook(arguments) => Ok(hook::run(&arguments)),
         Command::Log(arguments) => log::run(arguments),
         Command::Policy(arguments) => policy::run(arguments),

@@ -18,8 +18,8 @@ pub struct Files {
 /// The managed policy.
 const MANAGED: &str = "/etc/ringfence/policy.toml";
 
-/// The person's own policy.
-pub(crate) fn of_the_person(facts: &Facts) -> AbsPath {
+/// Where the person's own policy is, or would be.
+pub fn of_the_person(facts: &Facts) -> AbsPath {
     config_directory(facts).join("ringfence/policy.toml")
 }
 

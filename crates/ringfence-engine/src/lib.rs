@@ -23,7 +23,7 @@ pub use asking::{is_asked_about, permission};
 pub use book::policy_digest;
 pub use error::EngineError;
 pub use facts::{Surroundings, gather};
-pub use files::{Files, layers, layers_of};
+pub use files::{Files, layers, layers_of, of_the_person};
 pub use guard::telling_directory;
 pub use learn::{Learned, Lesson, learn};
 

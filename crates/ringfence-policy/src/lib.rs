@@ -53,7 +53,7 @@ pub use limit::Limit;
 pub use names::NameIndex;
 pub use network::{
     CA_BUNDLE, Check, Ground, Host, HostRule, HostRuleError, Listed, Name, NameError, OpenPorts, PROXY_PORT, Passage, PortEntry, Range,
-    Secret, Sni, Subject, Way, guarded,
+    Secret, Sni, Subject, Way, guarded, remote_rules,
 };
 pub use parse::{parse, parse_bytes};
 pub use path::AbsPath;

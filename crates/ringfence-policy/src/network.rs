@@ -18,7 +18,7 @@ pub use decide::{Check, Ground, Passage, Way};
 pub use guarded::guarded;
 pub use name::{Host, Name, NameError};
 pub use range::Range;
-pub(crate) use remote::remote_rules;
+pub use remote::remote_rules;
 pub use rule::{HostRule, HostRuleError, Subject};
 pub(crate) use rules::TRUST;
 pub use rules::{CA_BUNDLE, Listed, NetworkMode, NetworkRules, OpenPorts, PROXY_PORT, PortEntry, Ports, Secret, Sni};

@@ -145,6 +145,22 @@ pub(super) const ROWS: &[Row] = &[
         prepare: |scratch, programs| Ok(Job::itself(scratch.empty()?, &programs.commands, &["guard", "2000"])),
     },
     Row {
+        name: "hook",
+        says: "an agent's hook before a command, from start to answer, in a repository",
+        who: Who::Ringfence,
+        rounds: 10,
+        bars: &[Bar::Seconds(0.015)],
+        prepare: |scratch, programs| hooked(scratch, programs, "Bash"),
+    },
+    Row {
+        name: "hook-file",
+        says: "the same before a file is read: the project is looked through",
+        who: Who::Ringfence,
+        rounds: 10,
+        bars: &[Bar::Seconds(0.015)],
+        prepare: |scratch, programs| hooked(scratch, programs, "Read"),
+    },
+    Row {
         name: "session-true",
         says: "one `true` in a shell that lives on, beside a bash that is spoken to by pipes",
         who: Who::Both,
@@ -253,6 +269,11 @@ impl Row {
             Pace::Quick => self.rounds.div_ceil(4),
         }
     }
+}
+
+/// A hook before a tool is used, started anew each time.
+fn hooked(scratch: &Scratch, programs: &Programs, tool: &str) -> Result<Job, Box<dyn Error>> {
+    Ok(Job::itself(scratch.repository()?, &programs.probe, &["probe", "hook", "20", &programs.ringfence.to_string_lossy(), tool]))
 }
 
 /// What `--only` takes.

@@ -31,6 +31,18 @@ fn refused(error: &CliError, session: &str) -> Result<ExitCode, CliError> {
     Ok(ExitCode::from(error.status()))
 }
 
+/// The name of a run, as it stands in the log and in names of files.
+fn named(name: String) -> Result<String, CliError> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+    if !name.is_empty() && name.len() <= 128 && name.chars().all(is_plain) {
+        return Ok(name);
+    }
+    Err(CliError::Words {
+        what: format!("`{}` is no name for a run", show::printable(&name)),
+        hint: "letters, digits, `-` and `_`, at most 128".into(),
+    })
+}
+
 /// A line for bash, which is where it is on every system that has it.
 fn in_bash(line: String) -> Vec<OsString> {
     vec!["/bin/bash".into(), "-c".into(), line.into()]
@@ -63,7 +75,7 @@ pub(crate) fn run(arguments: Run, local: &Local) -> Result<ExitCode, CliError> {
     };
     let (mut asked, resolved) = meant.asked(Typed { line, command, agent: arguments.agent }, stdio);
     if let Some(name) = arguments.session {
-        asked.session = name;
+        asked.session = named(name)?;
     }
     let state = &resolved.surroundings.facts.state;
     let ended = arguments.keep_directory.then(|| Ended::begin(state, &asked.session, &asked.cwd)).transpose()?;

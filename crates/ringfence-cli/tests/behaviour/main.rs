@@ -17,6 +17,7 @@ mod flood;
 mod git;
 mod hooks;
 mod hosts;
+mod init;
 mod json;
 mod kill;
 mod learn;

@@ -7,7 +7,7 @@ use super::rule::{HostRule, Subject};
 /// What git needs to reach a remote: the port that is named, and those of https and ssh, since
 /// git is often told to use one for the other. Nothing for what is no host, such as a path or a
 /// helper program's address.
-pub(crate) fn remote_rules(url: &str) -> Vec<HostRule> {
+pub fn remote_rules(url: &str) -> Vec<HostRule> {
     let Some((host, own)) = host_and_port(url) else { return Vec::new() };
     let subject = match Host::new(host) {
         Ok(Host::Name(name)) if !name.is_localhost() => Subject::Name(name),

@@ -58,6 +58,15 @@ impl Answer {
     }
 }
 
+/// As much of a text as a sentence can hold.
+pub(super) fn short(text: &str) -> String {
+    const LONGEST: usize = 200;
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 /// An error in one text, with its causes and what to do about it.
 pub(super) fn told(error: &CliError) -> String {
     let mut text = error.to_string();

@@ -39,7 +39,9 @@ impl Rewrite<'_> {
     /// It is plain words: whatever stands in `line` is one of them, for bash and zsh alike, and
     /// nothing of what it prints is read by the shell outside.
     pub(super) fn of(&self, line: &str, afterwards: Afterwards) -> Option<String> {
-        let mut words = vec![quoted(self.program.to_str()?), "run".into(), "--project".into(), quoted(self.project.as_path().to_str()?)];
+        // The terminal is the agent's own; what would be asked there is refused and told.
+        let mut words = vec![quoted(self.program.to_str()?), "run".into(), "--ask=never".into()];
+        words.extend(["--project".into(), quoted(self.project.as_path().to_str()?)]);
         words.extend(["--agent".into(), quoted(self.agent)]);
         if let Some(mode) = self.mode {
             words.extend(["--mode".into(), quoted(mode)]);

@@ -9,7 +9,7 @@ use ringfence_engine::{EngineError, Files, Resolved, gather, is_asked_about, res
 use ringfence_policy::{AbsPath, Asking, Flags, Grants, OnError, ToolRule};
 
 use super::Agent;
-use super::answer::Answer;
+use super::answer::{Answer, short};
 use super::input::Input;
 use crate::commands::words::directory;
 use crate::error::CliError;
@@ -87,7 +87,7 @@ impl Scene {
     /// Says what is on record already.
     pub(super) fn refused(&self, denial: &Denial, more: Option<String>) -> Answer {
         let Denial { operation, target, rule, origin, .. } = denial;
-        let mut reason = format!("ringfence refuses: {} {target}, by `{rule}` ({origin})", operation.word());
+        let mut reason = format!("ringfence refuses: {} {}, by `{rule}` ({origin})", operation.word(), short(target));
         if let Some(more) = more {
             reason.push_str(&format!("; {more}"));
         }

@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use jsonc_parser::ParseOptions;
 use ringfence_policy::command::{Platform, SandboxSettings};
 use ringfence_policy::{AbsPath, CommandRules, Origin, Source};
 use serde_json::{Map, Value};
@@ -130,7 +131,8 @@ fn object(file: &Path) -> Result<Option<Map<String, Value>>, CliError> {
     if text.trim().is_empty() {
         return Ok(None);
     }
-    match serde_json::from_str(&text) {
+    // People write comments into it.
+    match jsonc_parser::parse_to_serde_value::<Value>(&text, &ParseOptions::default()) {
         Ok(Value::Object(whole)) => Ok(Some(whole)),
         Ok(_) => Err(wrong(file, "it is no JSON object")),
         Err(error) => Err(wrong(file, &error.to_string())),

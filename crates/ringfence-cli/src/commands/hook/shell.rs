@@ -6,7 +6,7 @@ use ringfence_policy::{AbsPath, Access, CommandRules, Verdict};
 use serde_json::Value;
 
 use super::Agent;
-use super::answer::{Answer, Consent};
+use super::answer::{Answer, Consent, short};
 use super::rewrite::{Afterwards, Rewrite};
 use super::scene::{Refusal, Scene};
 use super::settings::Settings;
@@ -75,7 +75,7 @@ fn inside(scene: &Scene, line: &str, consent: Consent) -> Result<Answer, CliErro
         let Some(made) = rewrite.of(line, afterwards) else { return denied("the path of ringfence or of the project is no text".into()) };
         arguments.insert("command".into(), made.into());
     }
-    Ok(Answer::Rewritten { arguments, consent, reason: format!("runs in ringfence's sandbox: {line}") })
+    Ok(Answer::Rewritten { arguments, consent, reason: "runs in ringfence's sandbox".into() })
 }
 
 /// Whether whoever runs the line goes on in the directory in which it ended.
@@ -101,7 +101,7 @@ fn outside(scene: &Scene, line: &str, why: Unsandboxed) -> Result<Answer, CliErr
     };
     scene.pass(Operation::Command, line, (rule.to_owned(), "settings".to_owned()))?;
     Ok(match why {
-        Unsandboxed::Asked => Answer::Asked { reason: format!("asks to run outside of ringfence's sandbox: {line}") },
+        Unsandboxed::Asked => Answer::Asked { reason: format!("asks to run outside of ringfence's sandbox: {}", short(line)) },
         _ => Answer::Nothing,
     })
 }

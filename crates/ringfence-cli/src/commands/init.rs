@@ -1,0 +1,149 @@
+//! `ringfence init`
+
+mod agents;
+mod diff;
+mod draft;
+mod hosts;
+mod languages;
+mod policy;
+mod settings;
+
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::Args;
+use ringfence_engine::{Surroundings, gather};
+use serde_json::{Value, json};
+
+use super::words::directory;
+use crate::error::CliError;
+use crate::show::{self, Paint, printable};
+use agents::Agent;
+use draft::Draft;
+use hosts::Host;
+use languages::Language;
+
+/// Set ringfence up for the agents and languages of this project
+///
+/// Looks which agents are in use, which languages the project has and where its remotes are,
+/// shows what it would write into which file, and writes it if you say so. What stands in a file
+/// stays there, and to do it twice changes nothing.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ringfence init --dry-run
+  ringfence init --yes
+
+Exit status: 0 written or nothing to write, 1 you said no, 125 ringfence failed.")]
+pub(crate) struct Init {
+    /// Write without asking
+    #[arg(long)]
+    yes: bool,
+    /// Show what would be written, and write nothing
+    #[arg(long, conflicts_with = "yes")]
+    dry_run: bool,
+    /// Print one JSON object with what was found and what is written
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Set up only this agent, found or not; may be given several times
+    #[arg(long, value_enum, value_name = "AGENT")]
+    agent: Vec<Agent>,
+}
+
+/// What was found, and what follows.
+struct Found {
+    agents: Vec<Agent>,
+    languages: Vec<&'static Language>,
+    hosts: Vec<Host>,
+    drafts: Vec<Draft>,
+    /// What the person has to do, or know.
+    notes: Vec<String>,
+}
+
+pub(crate) fn run(arguments: &Init) -> Result<ExitCode, CliError> {
+    let surroundings = gather(&directory(None)?)?;
+    let found = look(arguments, &surroundings)?;
+    let changes: Vec<&Draft> = found.drafts.iter().filter(|draft| draft.is_change()).collect();
+    if !arguments.json {
+        show::text(&told(&found, &changes))?;
+    }
+    let is_agreed = !changes.is_empty() && !arguments.dry_run && (arguments.yes || ask(arguments, changes.len())?);
+    if is_agreed {
+        changes.iter().try_for_each(|draft| draft.write())?;
+    }
+    match (arguments.json, is_agreed) {
+        (true, _) => show::json(&as_json(&found, is_agreed))?,
+        (false, true) => show::text(&format!("{} written.\n", files(changes.len())))?,
+        (false, false) => {}
+    }
+    Ok(ExitCode::from(u8::from(!is_agreed && !changes.is_empty() && !arguments.dry_run)))
+}
+
+fn look(arguments: &Init, surroundings: &Surroundings) -> Result<Found, CliError> {
+    let facts = &surroundings.facts;
+    let agents = if arguments.agent.is_empty() { agents::found(facts) } else { arguments.agent.clone() };
+    let languages = languages::found(&facts.workspace);
+    let hosts = hosts::wanted(&languages, &facts.remotes);
+    let mut drafts = vec![policy::of_the_project(facts, &languages)?];
+    drafts.extend(policy::of_the_person(facts, &hosts)?);
+    let doubtful = hosts.iter().filter_map(|host| Some((host, host.doubt?)));
+    let mut notes: Vec<String> = doubtful.map(|(host, doubt)| format!("{} ({}) is not opened: {doubt}", host.rule, host.reason)).collect();
+    for agent in &agents {
+        let set_up = settings::of(*agent, facts)?;
+        drafts.extend(set_up.drafts);
+        notes.extend(set_up.notes);
+    }
+    if agents.is_empty() {
+        notes.push("no agent was found; `--agent claude-code` sets one up all the same".into());
+    }
+    Ok(Found { agents, languages, hosts, drafts, notes })
+}
+
+fn told(found: &Found, changes: &[&Draft]) -> String {
+    let list = |words: Vec<&str>| if words.is_empty() { "none".to_owned() } else { words.join(", ") };
+    let mut text = format!(
+        "agents:    {}\nlanguages: {}\n",
+        list(found.agents.iter().map(|agent| agent.name()).collect()),
+        list(found.languages.iter().map(|language| language.name).collect())
+    );
+    let paint = Paint::for_stdout();
+    for draft in changes {
+        text.push_str(&format!("\n{}\n", draft.diff(paint)));
+    }
+    if changes.is_empty() {
+        text.push_str("\nEverything is set up already; nothing is to be written.\n");
+    }
+    for note in &found.notes {
+        text.push_str(&format!("\nnote: {}\n", printable(note)));
+    }
+    text
+}
+
+fn files(count: usize) -> String {
+    if count == 1 { "One file".into() } else { format!("{count} files") }
+}
+
+/// Whether the person says yes.
+fn ask(arguments: &Init, count: usize) -> Result<bool, CliError> {
+    if arguments.json || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+        return Err(CliError::Words {
+            what: "nothing was written: there is no terminal to ask at".into(),
+            hint: "`ringfence init --yes` writes without asking, `--dry-run` shows what it would write".into(),
+        });
+    }
+    show::text(&format!("\nWrite {} as shown? [y/N] ", files(count).to_lowercase()))?;
+    io::stdout().flush().ok();
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line).map_err(|source| CliError::File { what: "read", path: "the terminal".into(), source })?;
+    Ok(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}
+
+fn as_json(found: &Found, is_written: bool) -> Value {
+    json!({
+        "agents": found.agents.iter().map(|agent| agent.name()).collect::<Vec<_>>(),
+        "languages": found.languages.iter().map(|language| language.name).collect::<Vec<_>>(),
+        "hosts": found.hosts.iter().map(Host::json).collect::<Vec<_>>(),
+        "files": found.drafts.iter().map(Draft::json).collect::<Vec<_>>(),
+        "notes": found.notes,
+        "written": is_written,
+    })
+}

@@ -1,0 +1,111 @@
+//! A file as it is, and as it would be.
+
+use std::fs::{self, DirBuilder, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+
+use ringfence_policy::AbsPath;
+use serde_json::{Value, json};
+
+use super::diff;
+use crate::error::CliError;
+use crate::show::{Paint, printable};
+
+/// A file as it is, and as it would be.
+pub(super) struct Draft {
+    file: AbsPath,
+    before: Option<String>,
+    after: String,
+}
+
+impl Draft {
+    /// A file of the project. What came with a project may lead anywhere, and is not followed.
+    pub(super) fn within(file: AbsPath, before: Option<String>, after: String, project: &AbsPath) -> Result<Draft, CliError> {
+        let is_link = |path: &AbsPath| fs::symlink_metadata(path.as_path()).is_ok_and(|metadata| metadata.is_symlink());
+        let way = file.ancestors().take_while(|above| above != project).find(|path| is_link(path));
+        match way {
+            Some(link) => Err(CliError::Words {
+                what: format!("{file} is not written: {link} is a link, and whoever wrote the project chose where it leads"),
+                hint: "put a file or directory in its place".into(),
+            }),
+            None => Ok(Draft { file, before, after }),
+        }
+    }
+
+    /// A file of the person's own.
+    pub(super) fn anywhere(file: AbsPath, before: Option<String>, after: String) -> Draft {
+        Draft { file, before, after }
+    }
+
+    /// What a file says; `None` if there is none.
+    pub(super) fn text_of(file: &AbsPath) -> Result<Option<String>, CliError> {
+        const LONGEST: u64 = 4 << 20;
+        let fail = |source| CliError::File { what: "read", path: file.to_string(), source };
+        match fs::metadata(file.as_path()) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+            Err(error) => Err(fail(error)),
+            Ok(metadata) if !metadata.is_file() || metadata.len() > LONGEST => {
+                Err(fail(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file of 4 MiB at most")))
+            }
+            Ok(_) => fs::read_to_string(file.as_path()).map(Some).map_err(fail),
+        }
+    }
+
+    pub(super) fn is_change(&self) -> bool {
+        self.before.as_ref() != Some(&self.after)
+    }
+
+    /// All lines that come and go, and some around them.
+    pub(super) fn diff(&self, paint: Paint) -> String {
+        let name = if self.before.is_some() { self.file.to_string() } else { "/dev/null".to_owned() };
+        let mut text = format!("--- {}\n+++ {}\n", printable(&name), printable(&self.file.to_string()));
+        for line in diff::lines(self.before.as_deref().unwrap_or_default(), &self.after) {
+            let shown = printable(&line);
+            let painted = match shown.chars().next() {
+                Some('+') => paint.good(&shown),
+                Some('-') => paint.bad(&shown),
+                Some('@') => paint.faint(&shown),
+                _ => shown,
+            };
+            text.push_str(&painted);
+            text.push('\n');
+        }
+        text
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let change = match (&self.before, self.is_change()) {
+            (_, false) => "none",
+            (None, true) => "create",
+            (Some(_), true) => "change",
+        };
+        json!({ "path": self.file.to_string(), "change": change, "diff": if self.is_change() { self.diff(Paint::Plain) } else { String::new() } })
+    }
+
+    /// Puts the new file in the place of the old one: there is the one or the other, never a part.
+    pub(super) fn write(&self) -> Result<(), CliError> {
+        let fail = |source| CliError::File { what: "write", path: self.file.to_string(), source };
+        let directory = self.file.parent().unwrap_or_else(AbsPath::root);
+        DirBuilder::new().recursive(true).mode(0o755).create(directory.as_path()).map_err(fail)?;
+        if Draft::text_of(&self.file)? != self.before {
+            return Err(fail(io::Error::new(io::ErrorKind::ResourceBusy, "it was changed meanwhile")));
+        }
+        let mut name = std::ffi::OsString::from(".");
+        name.push(self.file.name().unwrap_or_default());
+        name.push(format!(".{}.new", std::process::id()));
+        let new = directory.join(&name);
+        let put = || -> io::Result<()> {
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(new.as_path())?;
+            file.write_all(self.after.as_bytes())?;
+            if let Ok(metadata) = fs::metadata(self.file.as_path()) {
+                file.set_permissions(Permissions::from_mode(metadata.permissions().mode() & 0o777))?;
+            }
+            file.sync_all()?;
+            fs::rename(new.as_path(), self.file.as_path())
+        };
+        put().map_err(|error| {
+            let _ = fs::remove_file(new.as_path());
+            fail(error)
+        })
+    }
+}

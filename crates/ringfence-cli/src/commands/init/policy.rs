@@ -1,0 +1,90 @@
+//! The policies that are proposed.
+//!
+//! A project's file can narrow and not widen, since whoever wrote the repository is not the
+//! person. So what is opened stands in the person's own file.
+
+use std::fs;
+
+use ringfence_policy::{AbsPath, Facts, HostRule, Permit, Source, amend, parse_bytes};
+
+use super::draft::Draft;
+use super::hosts::Host;
+use super::languages::Language;
+use crate::error::CliError;
+
+/// The project's: it says where the project begins, and what is not even tried.
+pub(super) fn of_the_project(facts: &Facts, languages: &[&Language]) -> Result<Draft, CliError> {
+    let file = facts.workspace.join(".ringfence/policy.toml");
+    let before = Draft::text_of(&file)?;
+    let publishes: Vec<(&str, &str)> =
+        languages.iter().flat_map(|language| language.publishes.iter().map(move |line| (*line, language.name))).collect();
+    let after = match &before {
+        Some(text) => text.clone(),
+        None => {
+            let mut text = String::from(
+                "# What agents' commands may do in this project. This file narrows what the person's own policy\n# (~/.config/ringfence/policy.toml) allows, and opens nothing: docs/network.md, docs/commands.md.\nversion = 1\n",
+            );
+            if !publishes.is_empty() {
+                text.push_str("\n[commands]\ndeny = [\n");
+                for (line, language) in publishes {
+                    text.push_str(&format!(
+                        "  {}, # {language}: what is published is seen by everybody; a person does that\n",
+                        quoted(line)
+                    ));
+                }
+                text.push_str("]\n");
+            }
+            text
+        }
+    };
+    let parsed = parse_bytes(after.as_bytes(), &file, Source::Project);
+    parsed.map_err(ringfence_engine::EngineError::from)?;
+    Draft::within(file, before, after, &facts.workspace)
+}
+
+/// The person's: it opens hosts. `None` if no host is to be opened.
+pub(super) fn of_the_person(facts: &Facts, hosts: &[Host]) -> Result<Option<Draft>, CliError> {
+    if hosts.is_empty() {
+        return Ok(None);
+    }
+    let named = ringfence_engine::of_the_person(facts);
+    // A person may keep their settings elsewhere, and a link to them here.
+    let real = fs::canonicalize(named.as_path()).ok().and_then(AbsPath::new);
+    let file = real.unwrap_or(named);
+    let before = Draft::text_of(&file)?;
+    let after = match &before {
+        None => fresh(hosts, &facts.workspace),
+        Some(text) => {
+            let mut text = text.clone();
+            for host in hosts.iter().filter(|host| host.doubt.is_none()) {
+                let Ok(rule) = HostRule::parse(&host.rule) else { continue };
+                if let Some(more) = amend(Some(&text), &file, &Permit::host(&rule)).map_err(ringfence_engine::EngineError::from)? {
+                    text = more;
+                }
+            }
+            text
+        }
+    };
+    parse_bytes(after.as_bytes(), &file, Source::User).map_err(ringfence_engine::EngineError::from)?;
+    Ok(Some(Draft::anywhere(file, before, after)))
+}
+
+fn fresh(hosts: &[Host], project: &AbsPath) -> String {
+    let name = project.name().map(|name| name.to_string_lossy().chars().filter(|c| !c.is_control()).collect::<String>());
+    let mut text = format!(
+        "# Your own policy: it holds for agents' commands in all of your projects.\nversion = 1\n\n[network]\n# For {}:\nallow = [\n",
+        name.unwrap_or_default()
+    );
+    for Host { rule, reason, doubt } in hosts {
+        match doubt {
+            None => text.push_str(&format!("  {}, # {reason}\n", quoted(rule))),
+            Some(doubt) => text.push_str(&format!("  # {}, # {reason}; not opened: {doubt}\n", quoted(rule))),
+        }
+    }
+    text.push_str("]\n");
+    text
+}
+
+fn quoted(text: &str) -> String {
+    format!("{:?}", text)
+}

@@ -1,0 +1,183 @@
+//! The agents' own settings.
+
+use std::path::PathBuf;
+
+use jsonc_parser::ParseOptions;
+use jsonc_parser::cst::{CstArray, CstInputValue, CstObject, CstRootNode};
+use ringfence_policy::{AbsPath, Facts};
+
+use super::agents::Agent;
+use super::draft::Draft;
+use crate::error::CliError;
+
+/// What an agent's settings have to say.
+#[derive(Default)]
+pub(super) struct SetUp {
+    pub(super) drafts: Vec<Draft>,
+    pub(super) notes: Vec<String>,
+}
+
+/// Sets an agent up by what it offers: hooks if it has them, else a server of tools.
+pub(super) fn of(agent: Agent, facts: &Facts) -> Result<SetUp, CliError> {
+    let program = std::env::current_exe().map_err(|source| CliError::File { what: "find", path: "ringfence itself".into(), source })?;
+    match agent {
+        Agent::ClaudeCode => claude_code(facts, &command(&program, "hook claude-code")),
+        Agent::Codex => codex(facts, &command(&program, "hook codex")),
+        Agent::Cursor => server(facts, ".cursor/mcp.json", "mcpServers", plain(&program), "Cursor"),
+        Agent::Gemini => server(facts, ".gemini/settings.json", "mcpServers", plain(&program), "Gemini CLI"),
+        Agent::Opencode => {
+            let words = vec![text(&program.to_string_lossy()), text("mcp")];
+            let fields = vec![field("type", text("local")), field("command", CstInputValue::Array(words)), field("enabled", true.into())];
+            server(facts, "opencode.json", "mcp", CstInputValue::Object(fields), "opencode")
+        }
+    }
+}
+
+fn claude_code(facts: &Facts, command: &str) -> Result<SetUp, CliError> {
+    // Not the file that is shared: it has paths of this machine.
+    let file = facts.workspace.join(".claude/settings.local.json");
+    let edit = |root: &CstObject| -> Option<()> {
+        let hooks = object(root, "hooks")?;
+        hook(&hooks, "PreToolUse", Some("*"), handler(command, Failing::Blocks), command)?;
+        for event in ["PostToolUse", "PostToolUseFailure"] {
+            hook(&hooks, event, Some("Bash|Monitor"), handler(command, Failing::Passes), command)?;
+        }
+        hook(&hooks, "SessionStart", None, handler(command, Failing::Passes), command)?;
+        // What the agent attaches by itself, and what it searches, asks no hook.
+        let deny = array(&object(root, "permissions")?, "deny")?;
+        for rule in ["Read(./**/.env)", "Read(~/.ssh/**)", "Read(~/.aws/**)", "Read(~/.gnupg/**)", "Read(~/.netrc)"] {
+            add(&deny, rule);
+        }
+        Some(())
+    };
+    let mut set_up = SetUp { drafts: vec![edited(file, &facts.workspace, edit)?], notes: Vec::new() };
+    for name in ["settings.json", "settings.local.json"] {
+        let shared = facts.workspace.join(".claude").join(name);
+        if Draft::text_of(&shared)?.is_some_and(|text| text.contains("disableAllHooks")) {
+            set_up
+                .notes
+                .push(format!("{shared} speaks of `disableAllHooks`: if it is true there, no hook is called and nothing is confined"));
+        }
+    }
+    Ok(set_up)
+}
+
+fn codex(facts: &Facts, command: &str) -> Result<SetUp, CliError> {
+    let file = facts.workspace.join(".codex/hooks.json");
+    let edit = |root: &CstObject| -> Option<()> {
+        let hooks = object(root, "hooks")?;
+        let plain = || CstInputValue::Object(vec![field("type", text("command")), field("command", text(command))]);
+        for event in ["PreToolUse", "PostToolUse"] {
+            hook(&hooks, event, Some(".*"), plain(), command)?;
+        }
+        hook(&hooks, "SessionStart", None, plain(), command)
+    };
+    let note = "Codex calls no hook before you trust it: start `codex` in this project and use `/hooks`. Its own sandbox stands around ours; where ours cannot be made in it, commands fail with status 125: `codex --sandbox danger-full-access` leaves confining to ringfence";
+    Ok(SetUp { drafts: vec![edited(file, &facts.workspace, edit)?], notes: vec![note.into()] })
+}
+
+/// A server of tools, for agents that have no hooks that could confine their own.
+fn server(facts: &Facts, name: &str, key: &str, entry: CstInputValue, agent: &str) -> Result<SetUp, CliError> {
+    let edit = |root: &CstObject| -> Option<()> {
+        let servers = object(root, key)?;
+        if servers.get("ringfence").is_none() {
+            servers.append("ringfence", entry.clone());
+        }
+        Some(())
+    };
+    let draft = edited(facts.workspace.join(name), &facts.workspace, edit)?;
+    let note = format!("{agent} gets ringfence's tools beside its own, which are not confined: switch its own shell and file tools off");
+    Ok(SetUp { drafts: vec![draft], notes: vec![note] })
+}
+
+/// A JSON file with something more in it, and all else as it was.
+fn edited(file: AbsPath, project: &AbsPath, edit: impl Fn(&CstObject) -> Option<()>) -> Result<Draft, CliError> {
+    let before = Draft::text_of(&file)?;
+    let wrong = |what: String| CliError::Words {
+        what: format!("{file} is left as it is: {what}"),
+        hint: "mend it, or leave this agent out with `--agent`".into(),
+    };
+    let text = before.as_deref().filter(|text| !text.trim().is_empty()).unwrap_or("{}\n");
+    let root = CstRootNode::parse(text, &ParseOptions::default()).map_err(|error| wrong(error.to_string()))?;
+    let whole = root.object_value().ok_or_else(|| wrong("it is no JSON object".into()))?;
+    edit(&whole).ok_or_else(|| wrong("something else stands where the settings would".into()))?;
+    Draft::within(file.clone(), before, root.to_string(), project)
+}
+
+/// Calls `command` on an event, unless it is called already. One that another ringfence put there is
+/// put right.
+fn hook(hooks: &CstObject, event: &str, matcher: Option<&str>, handler: CstInputValue, command: &str) -> Option<()> {
+    let groups = array(hooks, event)?;
+    let handlers =
+        groups.elements().into_iter().filter_map(|group| group.as_object()?.array_value("hooks")).flat_map(|list| list.elements());
+    let ours = command.rsplit_once(" hook ").map_or("", |(_, agent)| agent);
+    for known in handlers.filter_map(|handler| handler.as_object()?.get("command")) {
+        let said = known.value().and_then(|value| value.as_string_lit()?.decoded_value().ok()).unwrap_or_default();
+        if said == command {
+            return Some(());
+        }
+        if said.contains("ringfence") && said.ends_with(&format!(" hook {ours}")) {
+            known.set_value(text(command));
+            return Some(());
+        }
+    }
+    let mut group: Vec<(String, CstInputValue)> = matcher.map(|matcher| field("matcher", text(matcher))).into_iter().collect();
+    group.push(field("hooks", CstInputValue::Array(vec![handler])));
+    groups.append(CstInputValue::Object(group));
+    groups.ensure_multiline();
+    Some(())
+}
+
+/// What becomes of a call whose hook fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Failing {
+    Blocks,
+    Passes,
+}
+
+fn handler(command: &str, failing: Failing) -> CstInputValue {
+    let mut fields = vec![field("type", text("command")), field("command", text(command)), field("timeout", 30.into())];
+    if failing == Failing::Blocks {
+        // From version 2.1.295 on; older ones do not mind it.
+        fields.push(field("onFailure", text("block")));
+    }
+    CstInputValue::Object(fields)
+}
+
+/// An object in another, made if it is missing; `None` if something else stands there.
+fn object(within: &CstObject, key: &str) -> Option<CstObject> {
+    within.object_value_or_create(key)
+}
+
+fn array(within: &CstObject, key: &str) -> Option<CstArray> {
+    within.array_value_or_create(key)
+}
+
+fn add(list: &CstArray, word: &str) {
+    let is_there =
+        |value: jsonc_parser::cst::CstNode| value.as_string_lit().and_then(|text| text.decoded_value().ok()).as_deref() == Some(word);
+    if !list.elements().into_iter().any(is_there) {
+        list.append(text(word));
+        list.ensure_multiline();
+    }
+}
+
+fn text(text: &str) -> CstInputValue {
+    CstInputValue::String(text.to_owned())
+}
+
+fn field(key: &str, value: CstInputValue) -> (String, CstInputValue) {
+    (key.to_owned(), value)
+}
+
+/// A line for the shell that runs the hook.
+fn command(program: &std::path::Path, words: &str) -> String {
+    let path = program.to_string_lossy();
+    let is_plain = path.chars().all(|c| c.is_ascii_alphanumeric() || "/_-.+".contains(c));
+    if is_plain { format!("{path} {words}") } else { format!("'{}' {words}", path.replace('\'', r"'\''")) }
+}
+
+fn plain(program: &PathBuf) -> CstInputValue {
+    let words = CstInputValue::Array(vec![text("mcp")]);
+    CstInputValue::Object(vec![field("command", text(&program.to_string_lossy())), field("args", words)])
+}

@@ -1,0 +1,144 @@
+//! Setting up: what is found, what is shown, what is written, and what is left alone.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use ringfence_testkit::{As, Project, Ran, each_user};
+use serde_json::{Value, json};
+
+use crate::project;
+
+fn init(project: &Project, words: &[&str]) -> Ran {
+    Ran::of(project.ringfence().arg("init").args(words), b"")
+}
+
+#[track_caller]
+fn found(project: &Project, words: &[&str]) -> Value {
+    serde_json::from_str(&init(project, &[&["--json"], words].concat()).ok()).expect("one JSON object")
+}
+
+/// A project of Claude Code and node, with remotes of all kinds.
+fn prepared(user: As) -> Project {
+    let project = project(user);
+    project.write("CLAUDE.md", "");
+    project.write("package.json", "{}");
+    let remotes = "[remote \"origin\"]\n\turl = https://github.com/me/app\n[remote \"near\"]\n\turl = ssh://10.0.0.1/x\n[remote \"odd\"]\n\turl = https://git.evil.example/x\n";
+    project.write(".git/config", remotes);
+    project
+}
+
+#[test]
+fn what_is_found_is_proposed_and_nothing_written_unasked() {
+    each_user(|user| {
+        let project = prepared(user);
+        let before = project.entries();
+        let found = found(&project, &["--dry-run"]);
+        assert_eq!((&found["agents"], &found["languages"], &found["written"]), (&json!(["claude-code"]), &json!(["node"]), &json!(false)));
+        let hosts = |proposed: bool| -> Vec<&str> {
+            let hosts = found["hosts"].as_array().unwrap().iter().filter(|host| host["proposed"] == proposed);
+            hosts.map(|host| host["host"].as_str().unwrap()).collect()
+        };
+        assert_eq!(hosts(true), ["registry.npmjs.org:443", "registry.yarnpkg.com:443", "github.com:443", "github.com:22"]);
+        assert_eq!(hosts(false), ["10.0.0.1:22", "10.0.0.1:443", "git.evil.example:443", "git.evil.example:22"]);
+        let ran = init(&project, &[]);
+        ran.ends(125);
+        assert!(ran.talk().contains("--yes") && ran.text().contains("+++ "), "{}", ran.talk());
+        init(&project, &["--json"]).ends(125);
+        assert_eq!(project.entries(), before);
+        assert!(!project.home().join(".config/ringfence").exists());
+    });
+}
+
+#[test]
+fn what_is_written_works_and_twice_is_once() {
+    each_user(|user| {
+        let project = prepared(user);
+        assert_eq!(found(&project, &["--yes"])["written"], true);
+        let policy = fs::read_to_string(project.home().join(".config/ringfence/policy.toml")).unwrap();
+        assert!(policy.contains("\n  \"registry.npmjs.org:443\", # node") && policy.contains("\n  # \"10.0.0.1:22\""), "{policy}");
+        project.run(["--", "true"]).ok();
+        Ran::of(project.ringfence().args(["policy", "check"]), b"").ok();
+        let opened = Ran::of(project.ringfence().args(["explain", "connect", "registry.npmjs.org:443"]), b"");
+        assert!(opened.text().contains("allowed"), "{}", opened.text());
+        let settings: Value = serde_json::from_str(&project.read(".claude/settings.local.json").unwrap()).unwrap();
+        let handler = &settings["hooks"]["PreToolUse"][0]["hooks"][0];
+        assert_eq!(handler["onFailure"], "block");
+        // The very command that is written answers a call.
+        let call =
+            json!({ "cwd": project.root(), "hook_event_name": "PreToolUse", "tool_name": "Read", "tool_input": { "file_path": ".env" } });
+        let answered = Ran::of(project.command("sh").args(["-c", handler["command"].as_str().unwrap()]), call.to_string().as_bytes());
+        assert!(answered.ok().contains("\"deny\""));
+        let after = project.entries();
+        assert!(init(&project, &["--yes"]).ok().contains("nothing is to be written"));
+        assert_eq!(project.entries(), after);
+        assert!(!after.keys().any(|path| path.to_string_lossy().ends_with(".new")));
+    });
+}
+
+#[test]
+fn what_stands_in_a_file_stays() {
+    each_user(|user| {
+        let project = prepared(user);
+        let mine = "{\n\t// mine\n\t\"model\": \"opus\",\n\t\"hooks\": {\n\t\t\"PreToolUse\": [{\"matcher\": \"Bash\", \"hooks\": [{\"type\": \"command\", \"command\": \"mine\"}]}]\n\t},\n\t\"permissions\": {\"deny\": [\"Read(~/.ssh/**)\"], \"allow\": [\"Bash(ls)\"]}\n}\n";
+        project.write(".claude/settings.local.json", mine);
+        project.write(".ringfence/policy.toml", "version = 1 # the project's\n");
+        let policy = project.home().join(".config/ringfence/policy.toml");
+        project.write_at(&policy, "# mine\nversion = 1\nmode = \"read-only\" # for now\n[network]\nallow = [\n  \"a.org\", # first\n]\n");
+        init(&project, &["--yes", "--agent", "claude-code", "--agent", "codex"]).ok();
+        let settings = project.read(".claude/settings.local.json").unwrap();
+        for line in mine.lines().filter(|line| !line.contains("permissions") && !line.contains("Bash\", \"hooks")) {
+            assert!(settings.contains(line), "{line} in {settings}");
+        }
+        assert!(settings.contains("\"command\": \"mine\"") && settings.contains("\"Bash(ls)\"") && settings.matches("~/.ssh").count() == 1);
+        assert!(settings.find("\"mine\"").unwrap() < settings.find("hook claude-code").unwrap(), "{settings}");
+        assert_eq!(project.read(".ringfence/policy.toml").as_deref(), Some("version = 1 # the project's\n"));
+        let text = fs::read_to_string(&policy).unwrap();
+        assert!(
+            text.starts_with("# mine\nversion = 1\nmode = \"read-only\" # for now\n[network]\nallow = [\n  \"a.org\", # first\n"),
+            "{text}"
+        );
+        assert!(text.contains("registry.npmjs.org:443") && !text.contains("10.0.0.1"), "{text}");
+        assert!(project.read(".codex/hooks.json").unwrap().contains("hook codex"));
+        let again = init(&project, &["--yes", "--agent", "claude-code", "--agent", "codex"]).ok();
+        assert!(again.contains("nothing is to be written"), "{again}");
+    });
+}
+
+#[test]
+fn what_cannot_be_merged_is_left_alone() {
+    each_user(|user| {
+        for (name, text) in [
+            (".claude/settings.local.json", "{"),
+            (".claude/settings.local.json", "[]"),
+            (".claude/settings.local.json", "{\"hooks\": []}"),
+            (".ringfence/policy.toml", "version = 2\n"),
+        ] {
+            let project = prepared(user);
+            project.write(name, text);
+            let ran = init(&project, &["--yes"]);
+            ran.ends(125);
+            assert!(ran.talk().contains(name.rsplit('/').next().unwrap()), "{}", ran.talk());
+            assert_eq!(project.read(name).as_deref(), Some(text));
+            assert!(!project.home().join(".config/ringfence").exists(), "nothing is written where not all can be");
+        }
+        // Whoever wrote the project does not choose which file is written.
+        let project = prepared(user);
+        project.write_at(&project.home().join("target.json"), "{}");
+        project.make_directories(&project.at(".claude"));
+        symlink(project.home().join("target.json"), project.at(".claude/settings.local.json")).unwrap();
+        init(&project, &["--yes"]).ends(125);
+        assert_eq!(fs::read_to_string(project.home().join("target.json")).unwrap(), "{}");
+    });
+}
+
+#[test]
+fn agents_without_hooks_get_tools() {
+    let project = project(As::User);
+    project.write(".cursor/mcp.json", "{\"mcpServers\": {\"other\": {\"command\": \"x\"}}}");
+    init(&project, &["--yes", "--agent", "cursor", "--agent", "gemini", "--agent", "opencode"]).ok();
+    let read = |name: &str| -> Value { serde_json::from_str(&project.read(name).unwrap()).unwrap() };
+    assert_eq!(read(".cursor/mcp.json")["mcpServers"]["other"]["command"], "x");
+    assert_eq!(read(".cursor/mcp.json")["mcpServers"]["ringfence"]["args"], json!(["mcp"]));
+    assert_eq!(read(".gemini/settings.json")["mcpServers"]["ringfence"]["args"], json!(["mcp"]));
+    assert_eq!(read("opencode.json")["mcp"]["ringfence"]["command"][1], "mcp");
+}
