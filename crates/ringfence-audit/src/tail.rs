@@ -4,12 +4,14 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
+use ringfence_api::Operation;
+
 use crate::directory::{Directory, name_of};
 use crate::error::{AuditError, During};
 use crate::run::{Fields, Run, Which};
 
 /// So much is looked through, from the end.
-const LOOKED: u64 = 32 << 20;
+const LOOKED: u64 = 8 << 20;
 /// So much at a time.
 const STEP: u64 = 64 << 10;
 
@@ -29,9 +31,10 @@ pub fn recent_run(log: &Path, session: &str) -> Result<Option<Run>, AuditError> 
             let Some(line) = lines.next().during("read", directory.at(&name))? else { break };
             left = left.saturating_sub(line.len() as u64 + 1);
             let Some(record) = of(session, &line) else { continue };
-            let is_begin = Run::begins(&record);
+            let (is_begin, is_text) = (Run::begins(&record), is_about_text(&record));
             records.push(record);
-            if is_begin {
+            // What was decided by the text alone never began.
+            if is_begin || is_text {
                 return Ok(Run::of(records.into_iter().rev(), Which::Named(session)));
             }
         }
@@ -40,6 +43,12 @@ pub fn recent_run(log: &Path, session: &str) -> Result<Option<Run>, AuditError> 
         }
     }
     Ok(None)
+}
+
+/// Whether a record is about a command that somebody asked to be let through, or refused, by what
+/// it says, before it was run.
+fn is_about_text(record: &Fields) -> bool {
+    record.get("operation").is_some_and(|word| word == Operation::Command.word()) && record.contains_key("tool")
 }
 
 /// The record of a line, if it is one of this run.

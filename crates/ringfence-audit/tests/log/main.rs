@@ -3,6 +3,7 @@
 mod crash;
 mod crowd;
 mod place;
+mod recent;
 mod rotation;
 mod tampering;
 mod worker;

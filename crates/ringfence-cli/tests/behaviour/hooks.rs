@@ -213,6 +213,24 @@ fn the_policy_decides() {
 }
 
 #[test]
+fn rules_on_commands_hold_for_the_line_and_not_for_the_shell_around_it() {
+    each_user(|user| {
+        let project = project(user);
+        let policy = "version = 1\n[commands]\nallow-binaries = [\"cat\", \"cd\", \"[[\"]\n";
+        project.write_at(&project.home().join(".config/ringfence/policy.toml"), policy);
+        assert_eq!(confined(&project, "cat README").ok(), "hello");
+        assert_eq!(confined(&project, "cd src && cat ../README").ok(), "hello");
+        assert_eq!(verdict(&project, "Bash", json!({ "command": "cat README; ls" })), "deny");
+        // Nor if somebody runs the rewritten line with another one in it.
+        for line in ["cat README", "cd src"] {
+            let other = rewritten(&project, line).replace(line, "ls");
+            let ran = Ran::of(project.command("bash").args(["-c", &other]), b"");
+            ran.ends(126);
+        }
+    });
+}
+
+#[test]
 fn where_the_policy_asks_the_agent_asks() {
     each_user(|user| {
         let project = project(user);

@@ -10,6 +10,7 @@ macro_rules! tests {
     };
 }
 
+mod judged;
 mod looking;
 mod races;
 mod reading;
@@ -30,7 +31,7 @@ use stage::Stage;
 type Test = (&'static str, fn(&Stage));
 
 fn tests() -> impl Iterator<Item = Test> {
-    [reading::TESTS, writing::TESTS, refused::TESTS, looking::TESTS, recorded::TESTS, routing::TESTS, races::TESTS]
+    [reading::TESTS, judged::TESTS, writing::TESTS, refused::TESTS, looking::TESTS, recorded::TESTS, routing::TESTS, races::TESTS]
         .into_iter()
         .flatten()
         .copied()

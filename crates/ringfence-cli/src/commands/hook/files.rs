@@ -32,9 +32,12 @@ pub(super) fn one(scene: &Scene, tool: Tool, path: &Path) -> Result<Answer, CliE
         let rule = ("the agent's own files".to_owned(), "built in".to_owned());
         return scene.pass(Operation::Call, &path.to_string_lossy(), rule);
     }
+    judged(scene, &tools(scene)?, tool, path)
+}
+
+fn judged(scene: &Scene, tools: &Tools, tool: Tool, path: &Path) -> Result<Answer, CliError> {
     let access = if matches!(tool, Tool::Write | Tool::Edit) { Access::Write } else { Access::Read };
-    let judged = tools(scene)?.judge(tool, path, access);
-    told(scene, judged)
+    told(scene, tools.judge(tool, path, access))
 }
 
 /// Names in a directory, or of whatever a pattern finds.
@@ -56,11 +59,14 @@ fn is_pattern(name: &OsStr) -> bool {
 /// Text in all files of a tree, the denied ones among them.
 fn search(scene: &Scene) -> Result<Answer, CliError> {
     let path = Path::new(optional(scene, "path")?.unwrap_or("."));
-    let answer = one(scene, Tool::Search, path)?;
-    if answer != Answer::Nothing || is_agents_own(scene, path) || !scene.grants().is_confined() {
-        return Ok(answer);
+    if is_agents_own(scene, path) {
+        return one(scene, Tool::Search, path);
     }
     let tools = tools(scene)?;
+    let answer = judged(scene, &tools, Tool::Search, path)?;
+    if answer != Answer::Nothing || !scene.grants().is_confined() {
+        return Ok(answer);
+    }
     let denied = match tools.denied_below(path, optional(scene, "glob")?) {
         // A glob of another grammar leaves out nothing for certain.
         Err(ToolError::Glob { .. }) => tools.denied_below(path, None),

@@ -1,0 +1,83 @@
+//! What was written just now, found from the end.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+
+use ringfence_audit::{Act, Begun, Details, Log, Record, Subject, Verdict, recent_run};
+
+use crate::{Scratch, record};
+
+fn of(session: &str, mut record: Record) -> Record {
+    record.session = session.into();
+    record
+}
+
+fn begun(session: &str) -> Record {
+    let begun = Begun {
+        command: vec!["true".into()],
+        command_base64: None,
+        cwd: "/p".into(),
+        cwd_base64: None,
+        confined: true,
+        policy_files: Vec::new(),
+        policy_digest: String::new(),
+        gaps: Vec::new(),
+        user: "me".into(),
+        pid: 1,
+        version: "0".into(),
+    };
+    let details = Details::Begun(Box::new(begun));
+    let (operation, result) = (Act::Begin, Verdict::Allowed);
+    let subject = Subject { agent: None, session: session.into() };
+    Record {
+        timestamp: 0,
+        agent: subject.agent,
+        session: subject.session,
+        operation,
+        target: "true".into(),
+        result,
+        policy: "x".into(),
+        reason: None,
+        details,
+    }
+}
+
+fn refused(scratch: &Scratch, session: &str) -> Option<Vec<String>> {
+    let run = recent_run(&scratch.path(), session).unwrap()?;
+    Some(run.refused.iter().map(|record| record["target"].as_str().unwrap().to_owned()).collect())
+}
+
+fn write(log: &mut Log, records: Vec<Record>) {
+    log.append(&records).unwrap();
+}
+
+#[test]
+fn a_run_is_found_by_its_whole_name_and_with_nothing_of_others() {
+    let scratch = Scratch::new();
+    assert_eq!(refused(&scratch, "call_1"), None);
+    let mut log = scratch.open(u64::MAX);
+    write(&mut log, vec![begun("call_1"), of("call_1", record("/a")), begun("call_12"), of("call_12", record("/b"))]);
+    write(&mut log, vec![of("call_1", record("call_12")), of("x", record("call_1"))]);
+    assert_eq!(refused(&scratch, "call_1"), Some(vec!["/a".into(), "call_12".into()]));
+    assert_eq!(refused(&scratch, "call_12"), Some(vec!["/b".into()]));
+    assert_eq!(refused(&scratch, "call"), None);
+    // A name that is used again means the run of just now.
+    write(&mut log, vec![begun("call_1"), of("call_1", record("/c"))]);
+    assert_eq!(refused(&scratch, "call_1"), Some(vec!["/c".into()]));
+}
+
+#[test]
+fn it_may_begin_on_an_earlier_page_and_somebody_may_be_writing() {
+    let scratch = Scratch::new();
+    let mut log = scratch.open(4000);
+    write(&mut log, vec![begun("call_1")]);
+    for number in 0..40 {
+        write(&mut log, vec![of("other", record(&"long ".repeat(20))), of("call_1", record(&format!("/{number}")))]);
+    }
+    assert!(scratch.file(3).exists());
+    let last = (1..).take_while(|number| scratch.file(*number).exists()).last().unwrap();
+    let mut page = OpenOptions::new().append(true).open(scratch.file(last)).unwrap();
+    page.write_all(b"{\"session\":\"call_1\",\"operation\":\"read\"").unwrap();
+    let found = refused(&scratch, "call_1").unwrap();
+    assert_eq!((found.len(), found[0].as_str(), found[39].as_str()), (40, "/0", "/39"));
+}
