@@ -90,7 +90,7 @@ pub(super) fn found(project: &AbsPath) -> Vec<&'static Language> {
         Some(end) => names.iter().any(|name| name.ends_with(end)),
         None => names.iter().any(|name| name == mark),
     };
-    LANGUAGES.iter().filter(|language| language.marks.iter().any(|mark| has(&mark))).collect()
+    LANGUAGES.iter().filter(|language| language.marks.iter().any(has)).collect()
 }
 
 #[cfg(test)]

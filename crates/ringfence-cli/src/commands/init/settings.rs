@@ -1,6 +1,6 @@
 //! The agents' own settings.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstArray, CstInputValue, CstObject, CstRootNode};
@@ -171,13 +171,13 @@ fn field(key: &str, value: CstInputValue) -> (String, CstInputValue) {
 }
 
 /// A line for the shell that runs the hook.
-fn command(program: &std::path::Path, words: &str) -> String {
+fn command(program: &Path, words: &str) -> String {
     let path = program.to_string_lossy();
     let is_plain = path.chars().all(|c| c.is_ascii_alphanumeric() || "/_-.+".contains(c));
     if is_plain { format!("{path} {words}") } else { format!("'{}' {words}", path.replace('\'', r"'\''")) }
 }
 
-fn plain(program: &PathBuf) -> CstInputValue {
+fn plain(program: &Path) -> CstInputValue {
     let words = CstInputValue::Array(vec![text("mcp")]);
     CstInputValue::Object(vec![field("command", text(&program.to_string_lossy())), field("args", words)])
 }
