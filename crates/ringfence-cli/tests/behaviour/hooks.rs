@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
-use ringfence_testkit::{As, Project, Ran, SECRET, each_user};
+use ringfence_testkit::{As, Project, Ran, SECRET, each_user, fuse_for_all};
 use serde_json::{Value, json};
 
 use crate::project;
@@ -134,6 +134,9 @@ fn a_command_leaves_the_shell_where_it_ended_and_nowhere_else() {
 
 #[test]
 fn what_was_refused_is_told_with_the_command_it_befell() {
+    if !fuse_for_all() {
+        return;
+    }
     each_user(|user| {
         let project = project(user);
         confined(&project, "cat .env").ends(1);
@@ -311,6 +314,12 @@ fn a_shell_outside_of_the_project_runs_nothing() {
         let mut command = project.ringfence();
         let ran = Ran::of(command.args(["hook", "claude-code"]).env("CLAUDE_PROJECT_DIR", project.root()), call.to_string().as_bytes());
         assert_eq!(answer(&ran)["hookSpecificOutput"]["permissionDecision"], "deny");
+        // A directory that is gone is no reason to do nothing for ever.
+        call["cwd"] = json!(project.at("gone"));
+        hook(&project, &call).ends(2);
+        let mut command = project.ringfence();
+        let ran = Ran::of(command.args(["hook", "claude-code"]).env("CLAUDE_PROJECT_DIR", project.root()), call.to_string().as_bytes());
+        assert_eq!(answer(&ran)["hookSpecificOutput"]["permissionDecision"], "allow");
         // Nor if the shell goes there in between.
         let line = rewritten(&project, "cat main.rs");
         let ran = Ran::of(project.command("bash").args(["-c", &line]).current_dir(project.home().join("code/other")), b"");

@@ -28,16 +28,19 @@ pub(super) fn answer(scene: &Scene, tool: Tool) -> Result<Answer, CliError> {
 
 /// A tool that uses one file.
 pub(super) fn one(scene: &Scene, tool: Tool, path: &Path) -> Result<Answer, CliError> {
-    if is_agents_own(scene, path) {
+    if is_agents_own(scene, path, access(tool)) {
         let rule = ("the agent's own files".to_owned(), "built in".to_owned());
         return scene.pass(Operation::Call, &path.to_string_lossy(), rule);
     }
     judged(scene, &tools(scene)?, tool, path)
 }
 
+fn access(tool: Tool) -> Access {
+    if matches!(tool, Tool::Write | Tool::Edit) { Access::Write } else { Access::Read }
+}
+
 fn judged(scene: &Scene, tools: &Tools, tool: Tool, path: &Path) -> Result<Answer, CliError> {
-    let access = if matches!(tool, Tool::Write | Tool::Edit) { Access::Write } else { Access::Read };
-    told(scene, tools.judge(tool, path, access))
+    told(scene, tools.judge(tool, path, access(tool)))
 }
 
 /// Names in a directory, or of whatever a pattern finds.
@@ -59,7 +62,7 @@ fn is_pattern(name: &OsStr) -> bool {
 /// Text in all files of a tree, the denied ones among them.
 fn search(scene: &Scene) -> Result<Answer, CliError> {
     let path = Path::new(optional(scene, "path")?.unwrap_or("."));
-    if is_agents_own(scene, path) {
+    if is_agents_own(scene, path, Access::Read) {
         return one(scene, Tool::Search, path);
     }
     let tools = tools(scene)?;
@@ -108,20 +111,26 @@ pub(super) fn told(scene: &Scene, judged: Result<(), ToolError>) -> Result<Answe
     }
 }
 
-/// What the agent keeps for itself and reads with its own tools: what a command printed that was
-/// too long, plans, skills, a directory for scraps. No command in the sandbox can write there.
-fn is_agents_own(scene: &Scene, path: &Path) -> bool {
-    let path = scene.cwd.as_path().join(path);
-    let Some(asked) = AbsPath::new(path) else { return false };
+/// What the agent keeps for itself and uses with its own tools: what a command printed that was too
+/// long, plans, notes, a directory for scraps. No command in the sandbox can write there. Skills and
+/// plugins are only read: what stands in them, the agent obeys and runs.
+fn is_agents_own(scene: &Scene, path: &Path, access: Access) -> bool {
+    let Some(asked) = AbsPath::new(scene.cwd.as_path().join(path)) else { return false };
     let real = asked.ancestors().find_map(|above| {
         let real = AbsPath::new(std::fs::canonicalize(above.as_path()).ok()?)?;
         Some(real.join(asked.relative_to(&above)?))
     });
     let config = scene.config();
-    let mut own: Vec<PathBuf> = ["plans", "skills", "plugins"].iter().map(|name| config.join(name)).collect();
-    own.extend(scene.input.transcript.as_deref().and_then(Path::parent).filter(|notes| notes.starts_with(&config)).map(Path::to_owned));
-    own.extend(scene.input.scraps.clone().filter(|scraps| scraps.starts_with(env::temp_dir())));
-    let is_own = |path: &AbsPath| own.iter().any(|own| path.as_path().starts_with(own) && own.components().count() > 1);
+    let notes = scene.input.transcript.as_deref().and_then(Path::parent).filter(|notes| notes.starts_with(config.join("projects")));
+    let mut own = vec![config.join("plans")];
+    own.extend(scene.input.scraps.clone().filter(|scraps| scraps.starts_with(env::temp_dir()) && *scraps != env::temp_dir()));
+    match access {
+        Access::Write => own.extend(notes.map(|notes| notes.join("memory"))),
+        Access::Read | Access::Execute => {
+            own.extend([config.join("skills"), config.join("plugins")].into_iter().chain(notes.map(Path::to_owned)))
+        }
+    }
+    let is_own = |path: &AbsPath| own.iter().any(|own| path.as_path().starts_with(own));
     is_own(&asked) && real.is_some_and(|real| is_own(&real))
 }
 

@@ -1,6 +1,7 @@
 //! A call of a hook, and what holds for it.
 
 use std::env;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use ringfence_api::{Allowance, Denial, Evidence, Operation};
@@ -49,13 +50,16 @@ impl Refusal {
 
 impl Scene {
     pub(super) fn of(agent: Agent, input: Input) -> Result<Scene, CliError> {
-        let cwd = directory(Some(&input.cwd))?;
         // The agent's shell may stand in a part of the project that looks like one of its own, and
         // must not choose by that which project it is.
-        let project = match (agent, env::var_os("CLAUDE_PROJECT_DIR").filter(|path| !path.is_empty())) {
-            (Agent::ClaudeCode, Some(path)) => directory(Some(Path::new(&path)))?,
-            _ => cwd.clone(),
+        let named = env::var_os("CLAUDE_PROJECT_DIR").filter(|path| agent == Agent::ClaudeCode && !path.is_empty());
+        let named = named.map(|path| directory(Some(Path::new(&path)))).transpose()?;
+        let cwd = match (directory(Some(&input.cwd)), &named) {
+            // A command took it away; an agent that can do nothing any more cannot go elsewhere either.
+            (Err(CliError::File { source, .. }), Some(project)) if source.kind() == io::ErrorKind::NotFound => project.clone(),
+            (entered, _) => entered?,
         };
+        let project = named.unwrap_or_else(|| cwd.clone());
         let resolved = resolve_in(gather(&project)?, &Flags::none(cwd.clone()), &Files::default())?;
         Ok(Scene { agent, input, resolved, cwd })
     }
