@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::Denial;
 
 /// What somebody may say to a refusal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     /// This one access goes through; the next is asked about again.

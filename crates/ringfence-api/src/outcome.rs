@@ -53,7 +53,7 @@ pub struct Outcome {
 }
 
 /// Why a command was not started.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Refusal {
     /// A sentence for people.
@@ -65,7 +65,7 @@ pub struct Refusal {
 }
 
 /// Something the command planted that would have run on the host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Quarantined {
     /// Where it stood.
@@ -154,10 +154,11 @@ pub struct Usage {
 }
 
 /// A limit that a command went beyond.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Breach {
     /// Which.
+    #[schemars(with = "String")]
     pub limit: Limit,
     /// How much there may be: milliseconds, bytes or pieces.
     pub configured: u64,
@@ -174,7 +175,7 @@ impl fmt::Display for Breach {
 }
 
 /// Something the sandbox refused.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Denial {
     /// What was tried.
@@ -267,7 +268,7 @@ impl Denial {
 }
 
 /// Something that went through because somebody said so.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Granted {
     /// What would have been refused; its count is how often this answer let it through.
@@ -339,7 +340,7 @@ pub struct Connection {
 }
 
 /// What was tried.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Operation {
     /// Open for reading.
@@ -377,7 +378,7 @@ impl Operation {
 }
 
 /// How ringfence knows of a denial.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Evidence {
     /// The kernel asked, and ringfence refused.
@@ -394,7 +395,7 @@ pub enum Evidence {
 }
 
 /// Something asked for that cannot be enforced here.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Gap {
     /// What was asked for, as a stable word.
@@ -415,7 +416,7 @@ impl Gap {
 }
 
 /// What a gap takes away.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Loss {
     /// Something that the policy asks for does not hold.

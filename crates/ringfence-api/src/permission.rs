@@ -25,7 +25,7 @@ pub enum PermissionStatus {
 }
 
 /// What somebody is to say yes or no to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Permission {
     /// What kind of thing it is.
     #[serde(rename = "type")]
@@ -39,7 +39,7 @@ pub struct Permission {
 }
 
 /// What kind of permission is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PermissionKind {
     /// To something that the sandbox keeps shut.

@@ -13,7 +13,7 @@ use ringfence_policy::{
 
 use crate::EngineError;
 use crate::files::{Files, layers, of_the_person};
-pub(crate) use opening::Opening;
+pub use opening::Opening;
 use place::Place;
 
 /// What was allowed for good.
@@ -128,7 +128,7 @@ pub fn allow_permanent(path: &AbsPath, access: Access, files: &Files, facts: &Fa
 }
 
 /// As [`allow_permanent`], of hosts as well.
-pub(crate) fn open_for_good(opening: &Opening, files: &Files, facts: &Facts) -> Result<Allowed, AllowError> {
+pub fn open_for_good(opening: &Opening, files: &Files, facts: &Facts) -> Result<Allowed, AllowError> {
     Wish { opening, files, facts }.grant()
 }
 

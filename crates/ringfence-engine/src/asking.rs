@@ -30,7 +30,7 @@ pub fn is_asked_about(denial: &Denial, files: &Files, resolved: &Resolved) -> bo
     wanted(denial).is_some_and(|opening| is_offered(&opening, &resolved.grants, files, &resolved.surroundings.facts))
 }
 
-fn offered(denial: &Denial, options: &[Answer], grants: &Grants, files: &Files, facts: &Facts) -> Vec<Answer> {
+pub(crate) fn offered(denial: &Denial, options: &[Answer], grants: &Grants, files: &Files, facts: &Facts) -> Vec<Answer> {
     let Some(opening) = wanted(denial).filter(|opening| is_offered(opening, grants, files, facts)) else { return vec![Answer::Deny] };
     let lasts = || could_open(&opening, files, facts);
     options.iter().copied().filter(|answer| *answer != Answer::AllowPermanent || lasts()).collect()
@@ -95,6 +95,14 @@ pub(crate) struct Witness {
 pub(crate) struct Lasting(Mutex<Vec<Opening>>);
 
 impl Lasting {
+    pub(crate) fn of(opening: Opening) -> Self {
+        Self(Mutex::new(vec![opening]))
+    }
+
+    pub(crate) fn add(&self, opening: Opening) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(opening);
+    }
+
     fn note(&self, denial: &Denial) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(wanted(denial));
     }

@@ -18,7 +18,7 @@ pub mod session;
 #[cfg(test)]
 mod testing;
 
-pub use allow::{AllowError, Allowed, allow_permanent};
+pub use allow::{AllowError, Allowed, Opening, allow_permanent, open_for_good};
 pub use asking::{is_asked_about, permission};
 pub use book::policy_digest;
 pub use error::EngineError;

@@ -2,6 +2,7 @@
 
 mod beside;
 mod following;
+mod request;
 mod sandbox;
 mod tools;
 
@@ -20,6 +21,7 @@ pub use beside::Beside;
 use beside::Course;
 use following::Following;
 pub use following::{News, Problem, Resolver};
+pub use request::{InForce, Requested};
 use sandbox::{Maker, Sandbox};
 
 /// A sandbox that stands and a shell in it, as one policy has it.
@@ -138,6 +140,11 @@ impl Opened {
                 witness.revise(&policy.holding.grants);
             }
         }
+    }
+
+    /// Where its commands begin.
+    pub fn cwd(&self) -> &AbsPath {
+        &self.asked.cwd
     }
 
     /// The policy that holds.

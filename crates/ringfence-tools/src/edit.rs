@@ -15,7 +15,7 @@ use crate::write::must_fit;
 use crate::{Errand, Tools};
 
 /// What is to be changed.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Edit {
     /// In which file.
@@ -40,10 +40,11 @@ impl Edit {
 }
 
 /// What was changed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Edited {
     /// Where the file is, without links.
+    #[schemars(with = "String")]
     pub path: AbsPath,
     /// How often the text was replaced.
     pub replacements: usize,

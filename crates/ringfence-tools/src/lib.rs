@@ -121,7 +121,9 @@ impl Tools {
         Ok(Errand { tools: self, tool: tool.word(), recorded: None, deadline: Instant::now() + PATIENCE })
     }
 
-    fn must_be_allowed(&self, tool: &str) -> Result<(), ToolError> {
+    /// Whether the tool of this name may be used at all, for whoever serves others beside the five;
+    /// a refusal is recorded.
+    pub fn must_be_allowed(&self, tool: &str) -> Result<(), ToolError> {
         let against = self.grants()?.tools.against(tool).cloned();
         match against {
             None => Ok(()),

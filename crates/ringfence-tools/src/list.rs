@@ -17,7 +17,7 @@ use crate::read::word;
 use crate::{Errand, Tools, is_private};
 
 /// What is to be listed.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct List {
     /// Which directory; the working directory if nobody says.
@@ -43,10 +43,11 @@ impl List {
 }
 
 /// What is in a directory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Listing {
     /// Where the directory is, without links.
+    #[schemars(with = "String")]
     pub path: AbsPath,
     /// What is in it, by name; what lies in a directory follows it.
     pub entries: Vec<Entry>,
@@ -55,7 +56,7 @@ pub struct Listing {
 }
 
 /// Something in a directory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
     /// Seen from the directory that was asked for.
@@ -74,7 +75,7 @@ pub struct Entry {
 }
 
 /// What an entry is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum EntryKind {
     /// A plain file.

@@ -14,7 +14,7 @@ use crate::text::{is_binary, whole_characters};
 use crate::{Errand, Tools};
 
 /// What is to be shown.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Read {
     /// Which file.
@@ -42,10 +42,11 @@ impl Read {
 }
 
 /// What was shown of a file: exactly its bytes, as text where they are text.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Content {
     /// Where the file is, without links.
+    #[schemars(with = "String")]
     pub path: AbsPath,
     /// The text, with whatever marks and line ends it has.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -21,7 +21,7 @@ use crate::{Errand, Tools};
 use pattern::Pattern;
 
 /// What is looked for.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Search {
     /// A regular expression, or the text itself where `literal` says so.
@@ -54,10 +54,11 @@ impl Search {
 }
 
 /// What was found.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Found {
     /// Where it was looked for, without links.
+    #[schemars(with = "String")]
     pub path: AbsPath,
     /// Each line once, in the order of names and lines.
     pub matches: Vec<Match>,
@@ -72,7 +73,7 @@ pub struct Found {
 }
 
 /// A line in which it was found.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Match {
     /// The file, seen from the directory that was asked for; as it is called, if it was a file.

@@ -16,7 +16,7 @@ use crate::read::must_be_file;
 use crate::{Errand, Tools};
 
 /// What is to be written.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Write {
     /// To which file. Where it is a link, what it leads to is written.
@@ -43,10 +43,11 @@ impl Write {
 }
 
 /// What was written.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Written {
     /// Where the file is, without links.
+    #[schemars(with = "String")]
     pub path: AbsPath,
     /// Whether it was not there before.
     pub created: bool,

@@ -6,7 +6,7 @@ use super::{AllowError, is_own};
 
 /// What is to be open from now on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Opening {
+pub enum Opening {
     /// A path, and what is below it.
     Path(AbsPath, Access),
     /// One port of one host.
@@ -24,7 +24,7 @@ impl Opening {
     }
 
     /// What it is open by; what keeps it shut is an error.
-    pub(super) fn opener(&self, grants: &Grants) -> Result<Origin, AllowError> {
+    pub(crate) fn opener(&self, grants: &Grants) -> Result<Origin, AllowError> {
         let mode = || Origin::new(Source::Mode, "the mode");
         match self {
             Opening::Path(path, access) => {

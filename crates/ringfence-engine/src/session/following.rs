@@ -14,6 +14,8 @@ use ringfence_audit::{Log, Options, Record, Subject, now_ms};
 use ringfence_policy::{AbsPath, Access, Change, Direction, Turn, Verdict, revise};
 use ringfence_provider::{ProviderError, Standing};
 
+use crate::allow::Opening;
+use crate::asking::Lasting;
 use crate::book::{policy_digest, whole};
 use crate::{Asked, EngineError, Resolved, accept, files, variables};
 
@@ -45,7 +47,7 @@ pub(super) struct Following {
     resolve: Box<Resolver>,
     seen: Vec<(AbsPath, Stamp)>,
     /// The newest that could be read.
-    newest: Arc<Resolved>,
+    pub(super) newest: Arc<Resolved>,
     /// What holds.
     pub(super) holding: Arc<Resolved>,
     /// What takes effect with a new session.
@@ -55,6 +57,8 @@ pub(super) struct Following {
     /// Why the newest files are not followed.
     pub(super) problem: Option<Problem>,
     news: News,
+    /// What was asked for in so many words and allowed for the session, whatever the files say.
+    requested: Lasting,
 }
 
 /// What a file is known by without reading it; nothing of one that is not there.
@@ -65,7 +69,17 @@ impl Following {
         let resolved = Arc::new(resolved);
         let seen = stamps(asked, &resolved);
         let (newest, holding) = (resolved.clone(), resolved);
-        Self { resolve, seen, newest, holding, pending: Vec::new(), refusing: Vec::new(), problem: None, news: News::default() }
+        Self {
+            resolve,
+            seen,
+            newest,
+            holding,
+            pending: Vec::new(),
+            refusing: Vec::new(),
+            problem: None,
+            news: News::default(),
+            requested: Lasting::default(),
+        }
     }
 
     /// What there is to tell, once.
@@ -118,7 +132,17 @@ impl Following {
                 hint: Some("look at it, and start another session".into()),
             });
         }
-        (self.resolve)(&self.newest).map_err(|error| Problem { code: error.code(), message: whole(&error), hint: error.hint() })
+        let read = (self.resolve)(&self.newest);
+        let read = read.map_err(|error| Problem { code: error.code(), message: whole(&error), hint: error.hint() })?;
+        Ok(self.requested.on(&read))
+    }
+
+    /// Opens something for as long as the session lives, and lets `standing` follow as it would a file.
+    pub(super) fn open(&mut self, asked: &Asked, opening: Opening, standing: Option<&dyn Standing>) -> Option<ringfence_enforce::Plan> {
+        let one = Lasting::of(opening.clone());
+        self.requested.add(opening);
+        let new = Arc::new(one.on(&self.newest));
+        self.take(asked, new, standing, &[])
     }
 
     /// Whether a command may write the file, or change where its name leads.
