@@ -11,6 +11,7 @@ use crate::commands::hook::HookCommand;
 use crate::commands::init::Init;
 use crate::commands::learn::Learn;
 use crate::commands::log::Log;
+use crate::commands::mcp::Mcp;
 use crate::commands::papers::{Completions, Man, Reference};
 use crate::commands::plan::Plan;
 use crate::commands::policy::PolicyCommand;
@@ -51,6 +52,7 @@ pub(crate) enum Command {
     Tool(ToolCommand),
     Hook(HookCommand),
     Init(Init),
+    Mcp(Box<Mcp>),
     Plan(Plan),
     Explain(Explain),
     Doctor(Doctor),
@@ -83,6 +85,7 @@ impl Command {
             Command::Policy(arguments) => arguments.wants_json(),
             Command::Hook(_)
             | Command::Shell(_)
+            | Command::Mcp(_)
             | Command::Completions(_)
             | Command::Man(_)
             | Command::Reference(_)

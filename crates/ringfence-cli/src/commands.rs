@@ -6,6 +6,7 @@ pub(crate) mod hook;
 pub(crate) mod init;
 pub(crate) mod learn;
 pub(crate) mod log;
+pub(crate) mod mcp;
 pub(crate) mod papers;
 pub(crate) mod plan;
 pub(crate) mod policy;
@@ -37,6 +38,7 @@ pub(crate) fn run(arguments: Arguments, local: &Local) -> Result<ExitCode, CliEr
         Command::Tool(arguments) => tool::run(arguments),
         Command::Init(arguments) => init::run(&arguments),
         Command::Hook(arguments) => Ok(hook::run(&arguments)),
+        Command::Mcp(arguments) => mcp::run(*arguments, local),
         Command::Log(arguments) => log::run(arguments),
         Command::Policy(arguments) => policy::run(arguments),
         Command::Completions(arguments) => papers::completions(arguments),

@@ -17,8 +17,9 @@ const LAYERS: &[(&str, &str)] = &[
     ("ringfence-provider", "what every place must do"),
     ("ringfence-local", "one such place"),
     ("ringfence-engine", "the life of a command, in any place"),
-    ("ringfence-cli", "a door: words in, words out"),
-    ("ringfence", "the door for programs that embed us"),
+    ("ringfence", "the door for programs that embed us, and the words that all doors say what happened in"),
+    ("ringfence-mcp", "the door for agents that speak the Model Context Protocol; it knows no place"),
+    ("ringfence-cli", "the door for people, where the place is picked and every other door is started from"),
 ];
 
 /// What the order alone would let through.
@@ -29,7 +30,7 @@ const BARRED: &[(&str, &str, &str)] = &[
     ("ringfence-provider", "ringfence-audit", "a place runs commands; the engine records them"),
     ("ringfence-local", "ringfence-audit", "a place runs commands; the engine records them"),
     ("ringfence-engine", "ringfence-local", "the engine knows places by their trait only"),
-    ("ringfence", "ringfence-cli", "a door does not lead through another door"),
+    ("ringfence-mcp", "ringfence-local", "whoever starts the server picks the place"),
 ];
 
 /// Used by tests of any layer, and itself free to use any.

@@ -5,6 +5,7 @@
 
 mod attach;
 mod client;
+mod desk;
 mod place;
 mod questions;
 mod server;
@@ -16,6 +17,8 @@ use std::process::{Command, ExitCode, Stdio};
 
 use clap::{Args, Subcommand, ValueEnum};
 use ringfence_api::Answer;
+
+pub(crate) use desk::Desk;
 
 use crate::args::PolicyArgs;
 use crate::error::CliError;

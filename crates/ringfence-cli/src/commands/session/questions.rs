@@ -12,7 +12,7 @@ const MANY: usize = 64;
 
 /// Those that are open.
 #[derive(Debug)]
-pub(super) struct Questions {
+pub(crate) struct Questions {
     patience: Duration,
     state: Mutex<State>,
     changed: Condvar,
@@ -58,8 +58,18 @@ impl Questions {
         told.collect()
     }
 
+    /// Answers one, in the words of the wire.
+    pub(super) fn answer_to(&self, said: &Value) -> Value {
+        let refused = |message: String| json!({ "error": { "code": "usage", "message": message } });
+        let Ok(answer) = serde_json::from_value::<Answer>(said["answer"].clone()) else { return refused("no such answer".into()) };
+        match self.answer(said["question"].as_u64().unwrap_or_default(), answer) {
+            Ok(()) => json!({ "answered": said["question"] }),
+            Err(why) => refused(why),
+        }
+    }
+
     /// Answers one; says what is wrong if that cannot be.
-    pub(super) fn answer(&self, number: u64, answer: Answer) -> Result<(), String> {
+    fn answer(&self, number: u64, answer: Answer) -> Result<(), String> {
         let mut state = self.lock();
         let open = state.open.get_mut(&number).filter(|open| open.answer.is_none());
         let open = open.ok_or_else(|| format!("there is no question {number} that waits"))?;

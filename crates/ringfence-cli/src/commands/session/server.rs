@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
-use ringfence_api::{Afterwards, Answer, Asker, Input, Line, Permission, Status, Stdio, Stream};
+use ringfence_api::{Afterwards, Asker, Input, Line, Permission, Status, Stdio, Stream};
 use ringfence_audit::AuditError;
 use ringfence_engine::EngineError;
 use ringfence_engine::session::{Beside, Executed, News, Opened, Problem, Reach, Turn};
@@ -141,9 +141,9 @@ type Ended = Result<Executed, EngineError>;
 
 /// A question and what came with it.
 #[derive(Default)]
-struct Asked {
+pub(super) struct Asked {
     line: Vec<u8>,
-    question: Value,
+    pub(super) question: Value,
 }
 
 impl Asked {
@@ -167,9 +167,7 @@ impl Kept {
     }
 
     fn attend(&self, mut client: UnixStream) {
-        let own = rustix::process::geteuid();
-        let who = rustix::net::sockopt::socket_peercred(&client);
-        if !who.is_ok_and(|who| (who.uid == own || who.uid.is_root()) && is_outside(who.pid)) {
+        if !is_welcome(&client) {
             return;
         }
         let mut goes_on = true;
@@ -324,12 +322,9 @@ impl Kept {
     }
 
     fn answer(&self, question: &Value) -> Value {
-        let refused = |message: String| json!({ "error": { "code": "usage", "message": message } });
-        let Some(questions) = &self.questions else { return refused("this session asks nobody".into()) };
-        let Ok(answer) = serde_json::from_value::<Answer>(question["answer"].clone()) else { return refused("no such answer".into()) };
-        match questions.answer(question["question"].as_u64().unwrap_or_default(), answer) {
-            Ok(()) => json!({ "answered": question["question"] }),
-            Err(why) => refused(why),
+        match &self.questions {
+            Some(questions) => questions.answer_to(question),
+            None => json!({ "error": { "code": "usage", "message": "this session asks nobody" } }),
         }
     }
 
@@ -356,6 +351,13 @@ impl Kept {
 
 fn problem(problem: &Problem) -> Value {
     json!({ "code": problem.code, "message": problem.message, "hint": problem.hint })
+}
+
+/// Whether somebody may speak with us: the same person, from outside of every sandbox.
+pub(super) fn is_welcome(client: &UnixStream) -> bool {
+    let own = rustix::process::geteuid();
+    let who = rustix::net::sockopt::socket_peercred(client);
+    who.is_ok_and(|who| (who.uid == own || who.uid.is_root()) && is_outside(who.pid))
 }
 
 /// Whether a process is where we are, and in no sandbox: whoever runs in one may find our
@@ -446,7 +448,7 @@ fn answered(executed: &Executed, id: &str, permission: Option<Permission>, warni
 }
 
 /// The next question; `None` if there will be none.
-fn ask(client: &mut UnixStream) -> io::Result<Option<Asked>> {
+pub(super) fn ask(client: &mut UnixStream) -> io::Result<Option<Asked>> {
     let mut asked = Asked::default();
     loop {
         match receive(client)? {

@@ -1,0 +1,130 @@
+//! What a call answers: one object for programs, and the same in words.
+
+use std::error::Error;
+
+use ringfence::ExecuteResult;
+use ringfence_api::{Afterwards, Permission, violations};
+use ringfence_engine::EngineError;
+use ringfence_engine::session::Executed;
+use ringfence_tools::ToolError;
+use rmcp::model::{CallToolResult, ContentBlock};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::words::{Failure, Ran};
+
+/// As many refusals as anybody reads; the others are counted.
+const DENIALS: usize = 100;
+
+/// What became of a command; with what a person could be asked, where nobody was.
+pub(crate) fn ran(executed: Executed, permission: Option<Permission>) -> CallToolResult {
+    let Executed { outcome, cwd, background, shell, news } = executed;
+    let result = ExecuteResult { background: background.into(), shell, ..outcome.into() };
+    let mut warnings = result.warnings;
+    warnings.extend(news.changes.iter().map(|change| format!("the policy was changed: {change}")));
+    warnings.extend(news.problems.iter().map(|problem| format!("the policy stays as it was: {}", problem.message)));
+    let dropped = |count: u64| (count > 0).then_some(count);
+    let mut denials = result.denials;
+    let beyond = denials.split_off(denials.len().min(DENIALS)).iter().map(|denial| denial.count).sum::<u64>();
+    let ran = Ran {
+        stdout: result.stdout.text().into_owned(),
+        stdout_dropped: dropped(result.stdout.dropped),
+        stderr: result.stderr.text().into_owned(),
+        stderr_dropped: dropped(result.stderr.dropped),
+        background: (!result.background.bytes.is_empty()).then(|| result.background.text().into_owned()),
+        exit_code: result.exit_code,
+        timed_out: result.timed_out,
+        breaches: result.breaches,
+        duration_ms: result.duration_ms,
+        cwd: cwd.map(|cwd| cwd.to_string_lossy().into_owned()),
+        shell: match result.shell {
+            Afterwards::LivesOn => "lives-on",
+            Afterwards::Ended => "ended",
+        }
+        .to_owned(),
+        blocked: result.blocked,
+        blocked_reason: result.blocked_reason,
+        blocked_resource: result.blocked_resource,
+        denials,
+        denials_dropped: result.denials_dropped + beyond,
+        granted: result.granted,
+        permission,
+        refusal: result.refusal,
+        gaps: result.gaps,
+        quarantined: result.quarantined,
+        warnings,
+    };
+    let text = words(&ran);
+    let content = vec![ContentBlock::text(text)];
+    let answer = if ran.exit_code == 0 { CallToolResult::success(content) } else { CallToolResult::error(content) };
+    structured(answer, &ran)
+}
+
+/// What a terminal would show, and what is behind it.
+fn words(ran: &Ran) -> String {
+    let mut text = ran.stdout.clone();
+    let mut add = |more: &str| {
+        let needs_line = !(text.is_empty() || more.is_empty() || text.ends_with('\n'));
+        text.push_str(if needs_line { "\n" } else { "" });
+        text.push_str(more);
+    };
+    add(&violations::annotate(&ran.stderr, &ran.denials));
+    if let Some(background) = &ran.background {
+        add(&format!("[earlier commands wrote]\n{background}"));
+    }
+    ran.breaches.iter().for_each(|breach| add(&format!("[{breach}]")));
+    if ran.exit_code != 0 {
+        add(&format!("[exit status {}]", ran.exit_code));
+    }
+    if ran.shell == "ended" {
+        add("[the shell has ended; the next command starts in a new one]");
+    }
+    ran.warnings.iter().for_each(|warning| add(&format!("[{warning}]")));
+    text
+}
+
+/// What a tool has done, as it says so itself.
+pub(crate) fn done(value: Value) -> CallToolResult {
+    let text = value["text"].as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let mut answer = CallToolResult::success(vec![ContentBlock::text(text)]);
+    answer.structured_content = Some(value);
+    answer
+}
+
+/// The same, in the words of `text`.
+pub(crate) fn structured(mut answer: CallToolResult, value: &impl Serialize) -> CallToolResult {
+    answer.structured_content = serde_json::to_value(value).ok();
+    answer
+}
+
+/// What is wrong is for the agent to read, so it is an answer, and no error of the protocol.
+pub(crate) fn failed(failure: &Failure) -> CallToolResult {
+    let hint = failure.hint.as_ref().map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
+    let text = format!("ringfence: {}{hint}", failure.message);
+    structured(CallToolResult::error(vec![ContentBlock::text(text)]), &json!({ "error": failure }))
+}
+
+impl Failure {
+    pub(crate) fn new(code: &str, message: impl Into<String>, hint: Option<String>) -> Self {
+        Self { code: code.to_owned(), message: message.into(), hint, denial: None }
+    }
+}
+
+impl From<EngineError> for Failure {
+    fn from(error: EngineError) -> Self {
+        Self::new(error.code(), whole(&error), error.hint())
+    }
+}
+
+impl From<ToolError> for Failure {
+    fn from(error: ToolError) -> Self {
+        let denial = error.denial().cloned().map(Box::new);
+        Self { denial, ..Self::new(error.code(), whole(&error), error.hint()) }
+    }
+}
+
+/// With all that lies behind it.
+fn whole(error: &dyn Error) -> String {
+    let causes = std::iter::successors(error.source(), |error| (*error).source());
+    causes.fold(error.to_string(), |whole, cause| format!("{whole}: {cause}"))
+}

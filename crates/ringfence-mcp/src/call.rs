@@ -1,0 +1,180 @@
+//! One call: its work on a thread, its output as it comes, its questions, its end and its cancellation.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ringfence_engine::session::{Reach, Turn};
+use ringfence_provider::Interrupter;
+use rmcp::model::{CallToolResult, ProgressNotificationParam};
+use rmcp::service::{RequestContext, RoleServer};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use crate::answer;
+use crate::order::Order;
+use crate::questions::Question;
+use crate::room::{Room, lock};
+use crate::words::Failure;
+
+/// So often a client hears how far it is, if there is something to hear.
+const OFTEN: Duration = Duration::from_millis(100);
+/// And so often where there is nothing: clients give up calls that they hear nothing of.
+const SELDOM: Duration = Duration::from_secs(5);
+/// As much of what was written goes into one piece of news, the end of it.
+const NEWS: usize = 4096;
+
+/// A call that is being served. Dropped, it is not wanted any more.
+pub(crate) struct Running {
+    work: JoinHandle<CallToolResult>,
+    watched: Arc<Watched>,
+    /// Of a client that can ask people.
+    questions: Option<UnboundedReceiver<Question>>,
+    began: Instant,
+}
+
+/// What there is to do next.
+pub(crate) enum Next {
+    Answer(Box<CallToolResult>),
+    Ask(Question),
+}
+
+/// What both sides of a call know of it.
+#[derive(Default)]
+pub(crate) struct Watched {
+    state: Mutex<State>,
+    wrote: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    is_withdrawn: bool,
+    runs: Option<Box<dyn Interrupter>>,
+    /// What was written since somebody was told.
+    news: Vec<u8>,
+}
+
+impl Running {
+    /// Begins it; `asks` says whether its client can ask people.
+    pub(crate) fn begin(room: Arc<Room>, order: Order, asks: Asks, place: OwnedSemaphorePermit) -> Self {
+        let watched = Arc::new(Watched::default());
+        let (to, questions) = match asks {
+            Asks::People => Some(room.questions.hear()).unzip(),
+            Asks::Nobody => (None, None),
+        };
+        let beside = watched.clone();
+        let work = move || {
+            let answer = carry_out(&room, order, &beside, to);
+            drop(place);
+            answer
+        };
+        Self { work: tokio::task::spawn_blocking(work), watched, questions, began: Instant::now() }
+    }
+
+    /// Waits for what comes next, and tells how it goes on meanwhile.
+    pub(crate) async fn next(&mut self, context: &RequestContext<RoleServer>) -> Next {
+        let watched = self.watched.clone();
+        let telling = tell(&watched, self.began, context);
+        tokio::pin!(telling);
+        let mut is_withdrawn = false;
+        loop {
+            tokio::select! {
+                () = &mut telling => {}
+                () = context.ct.cancelled(), if !is_withdrawn => {
+                    is_withdrawn = true;
+                    watched.withdraw();
+                }
+                Some(question) = asked(&mut self.questions) => return Next::Ask(question),
+                ended = &mut self.work => {
+                    let lost = |_| answer::failed(&Failure::new("internal", "the call was lost by a mistake in ringfence", None));
+                    return Next::Answer(Box::new(ended.unwrap_or_else(lost)));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.watched.withdraw();
+    }
+}
+
+/// Whether a client can ask people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asks {
+    People,
+    Nobody,
+}
+
+async fn asked(questions: &mut Option<UnboundedReceiver<Question>>) -> Option<Question> {
+    match questions {
+        Some(questions) => questions.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn carry_out(room: &Room, order: Order, watched: &Arc<Watched>, asks: Option<UnboundedSender<Question>>) -> CallToolResult {
+    order.carry_out(room, watched, asks).unwrap_or_else(|failure| answer::failed(&failure))
+}
+
+impl Watched {
+    /// It is its turn.
+    pub(crate) fn begin(&self, reach: Reach) -> Turn {
+        let mut state = lock(&self.state);
+        state.runs = Some(reach.interrupter);
+        if state.is_withdrawn { Turn::Left } else { Turn::Taken }
+    }
+
+    /// What it runs has ended: whoever comes too late must not mean the next one.
+    pub(crate) fn end(&self) {
+        lock(&self.state).runs = None;
+    }
+
+    /// It has written something.
+    pub(crate) fn wrote(&self, bytes: &[u8]) {
+        let mut state = lock(&self.state);
+        state.news.extend_from_slice(&bytes[bytes.len().saturating_sub(NEWS)..]);
+        let beyond = state.news.len().saturating_sub(NEWS);
+        state.news.drain(..beyond);
+        self.wrote.notify_one();
+    }
+
+    /// Nobody wants it any more.
+    fn withdraw(&self) {
+        let mut state = lock(&self.state);
+        state.is_withdrawn = true;
+        if let Some(runs) = &state.runs {
+            runs.interrupt();
+        }
+    }
+}
+
+/// Tells a client that wants it how a call goes on; never ends.
+fn tell<'a>(watched: &'a Watched, began: Instant, context: &'a RequestContext<RoleServer>) -> impl Future<Output = ()> + 'a {
+    let (peer, token) = (context.peer.clone(), context.meta.get_progress_token());
+    async move {
+        let Some(token) = token else { return std::future::pending().await };
+        let mut clock = interval(SELDOM);
+        clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        clock.tick().await;
+        loop {
+            let is_news = tokio::select! {
+                () = watched.wrote.notified() => true,
+                _ = clock.tick() => false,
+            };
+            let seconds = began.elapsed().as_secs_f64();
+            let news = std::mem::take(&mut lock(&watched.state).news);
+            let message = if news.is_empty() { format!("runs for {seconds:.0} s") } else { String::from_utf8_lossy(&news).into_owned() };
+            let told = ProgressNotificationParam::new(token.clone(), seconds).with_message(message);
+            // A client that is gone is noticed elsewhere.
+            let _ = peer.notify_progress(told).await;
+            if is_news {
+                clock.reset();
+                tokio::time::sleep(OFTEN).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What clients may call.
+
+use std::sync::Arc;
+
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, ClientResult, Implementation, ListToolsResult, PaginatedRequestParams, ProtocolVersion,
+    ServerCapabilities, ServerConfig, ServerRequest, Tool,
+};
+use rmcp::service::{PeerRequestOptions, RequestContext, RoleServer};
+use rmcp::{ErrorData, ServerHandler};
+
+use crate::answer;
+use crate::call::{Asks, Next, Running};
+use crate::house::{House, Own};
+use crate::order::Order;
+use crate::questions::{PATIENCE, Question};
+use crate::words::Failure;
+
+/// Serves one client, or one request of one where the protocol knows no sessions.
+pub(crate) struct Door {
+    house: Arc<House>,
+    own: Own,
+}
+
+/// From this version on a server sends no requests: what it wants to know is an answer, and the
+/// call comes again with it.
+const WITHOUT_REQUESTS: ProtocolVersion = ProtocolVersion::V_2026_07_28;
+
+impl Door {
+    pub(crate) fn new(house: Arc<House>, own: Own) -> Self {
+        Self { house, own }
+    }
+
+    /// Begins a call, or goes on with one that had to ask.
+    async fn running(&self, request: &CallToolRequestParams, context: &RequestContext<RoleServer>) -> Result<Running, CallToolResponse> {
+        if let Some(state) = &request.request_state {
+            return self.house.go_on(state, request).map_err(|failure| answer::failed(&failure).into());
+        }
+        let order = Order::read(&request.name, request.arguments.clone());
+        let order = order.map_err(|error| answer::failed(&Failure::new("input", error.message, None)))?;
+        let room = self.own.room(&self.house, context).await.map_err(|failure| answer::failed(&failure))?;
+        let Some(place) = self.house.place() else {
+            let busy = Failure::new("busy", "as many calls are being served as there may be", Some("wait for one of them".into()));
+            return Err(answer::failed(&busy).into());
+        };
+        Ok(Running::begin(room, order, asks(context), place))
+    }
+}
+
+/// Whether a client can ask people, as it says with each request or once for all.
+fn asks(context: &RequestContext<RoleServer>) -> Asks {
+    let elicitation = context.client_capabilities().and_then(|capabilities| capabilities.elicitation);
+    // One that says neither means forms, which came first.
+    let has_forms = elicitation.is_some_and(|elicitation| elicitation.form.is_some() || elicitation.url.is_none());
+    if has_forms { Asks::People } else { Asks::Nobody }
+}
+
+/// Asks a client that takes requests.
+async fn put(question: Question, context: &RequestContext<RoleServer>) {
+    let request = ServerRequest::ElicitRequest(question.form());
+    let options = PeerRequestOptions::with_timeout(PATIENCE);
+    let said = async { context.peer.send_request_with_option(request, options).await?.await_response().await };
+    let said = tokio::select! {
+        said = said => said.ok(),
+        () = context.ct.cancelled() => None,
+    };
+    question.answer(match said {
+        Some(ClientResult::ElicitResult(said)) => Some(said),
+        _ => None,
+    });
+}
+
+impl ServerHandler for Door {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+            .with_server_info(Implementation::new("ringfence", env!("CARGO_PKG_VERSION")).with_title("ringfence"))
+            .with_instructions(
+                "Commands run in a sandbox: they work in the project and nowhere else. What was refused is not a mistake of the command; \
+                 `denials` names the rule, and `request_permission` asks the person to open what is needed.",
+            )
+    }
+
+    async fn list_tools(&self, _: Option<PaginatedRequestParams>, _: RequestContext<RoleServer>) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(self.house.tools()))
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        self.house.tools().into_iter().find(|tool| tool.name == name)
+    }
+
+    async fn call_tool(&self, request: CallToolRequestParams, context: RequestContext<RoleServer>) -> Result<CallToolResponse, ErrorData> {
+        let mut running = match self.running(&request, &context).await {
+            Ok(running) => running,
+            Err(answer) => return Ok(answer),
+        };
+        let is_modern = context.protocol_version().is_some_and(|version| version >= WITHOUT_REQUESTS);
+        loop {
+            match running.next(&context).await {
+                Next::Answer(answer) => return Ok((*answer).into()),
+                Next::Ask(question) if is_modern => {
+                    let waits = self.house.wait(running, question, &request);
+                    return Ok(waits.map_or_else(|failure| answer::failed(&failure).into(), CallToolResponse::from));
+                }
+                Next::Ask(question) => put(question, &context).await,
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! What all clients of a server share: the rooms, how many may do what, and calls that wait for a person.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use ringfence_engine::EngineError;
+use rmcp::model::{CallToolRequestParams, ElicitResult, InputRequest, InputRequiredResult, JsonObject, Tool};
+use rmcp::service::{RequestContext, RoleServer};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::Opening;
+use crate::call::Running;
+use crate::questions::{PATIENCE, Question};
+use crate::room::{Room, Rooms, lock};
+use crate::words::{self, Failure};
+
+/// Each has a thread.
+const CALLS: usize = 64;
+/// Each session has a sandbox: a few MiB and a dozen processes and descriptors.
+pub(crate) const SESSIONS: usize = 16;
+/// The key of the one question of a call.
+const KEY: &str = "permission";
+
+/// What all clients share.
+pub(crate) struct House {
+    rooms: Rooms,
+    calls: Arc<Semaphore>,
+    waiting: Arc<Mutex<HashMap<String, Waiting>>>,
+    all_tools: Vec<Tool>,
+}
+
+/// A call that has asked: it goes on when its client comes again with the answer.
+struct Waiting {
+    running: Running,
+    question: Question,
+    /// What was called: nobody goes on with something else.
+    called: (String, Option<JsonObject>),
+}
+
+impl House {
+    pub(crate) fn open(opening: Opening) -> Result<Arc<Self>, EngineError> {
+        let rooms = Rooms::new(opening)?;
+        Ok(Arc::new(Self { rooms, calls: Arc::new(Semaphore::new(CALLS)), waiting: Arc::default(), all_tools: words::tools() }))
+    }
+
+    /// Those that the policy has not taken away by now.
+    pub(crate) fn tools(&self) -> Vec<Tool> {
+        let policy = self.rooms.common().opened.policy();
+        self.all_tools.iter().filter(|tool| policy.grants.tools.against(&tool.name).is_none()).cloned().collect()
+    }
+
+    /// Room for one more call.
+    pub(crate) fn place(&self) -> Option<OwnedSemaphorePermit> {
+        self.calls.clone().try_acquire_owned().ok()
+    }
+
+    /// Has a call wait for its client to come again, as long as a person may take.
+    pub(crate) fn wait(&self, running: Running, question: Question, call: &CallToolRequestParams) -> Result<InputRequiredResult, Failure> {
+        let state = handle().map_err(|error| Failure::new("internal", format!("cannot make a name for the question: {error}"), None))?;
+        let requests = [(KEY.to_owned(), InputRequest::Elicitation(question.form()))].into();
+        let called = (call.name.to_string(), call.arguments.clone());
+        lock(&self.waiting).insert(state.clone(), Waiting { running, question, called });
+        let (waiting, gone) = (self.waiting.clone(), state.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(PATIENCE).await;
+            // Dropped, the call is not wanted any more, and the answer is no.
+            drop(lock(&waiting).remove(&gone));
+        });
+        Ok(InputRequiredResult::new(Some(requests), Some(state)))
+    }
+
+    /// Goes on with one that waits.
+    pub(crate) fn go_on(&self, state: &str, call: &CallToolRequestParams) -> Result<Running, Failure> {
+        let gone = || Failure::new("gone", "no call waits under this `requestState`", Some("call the tool anew".into()));
+        let mut waiting = lock(&self.waiting);
+        let is_same = |one: &Waiting| one.called.0 == call.name && one.called.1 == call.arguments;
+        if !waiting.get(state).is_some_and(is_same) {
+            return Err(gone());
+        }
+        let Waiting { running, question, .. } = waiting.remove(state).ok_or_else(gone)?;
+        let said = call.input_responses.as_ref().and_then(|responses| responses.get(KEY)).cloned();
+        question.answer(said.and_then(|said| serde_json::from_value::<ElicitResult>(said).ok()));
+        Ok(running)
+    }
+
+    /// Ends everything.
+    pub(crate) fn end(&self) {
+        drop(std::mem::take(&mut *lock(&self.waiting)));
+        self.rooms.end();
+    }
+}
+
+/// Which room a client has.
+pub(crate) enum Own {
+    /// That of all.
+    Common,
+    /// One for its session, made with the first call of it; requests without one get that of all.
+    Session(Arc<OnceLock<Arc<Room>>>),
+}
+
+impl Own {
+    pub(crate) async fn room(&self, house: &Arc<House>, context: &RequestContext<RoleServer>) -> Result<Arc<Room>, Failure> {
+        match self {
+            Own::Session(own) if is_in_session(context) => {
+                let (own, house) = (own.clone(), house.clone());
+                let made = tokio::task::spawn_blocking(move || of_session(&own, &house));
+                made.await.unwrap_or_else(|_| Err(Failure::new("internal", "the sandbox was lost by a mistake in ringfence", None)))
+            }
+            _ => Ok(house.rooms.common().clone()),
+        }
+    }
+}
+
+impl Drop for Own {
+    /// The end of a session is that of its sandbox, whatever runs there.
+    fn drop(&mut self) {
+        if let Own::Session(own) = self
+            && let Some(room) = own.get().cloned()
+        {
+            // It takes a moment, and whoever drops us serves others.
+            std::thread::spawn(move || room.end());
+        }
+    }
+}
+
+fn of_session(own: &OnceLock<Arc<Room>>, house: &House) -> Result<Arc<Room>, Failure> {
+    if let Some(room) = own.get() {
+        return Ok(room.clone());
+    }
+    let Some(room) = house.rooms.another(SESSIONS)? else {
+        let hint = "end another session, or start another server".to_owned();
+        return Err(Failure::new("busy", format!("{SESSIONS} sessions have a sandbox, and there may be no more"), Some(hint)));
+    };
+    Ok(own.get_or_init(|| room).clone())
+}
+
+/// Whether a request belongs to a session, which the newest version of the protocol does not have.
+fn is_in_session(context: &RequestContext<RoleServer>) -> bool {
+    context.extensions.get::<::http::request::Parts>().is_some_and(|parts| parts.headers.contains_key("mcp-session-id"))
+}
+
+/// A name that nobody guesses.
+fn handle() -> std::io::Result<String> {
+    let mut bytes = [0; 16];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

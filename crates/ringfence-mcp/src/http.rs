@@ -1,0 +1,156 @@
+//! The door over HTTP: on loopback, with a token, and for requests that say where they go.
+
+mod token;
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::header::{self, HeaderMap, HeaderValue};
+use ::http::{Method, Request, Response, StatusCode};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rmcp::transport::streamable_http_server::session::local::{LocalSessionManager, SessionConfig};
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+use crate::door::Door;
+use crate::house::{House, Own, SESSIONS};
+use crate::{Opening, ServeError, told_to_end};
+pub use token::Token;
+
+/// The one place there is.
+const PATH: &str = "/mcp";
+/// As many connections are served at once; others wait in the kernel's queue.
+const CONNECTIONS: usize = 256;
+/// So long somebody may take to say what they want.
+const HEADS: Duration = Duration::from_secs(10);
+/// As much may be sent with one request: a file to write.
+const BODY: usize = 16 << 20;
+/// A session that nobody has used for so long ends, and its sandbox with it.
+const IDLE: Duration = Duration::from_secs(30 * 60);
+
+type Answer = Response<BoxBody<Bytes, Infallible>>;
+
+/// Where and for whom it is served.
+pub struct Site {
+    /// An address of loopback.
+    pub address: SocketAddr,
+    /// What clients have to know.
+    pub token: Token,
+}
+
+/// Serves clients over HTTP until a signal says no more. `ready` hears where.
+pub fn serve_http(opening: Opening, site: Site, ready: impl FnOnce(SocketAddr)) -> Result<(), ServeError> {
+    let at = |source| ServeError::Served { at: format!("http://{}", site.address), source };
+    if !is_own_machine(site.address.ip()) {
+        return Err(at(io::Error::new(io::ErrorKind::AddrNotAvailable, "it can be reached from other machines")));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(at)?;
+    // The address first: one that is taken is told before anything is made.
+    let listener = runtime.block_on(TcpListener::bind(site.address)).map_err(at)?;
+    let bound = listener.local_addr().map_err(at)?;
+    let house = House::open(opening)?;
+    ready(bound);
+    let hall = Arc::new(Hall::new(house.clone(), site.token, bound));
+    let ended = runtime.block_on(async {
+        tokio::select! {
+            never = hall.accept(listener) => match never {},
+            ended = told_to_end() => ended,
+        }
+    });
+    house.end();
+    runtime.shutdown_background();
+    ended.map_err(at)
+}
+
+/// Whether an address is loopback: nobody reaches it from elsewhere.
+pub fn is_own_machine(address: IpAddr) -> bool {
+    address.is_loopback()
+}
+
+/// What every request comes by.
+struct Hall {
+    service: StreamableHttpService<Door, LocalSessionManager>,
+    sessions: Arc<LocalSessionManager>,
+    token: Token,
+}
+
+impl Hall {
+    fn new(house: Arc<House>, token: Token, bound: SocketAddr) -> Self {
+        let mut sessions = LocalSessionManager::default();
+        sessions.session_config = SessionConfig::default();
+        sessions.session_config.keep_alive = Some(IDLE);
+        let sessions = Arc::new(sessions);
+        // A page in a browser may send requests here under a name of its own that leads to us, or
+        // from its own origin: the first is known by `Host`, the second by `Origin`, which no
+        // program but a browser sends.
+        let names = ["127.0.0.1", "localhost", "[::1]"].map(|name| format!("{name}:{}", bound.port()));
+        let config =
+            StreamableHttpServerConfig::default().with_allowed_hosts(names).enforce_origin_validation().with_max_request_body_bytes(BODY);
+        let door = move || Ok(Door::new(house.clone(), Own::Session(Arc::default())));
+        Self { service: StreamableHttpService::new(door, sessions.clone(), config), sessions, token }
+    }
+
+    async fn accept(self: &Arc<Self>, listener: TcpListener) -> Infallible {
+        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        loop {
+            let place = places.clone().acquire_owned().await;
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let hall = self.clone();
+                    tokio::spawn(async move {
+                        hall.attend(stream).await;
+                        drop(place);
+                    });
+                }
+                // Out of descriptors, most likely: somebody will leave.
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        }
+    }
+
+    async fn attend(self: Arc<Self>, stream: TcpStream) {
+        let serve = service_fn(move |request| {
+            let hall = self.clone();
+            async move { Ok::<_, Infallible>(hall.answer(request).await) }
+        });
+        let mut connection = hyper::server::conn::http1::Builder::new();
+        connection.timer(TokioTimer::new()).header_read_timeout(HEADS);
+        // One that breaks off is noticed by whoever answers it.
+        let _ = connection.serve_connection(TokioIo::new(stream), serve).await;
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Answer {
+        if !self.token.is_in(request.headers()) {
+            let mut answer = plain(StatusCode::UNAUTHORIZED, "a token is needed: Authorization: Bearer TOKEN");
+            answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            return answer;
+        }
+        if request.uri().path() != PATH {
+            return plain(StatusCode::NOT_FOUND, "the server is at /mcp");
+        }
+        if request.method() == Method::POST && begins_session(request.headers()) && self.sessions.sessions.read().await.len() >= SESSIONS {
+            return plain(StatusCode::SERVICE_UNAVAILABLE, "there are as many sessions as there may be: end one, or start another server");
+        }
+        self.service.handle(request).await
+    }
+}
+
+/// Whether a request may make a session: it has none, and is of a version that knows them.
+fn begins_session(headers: &HeaderMap) -> bool {
+    let is_without = headers.get("mcp-protocol-version").is_some_and(|version| version.as_bytes() >= b"2026-07-28".as_slice());
+    !headers.contains_key("mcp-session-id") && !is_without
+}
+
+fn plain(status: StatusCode, text: &'static str) -> Answer {
+    let mut answer = Response::new(Full::new(Bytes::from_static(text.as_bytes())).boxed());
+    *answer.status_mut() = status;
+    answer
+}

@@ -1,0 +1,131 @@
+//! What a call asks for, and how it is carried out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfence_api::{Line, Stream};
+use ringfence_engine::EngineError;
+use ringfence_engine::session::{Executed, Turn};
+use ringfence_policy::Tool;
+use ringfence_provider::Streams;
+use ringfence_tools::Call;
+use rmcp::ErrorData;
+use rmcp::model::{CallToolResult, JsonObject};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::call::Watched;
+use crate::questions::Question;
+use crate::room::Room;
+use crate::words::{Exec, Failure, Shell, Wanted};
+use crate::{answer, permission};
+
+/// How much of each stream an answer keeps, the beginning and the end.
+const KEPT: usize = 256 * 1024;
+
+/// What a call asks for.
+pub(crate) enum Order {
+    Shell(Shell),
+    Exec(Exec),
+    File(Call),
+    Permission(Wanted),
+}
+
+impl Order {
+    /// What is meant, or what is wrong with it.
+    pub(crate) fn read(name: &str, arguments: Option<JsonObject>) -> Result<Self, ErrorData> {
+        let input = Value::Object(arguments.unwrap_or_default());
+        Ok(match name {
+            "shell" => Order::Shell(given(name, input)?),
+            "exec" => {
+                let exec: Exec = given(name, input)?;
+                if exec.command.is_empty() {
+                    return Err(ErrorData::invalid_params("`exec`: `command` names no program", None));
+                }
+                Order::Exec(exec)
+            }
+            "request_permission" => Order::Permission(given(name, input)?),
+            name if Tool::of(name).is_some_and(|tool| tool != Tool::Shell) => Order::File(Call { tool: name.to_owned(), input }),
+            name => return Err(ErrorData::invalid_params(format!("there is no tool `{name}`"), None)),
+        })
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Order::Shell(_) => "shell",
+            Order::Exec(_) => "exec",
+            Order::File(call) => &call.tool,
+            Order::Permission(_) => "request_permission",
+        }
+    }
+
+    /// Does it, on a thread that may wait.
+    pub(crate) fn carry_out(
+        self,
+        room: &Room,
+        watched: &Arc<Watched>,
+        asks: Option<UnboundedSender<Question>>,
+    ) -> Result<CallToolResult, Failure> {
+        room.tools.must_be_allowed(self.name())?;
+        match self {
+            Order::Shell(shell) => {
+                let executed = shell.run(room, watched)?;
+                Ok(ran(room, executed))
+            }
+            Order::Exec(exec) => {
+                let executed = exec.run(room, watched)?;
+                Ok(ran(room, executed))
+            }
+            Order::File(call) => match room.tools.serve(&call) {
+                Some(served) => Ok(answer::done(served?)),
+                None => Err(Failure::new("input", format!("there is no tool `{}`", call.tool), None)),
+            },
+            Order::Permission(wanted) => permission::request(room, &wanted, asks),
+        }
+    }
+}
+
+fn given<T: DeserializeOwned>(name: &str, input: Value) -> Result<T, ErrorData> {
+    serde_json::from_value(input).map_err(|error| ErrorData::invalid_params(format!("`{name}`: {error}"), None))
+}
+
+fn ran(room: &Room, executed: Executed) -> CallToolResult {
+    let permission = room.opened.permission(&executed.outcome);
+    answer::ran(executed, permission)
+}
+
+/// As the caller says, and the policy.
+fn deadline(room: &Room, asked: Option<u64>) -> Option<Duration> {
+    let wall = room.opened.policy().grants.limits.wall_ms;
+    [asked, wall].into_iter().flatten().min().map(Duration::from_millis)
+}
+
+impl Shell {
+    fn run(self, room: &Room, watched: &Arc<Watched>) -> Result<Executed, EngineError> {
+        let line = Line { deadline: deadline(room, self.timeout_ms), limit: KEPT, ..Line::new(self.command) };
+        let mut begun = |reach| {
+            room.takes_turn(watched);
+            watched.begin(reach)
+        };
+        let mut sink = |_: Stream, bytes: &[u8]| watched.wrote(bytes);
+        let executed = room.opened.execute(&line, &mut begun, &mut sink, &mut |_| ());
+        watched.end();
+        executed
+    }
+}
+
+impl Exec {
+    fn run(self, room: &Room, watched: &Arc<Watched>) -> Result<Executed, EngineError> {
+        let command = self.command.into_iter().map(Into::into).collect();
+        let streams = Streams::Pipes { input: self.input.unwrap_or_default().into_bytes().into(), limit: KEPT };
+        let beside = room.opened.start(command, streams, deadline(room, self.timeout_ms), &mut |_| ())?;
+        if watched.begin(beside.reach()) == Turn::Left {
+            beside.reach().interrupter.interrupt();
+        }
+        let mut sink = |_: Stream, bytes: &[u8]| watched.wrote(bytes);
+        let executed = beside.wait(&mut sink, &mut |_| ());
+        watched.end();
+        executed
+    }
+}

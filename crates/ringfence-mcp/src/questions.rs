@@ -1,0 +1,130 @@
+//! Questions to the person behind a client.
+//!
+//! Whoever wants something waits on a thread of the sandbox's. What may be sent to a client, and
+//! how, is the business of the call that is being served: so a question is handed to a call, and
+//! the call puts it.
+
+use std::fmt;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ringfence_api::{Answer, Ask, Asker, Permission, visible};
+use rmcp::model::{ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema};
+use serde_json::{Value, json};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::room::lock;
+
+/// How long a person may take.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
+
+/// As much of what an agent says is shown.
+const SHOWN: usize = 400;
+
+/// Who is asked about what commands are about to be refused: the client whose call came last, of
+/// those that can ask people, or else somebody elsewhere.
+pub(crate) struct Questions {
+    calls: Mutex<Vec<UnboundedSender<Question>>>,
+    elsewhere: Option<Arc<dyn Asker>>,
+}
+
+/// Somebody waits for the answer; dropped, it is no.
+pub(crate) struct Question {
+    permission: Permission,
+    why: Option<String>,
+    answer: SyncSender<Answer>,
+}
+
+impl Questions {
+    pub(crate) fn new(elsewhere: Option<Arc<dyn Asker>>) -> Self {
+        Self { calls: Mutex::default(), elsewhere }
+    }
+
+    /// For a call that can put questions, as long as the receiver is there.
+    pub(crate) fn hear(&self) -> (UnboundedSender<Question>, UnboundedReceiver<Question>) {
+        let (to, from) = unbounded_channel();
+        let mut calls = lock(&self.calls);
+        calls.retain(|call| !call.is_closed());
+        calls.push(to.clone());
+        (to, from)
+    }
+
+    pub(crate) fn elsewhere(&self) -> Option<Arc<dyn Asker>> {
+        self.elsewhere.clone()
+    }
+}
+
+impl fmt::Debug for Questions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Questions").finish_non_exhaustive()
+    }
+}
+
+impl Asker for Questions {
+    fn ask(&self, ask: &Ask) -> Answer {
+        let calls = lock(&self.calls).clone();
+        let asked = calls.iter().rev().find_map(|call| put(call, ask, None));
+        asked.unwrap_or_else(|| self.elsewhere.as_ref().map_or(Answer::Deny, |elsewhere| elsewhere.ask(ask)))
+    }
+}
+
+/// Asks by one call and no other, and says why.
+#[derive(Debug)]
+pub(crate) struct ByCall {
+    pub(crate) call: UnboundedSender<Question>,
+    pub(crate) why: String,
+}
+
+impl Asker for ByCall {
+    fn ask(&self, ask: &Ask) -> Answer {
+        put(&self.call, ask, Some(self.why.clone())).unwrap_or(Answer::Deny)
+    }
+}
+
+/// The answer; `None` if the call is over.
+fn put(call: &UnboundedSender<Question>, ask: &Ask, why: Option<String>) -> Option<Answer> {
+    let permission = ask.permission()?;
+    let (answer, hears) = sync_channel(1);
+    call.send(Question { permission, why, answer }).ok()?;
+    Some(hears.recv_timeout(PATIENCE).unwrap_or(Answer::Deny))
+}
+
+impl Question {
+    /// As clients put it to people.
+    pub(crate) fn form(&self) -> ElicitRequest {
+        let words: Vec<String> = self.permission.options.iter().map(ToString::to_string).collect();
+        let titles: Vec<&str> = self.permission.options.iter().map(|answer| title(*answer)).collect();
+        let answer = json!({ "type": "string", "title": "Your answer", "enum": words, "enumNames": titles, "default": "deny" });
+        let schema = json!({ "type": "object", "properties": { "answer": answer }, "required": ["answer"] });
+        let requested_schema: ElicitationSchema = serde_json::from_value(schema).expect("a schema of one word is one");
+        ElicitRequest::new(ElicitRequestParams::FormElicitationParams { meta: None, message: self.message(), requested_schema })
+    }
+
+    fn message(&self) -> String {
+        let why = self.why.as_ref().map(|why| {
+            let why = visible(why);
+            let end = why.char_indices().nth(SHOWN).map_or(why.len(), |(at, _)| at);
+            format!(" The agent says: \u{201c}{}\u{201d}.", &why[..end])
+        });
+        format!("ringfence: {}.{} Allow it?", self.permission.reason, why.unwrap_or_default())
+    }
+
+    /// What a person has said by a client.
+    pub(crate) fn answer(self, said: Option<ElicitResult>) {
+        let accepted = said.filter(|said| said.action == ElicitationAction::Accept);
+        let word = accepted.and_then(|said| said.content).map_or(Value::Null, |content| content["answer"].clone());
+        let answer = serde_json::from_value(word).unwrap_or(Answer::Deny);
+        // Whoever waited may be gone.
+        let _ = self.answer.send(answer);
+    }
+}
+
+fn title(answer: Answer) -> &'static str {
+    match answer {
+        Answer::AllowOnce => "Allow it once",
+        Answer::AllowSession => "Allow it for this session",
+        Answer::AllowPermanent => "Allow it for good",
+        Answer::Deny => "No",
+    }
+}

@@ -1,0 +1,33 @@
+//! Standard input, and a word when it ends.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::sync::Notify;
+
+/// A stream that tells of its end, at once and not when all that was said before is done.
+pub(crate) struct Watched<R> {
+    stream: R,
+    end: Arc<Notify>,
+}
+
+impl<R> Watched<R> {
+    pub(crate) fn new(stream: R) -> (Self, Arc<Notify>) {
+        let end = Arc::new(Notify::new());
+        (Self { stream, end: end.clone() }, end)
+    }
+}
+
+impl<R: AsyncRead + Unpin> AsyncRead for Watched<R> {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = into.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, into);
+        if matches!(read, Poll::Ready(Err(_))) || (read.is_ready() && into.filled().len() == before) {
+            self.end.notify_one();
+        }
+        read
+    }
+}
