@@ -1,0 +1,151 @@
+//! The door over HTTP: who comes in, how many, and when they are gone.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use ringfence_testkit::{As, Ran};
+use serde_json::{Value, json};
+
+use crate::{Hall, drive, project, shell};
+
+/// Sends one request, and answers its status, its head and its body.
+fn send(hall: &Hall, start: &str, headers: &[(&str, &str)], body: &str) -> (u16, String, String) {
+    let mut stream = TcpStream::connect(hall.address()).expect("the server listens");
+    stream.set_read_timeout(Some(Duration::from_secs(30))).expect("it is a socket");
+    let mut head = format!("{start} HTTP/1.1\r\nContent-Length: {}\r\nConnection: close\r\n", body.len());
+    headers.iter().for_each(|(name, value)| head.push_str(&format!("{name}: {value}\r\n")));
+    // It may be answered before it was sent.
+    let _ = stream.write_all(format!("{head}\r\n{body}").as_bytes());
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let status = head.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
+    (status, head.to_owned(), body.to_owned())
+}
+
+const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}"#;
+
+/// The headers of a client that does everything right.
+fn right<'a>(host: &'a str, bearer: &'a str) -> Vec<(&'a str, &'a str)> {
+    let accept = ("Accept", "application/json, text/event-stream");
+    vec![("Host", host), ("Authorization", bearer), accept, ("Content-Type", "application/json")]
+}
+
+#[test]
+fn only_who_knows_the_token_and_says_where_it_goes_is_served() {
+    let project = project(As::User);
+    let hall = Hall::open(&project, &[]);
+    let (host, bearer) = (hall.address().to_owned(), format!("Bearer {}", hall.token));
+    let check = |start: &str, change: &[(&str, &str)], expect: u16| {
+        let mut headers = right(&host, &bearer);
+        headers.retain(|(name, _)| change.iter().all(|(changed, _)| changed != name));
+        headers.extend(change.iter().filter(|(_, value)| !value.is_empty()));
+        let (status, head, body) = send(&hall, start, &headers, INITIALIZE);
+        assert_eq!(status, expect, "{start} {change:?}: {head}\n{body}");
+    };
+    let port = host.rsplit(':').next().unwrap_or_default().to_owned();
+    check("POST /mcp", &[], 200);
+    check("POST /mcp", &[("Host", &format!("localhost:{port}"))], 200);
+    check("POST /mcp", &[("Authorization", "")], 401);
+    check("POST /mcp", &[("Authorization", "Bearer wrong")], 401);
+    check("POST /mcp", &[("Authorization", &bearer[..bearer.len() - 1])], 401);
+    check("GET /", &[("Authorization", "")], 401);
+    check("POST /", &[], 404);
+    check("POST /mcp/../x", &[], 404);
+    // A page in a browser, by a name that leads to us, and from another origin.
+    check("POST /mcp", &[("Host", &format!("evil.example:{port}"))], 403);
+    check("POST /mcp", &[("Host", "127.0.0.1:1")], 403);
+    check("POST /mcp", &[("Origin", "https://evil.example")], 403);
+    check("POST /mcp", &[("Origin", "null")], 403);
+    check("POST /mcp", &[("Origin", &format!("http://localhost:{port}"))], 403);
+    check("PUT /mcp", &[], 405);
+    let (status, ..) = send(&hall, "POST /mcp", &right(&host, &bearer), &" ".repeat(17 << 20));
+    assert_eq!(status, 413);
+}
+
+#[test]
+fn nothing_is_served_beyond_this_machine_or_with_a_token_that_is_easily_tried() {
+    let project = project(As::User);
+    for (address, token) in
+        [("0.0.0.0:0", None), ("192.0.2.1:80", None), ("nonsense", None), ("127.0.0.1:0", Some("short")), ("127.0.0.1:0", Some(""))]
+    {
+        let mut server = project.ringfence();
+        server.args(["mcp", "--http", address]);
+        server.envs(token.map(|token| ("RINGFENCE_MCP_TOKEN", token)));
+        let ran = Ran::of(&mut server, b"");
+        ran.ends(125);
+        assert!(ran.stdout.is_empty(), "{address} {token:?}");
+    }
+}
+
+#[test]
+fn each_session_has_a_shell_of_its_own_and_whoever_has_none_shares_one() {
+    let project = project(As::User);
+    let hall = Hall::open(&project, &[]);
+    let ask = |mode: &str, line: &str| {
+        let told = drive(&json!({ "server": hall.server(), "mode": mode, "steps": [shell(line)] }))?;
+        Some(told["results"][0]["structured"]["stdout"].clone())
+    };
+    let Some(first) = ask("legacy", "echo $X; X=old") else { return };
+    assert_eq!((first, ask("legacy", "echo $X").unwrap_or_default()), (json!("\n"), json!("\n")));
+    assert_eq!(ask("auto", "echo $X; X=new").unwrap_or_default(), "\n");
+    assert_eq!(ask("auto", "echo $X").unwrap_or_default(), "new\n");
+    assert_eq!(ask("legacy", "echo $X").unwrap_or_default(), "\n");
+}
+
+/// Opens a session, and answers its id.
+fn session(hall: &Hall, headers: &[(&str, &str)]) -> Option<String> {
+    let (status, head, _) = send(hall, "POST /mcp", headers, INITIALIZE);
+    let id = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("mcp-session-id: ").map(str::to_owned));
+    (status == 200).then_some(id).flatten()
+}
+
+#[test]
+fn there_is_an_end_to_sessions_and_the_end_of_one_ends_its_commands() {
+    let project = project(As::User);
+    let hall = Hall::open(&project, &[]);
+    let (host, bearer) = (hall.address().to_owned(), format!("Bearer {}", hall.token));
+    let headers = right(&host, &bearer);
+    let ids: Vec<String> = (0..16).map_while(|_| session(&hall, &headers)).collect();
+    assert_eq!(ids.len(), 16);
+    assert_eq!(send(&hall, "POST /mcp", &headers, INITIALIZE).0, 503);
+    // One of them is in the middle of a command.
+    let with = |id: &'static str| {
+        let mut headers: Vec<(String, String)> = headers.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        headers.push(("Mcp-Session-Id".into(), id.into()));
+        headers
+    };
+    let id: &'static str = ids[0].clone().leak();
+    let in_session = with(id);
+    let in_session: Vec<(&str, &str)> = in_session.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let say = |message: Value| send(&hall, "POST /mcp", &in_session, &message.to_string());
+    say(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let params = json!({ "name": "shell", "arguments": { "command": "touch begun; sleep 6543.21; touch ended" } });
+            say(json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params }))
+        });
+        let waits = |what: &dyn Fn() -> bool| {
+            (0..1000).any(|_| {
+                what() || {
+                    std::thread::sleep(Duration::from_millis(20));
+                    false
+                }
+            })
+        };
+        assert!(waits(&|| project.has("begun")));
+        let (status, ..) = send(&hall, "DELETE /mcp", &in_session, "");
+        assert!((200..300).contains(&status), "{status}");
+        let runs = || {
+            let lines = std::fs::read_dir("/proc")
+                .expect("there are processes")
+                .flatten()
+                .filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+            lines.into_iter().any(|line| line == b"sleep\x006543.21\x00")
+        };
+        assert!(waits(&|| !runs()), "its command has ended");
+    });
+    assert!(session(&hall, &headers).is_some(), "there is room again");
+}

@@ -1,0 +1,65 @@
+//! Every tool, called by the inspector on its command line: a client of its own for each call.
+
+use std::process::Command;
+
+use ringfence_testkit::{As, Project, SECRET};
+use serde_json::{Value, json};
+
+use crate::{Hall, installed, project, words};
+
+/// Runs it on a server, and answers its status and what it printed.
+fn inspect(project: &Project, server: &[String], method: &[&str]) -> Option<(i32, Value)> {
+    let inspector = installed("inspector")?;
+    let mut command = Command::new(inspector.join("node"));
+    command.arg(inspector.join("node_modules/.bin/mcp-inspector")).arg("--cli").args(server).args(method);
+    command.current_dir(project.root()).env("HOME", project.home());
+    let ended = command.output().expect("the inspector starts");
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    let told =
+        serde_json::from_slice(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {}\n{said}", String::from_utf8_lossy(&ended.stdout)));
+    Some((ended.status.code().unwrap_or(-1), told))
+}
+
+/// Calls every tool, and answers what the last line of the shell says.
+fn check(project: &Project, server: &[String]) -> Option<Value> {
+    let (status, told) = inspect(project, server, &["--method", "tools/list", "--strict"])?;
+    assert_eq!(status, 0, "no client is known to stumble over a schema: {told}");
+    assert_eq!(told["tools"].as_array().map(Vec::len), Some(8), "{told}");
+    let call = |tool: &str, arguments: &[&str]| {
+        let mut all = vec!["--method", "tools/call", "--tool-name", tool, "--tool-arg"];
+        all.extend(arguments);
+        inspect(project, server, &all).map(|(_, told)| told)
+    };
+    assert_eq!(call("exec", &[r#"command=["echo","hi"]"#])?["structuredContent"]["stdout"], "hi\n");
+    assert_eq!(call("write_file", &["path=new.txt", "content=one"])?["structuredContent"]["created"], true);
+    assert_eq!(call("edit_file", &["path=new.txt", "old=one", "new=two"])?["structuredContent"]["replacements"], 1);
+    assert_eq!(call("read_file", &["path=new.txt"])?["structuredContent"]["text"], "two");
+    assert_eq!(call("list_files", &["glob=new*"])?["structuredContent"]["entries"][0]["path"], "new.txt");
+    assert_eq!(call("search_files", &["pattern=tw."])?["structuredContent"]["matches"][0]["path"], "new.txt");
+    let refused = call("shell", &["command=cat ~/.ssh/id_rsa"])?;
+    assert_eq!((&refused["structuredContent"]["denials"][0]["rule"], &refused["isError"]), (&json!("~/.ssh"), &json!(true)), "{refused}");
+    assert!(!refused.to_string().contains(SECRET));
+    let asked = call("request_permission", &["access=read", "resource=~/notes.txt", "reason=x"])?;
+    assert!(["requires_permission", "denied"].contains(&asked["structuredContent"]["status"].as_str().unwrap_or_default()), "{asked}");
+    call("shell", &["command=cd src; export X=4"])?;
+    Some(call("shell", &["command=pwd; echo $X"])?["structuredContent"]["stdout"].clone())
+}
+
+// One user for each transport: the inspector takes a second for each call, and what differs between
+// users is tried by the other client.
+
+#[test]
+fn the_inspector_calls_every_tool_over_standard_input_and_output() {
+    let project = project(As::all()[As::all().len() - 1]);
+    let Some(last) = check(&project, &words(&project, &["mcp"])) else { return };
+    // Each call is another server, so nothing is left of the one before.
+    assert_eq!(last, format!("{}\n\n", project.root().display()));
+}
+
+#[test]
+fn the_inspector_calls_every_tool_over_http() {
+    let project = project(As::User);
+    let hall = Hall::open(&project, &[]);
+    let bearer = format!("Authorization: Bearer {}", hall.token);
+    check(&project, &[hall.url.clone(), "--transport".into(), "http".into(), "--header".into(), bearer]);
+}

@@ -1,0 +1,138 @@
+//! The door for agents that speak the Model Context Protocol, opened by clients that others
+//! wrote: the Python package `mcp`, and the inspector on its command line.
+
+mod asked;
+mod clients;
+mod ends;
+mod hall;
+mod inspector;
+mod wire;
+mod wrapped;
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use ringfence_testkit::{As, Project, fuse_for_all, skip};
+use serde_json::{Value, json};
+
+/// Each version of the protocol that matters: the one with a handshake, and the one without.
+const MODES: &[&str] = &["legacy", "auto"];
+
+/// A fresh project in which the binary under test is at hand.
+fn project(user: As) -> Project {
+    fuse_for_all();
+    Project::new(user, env!("CARGO_BIN_EXE_ringfence"))
+}
+
+/// What `.ci/clients` has put there; skips if it has not.
+fn installed(name: &str) -> Option<PathBuf> {
+    let place = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/mcp-clients").join(name);
+    if !place.exists() {
+        skip(&format!("{} is not there; `.ci/clients` installs it", place.display()));
+        return None;
+    }
+    Some(place.canonicalize().expect("it is there"))
+}
+
+/// `ringfence` with these words as the project's user, for somebody who starts it as the runner.
+fn words(project: &Project, words: &[&str]) -> Vec<String> {
+    let mut all = Vec::new();
+    if project.user == As::User && As::runner_is_root() {
+        let (uid, gid) = project.user.ids();
+        all.extend(["setpriv".to_owned(), format!("--reuid={uid}"), format!("--regid={gid}"), "--clear-groups".to_owned()]);
+    }
+    all.push(project.binary().display().to_string());
+    all.extend(words.iter().map(|word| (*word).to_owned()));
+    all
+}
+
+fn variables(project: &Project) -> Value {
+    let of = project.ringfence();
+    let text = |value: &std::ffi::OsStr| value.to_string_lossy().into_owned();
+    of.get_envs().filter_map(|(name, value)| Some((text(name), json!(text(value?))))).collect::<serde_json::Map<_, _>>().into()
+}
+
+/// A server that a client starts by itself.
+fn stdio(project: &Project, words: &[&str]) -> Value {
+    let all = self::words(project, words);
+    json!({ "program": all[0], "arguments": all[1..], "variables": variables(project), "cwd": project.root() })
+}
+
+/// Somebody at another terminal, while a client is at work.
+fn host(project: &Project, words: &[&str]) -> Value {
+    json!({ "host": self::words(project, words), "variables": variables(project), "cwd": project.root() })
+}
+
+/// A call of a tool.
+fn call(tool: &str, arguments: Value) -> Value {
+    json!({ "call": tool, "arguments": arguments })
+}
+
+fn shell(command: &str) -> Value {
+    call("shell", json!({ "command": command }))
+}
+
+/// Has the Python client take these steps, and answers what came of each.
+#[track_caller]
+fn drive(plan: &Value) -> Option<Value> {
+    let python = installed("venv")?.join("bin/python");
+    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/mcp/client.py");
+    let mut client = Command::new(python);
+    client.arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut client = client.spawn().expect("the client starts");
+    client.stdin.take().expect("it is piped").write_all(plan.to_string().as_bytes()).expect("the client reads");
+    let ended = client.wait_with_output().expect("the client ends");
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    let told = serde_json::from_slice(&ended.stdout);
+    Some(told.unwrap_or_else(|error| panic!("{error}: {}\n{said}", String::from_utf8_lossy(&ended.stdout))))
+}
+
+/// The results of steps with a server that the client starts.
+#[track_caller]
+fn drive_stdio(project: &Project, flags: &[&str], mode: &str, answer: Option<&str>, steps: &[Value]) -> Option<Value> {
+    let words: Vec<&str> = ["mcp"].iter().chain(flags).copied().collect();
+    drive(&json!({ "server": stdio(project, &words), "mode": mode, "answer": answer, "steps": steps }))
+}
+
+/// A server over HTTP, until this is dropped.
+struct Hall {
+    child: Child,
+    url: String,
+    token: String,
+}
+
+impl Hall {
+    #[track_caller]
+    fn open(project: &Project, flags: &[&str]) -> Hall {
+        let mut command = project.ringfence();
+        let mut child = command.arg("mcp").arg("--http").args(flags).stderr(Stdio::piped()).spawn().expect("the server starts");
+        let mut lines = BufReader::new(child.stderr.take().expect("it is piped")).lines().map_while(Result::ok);
+        let mut after = |before: &str| loop {
+            let line = lines.next().unwrap_or_else(|| panic!("the server says nothing of {before}"));
+            if let Some((_, rest)) = line.split_once(before) {
+                break rest.trim_end_matches('`').to_owned();
+            }
+        };
+        let token = after("Bearer ");
+        let url = format!("http{}", after("serving at http"));
+        // Nobody reads the rest, and it must not stop the server.
+        std::thread::spawn(move || lines.for_each(drop));
+        Hall { child, url, token }
+    }
+
+    fn server(&self) -> Value {
+        json!({ "url": self.url, "token": self.token })
+    }
+
+    fn address(&self) -> &str {
+        self.url.trim_start_matches("http://").trim_end_matches("/mcp")
+    }
+}
+
+impl Drop for Hall {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
