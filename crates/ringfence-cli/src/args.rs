@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 
+use crate::commands::agent::AgentCommand;
+use crate::commands::configure::Configure;
 use crate::commands::doctor::Doctor;
 use crate::commands::explain::Explain;
 use crate::commands::hook::HookCommand;
@@ -48,6 +50,7 @@ pub(crate) enum Command {
     Shell(Shell),
     Session(SessionCommand),
     Ask(AskCommand),
+    Agent(AgentCommand),
     Learn(Learn),
     Tool(ToolCommand),
     Hook(HookCommand),
@@ -59,6 +62,7 @@ pub(crate) enum Command {
     Test(Test),
     Log(Log),
     Policy(PolicyCommand),
+    Configure(Configure),
     Completions(Completions),
     Man(Man),
     #[command(hide = true)]
@@ -74,6 +78,7 @@ impl Command {
             Command::Run(arguments) => arguments.json,
             Command::Session(arguments) => arguments.wants_json(),
             Command::Ask(arguments) => arguments.wants_json(),
+            Command::Agent(arguments) => arguments.wants_json(),
             Command::Learn(arguments) => arguments.json,
             Command::Tool(_) => true,
             Command::Init(arguments) => arguments.json,
@@ -83,6 +88,7 @@ impl Command {
             Command::Test(arguments) => arguments.json,
             Command::Log(arguments) => arguments.json,
             Command::Policy(arguments) => arguments.wants_json(),
+            Command::Configure(arguments) => arguments.json,
             Command::Hook(_)
             | Command::Shell(_)
             | Command::Mcp(_)

@@ -1,5 +1,7 @@
 //! One file per subcommand.
 
+pub(crate) mod agent;
+pub(crate) mod configure;
 pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod hook;
@@ -30,6 +32,7 @@ pub(crate) fn run(arguments: Arguments, local: &Local) -> Result<ExitCode, CliEr
         Command::Shell(arguments) => run::run(arguments.into(), local),
         Command::Session(arguments) => session::run(arguments),
         Command::Ask(arguments) => session::ask(arguments),
+        Command::Agent(arguments) => agent::run(arguments, local),
         Command::Learn(arguments) => learn::run(arguments, local),
         Command::Plan(arguments) => plan::run(arguments),
         Command::Explain(arguments) => explain::run(arguments),
@@ -41,6 +44,7 @@ pub(crate) fn run(arguments: Arguments, local: &Local) -> Result<ExitCode, CliEr
         Command::Mcp(arguments) => mcp::run(*arguments, local),
         Command::Log(arguments) => log::run(arguments),
         Command::Policy(arguments) => policy::run(arguments),
+        Command::Configure(arguments) => configure::run(arguments),
         Command::Completions(arguments) => papers::completions(arguments),
         Command::Man(arguments) => papers::man(arguments),
         Command::Reference(arguments) => papers::reference(arguments),

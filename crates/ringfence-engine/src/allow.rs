@@ -14,7 +14,7 @@ use ringfence_policy::{
 use crate::EngineError;
 use crate::files::{Files, layers, of_the_person};
 pub use opening::Opening;
-use place::Place;
+pub(crate) use place::Place;
 
 /// What was allowed for good.
 #[derive(Debug, Clone, PartialEq)]
@@ -200,9 +200,10 @@ impl Wish<'_> {
 }
 
 /// Puts a layer where the file of the same name was read, or where it would have been.
-fn put(layers: &mut Vec<Layer>, layer: Layer) {
+pub(crate) fn put(layers: &mut Vec<Layer>, layer: Layer) {
     match layers.iter_mut().find(|known| known.file == layer.file && known.source == layer.source) {
         Some(known) => *known = layer,
+        None if layer.source == Source::Project => layers.push(layer),
         None => {
             let behind = layers.iter().take_while(|known| known.source == Source::Managed).count();
             layers.insert(behind, layer);

@@ -22,6 +22,11 @@ use crate::{Asked, Resolved};
 pub fn permission(outcome: &Outcome, files: &Files, resolved: &Resolved) -> Option<Permission> {
     // Whoever asks in their own way comes again with a path.
     let denial = outcome.blocked_by().filter(|denial| denial.operation != Operation::Connect)?;
+    permission_for(denial, files, resolved)
+}
+
+/// What a person could be asked about a refusal.
+pub(crate) fn permission_for(denial: &Denial, files: &Files, resolved: &Resolved) -> Option<Permission> {
     Permission::of(denial, &offered(denial, Answer::ALL, &resolved.grants, files, &resolved.surroundings.facts))
 }
 
@@ -42,7 +47,9 @@ fn is_offered(opening: &Opening, grants: &Grants, files: &Files, facts: &Facts) 
         Opening::Path(path, access) => {
             let decision = grants.decide(path, *access);
             let is_locked = decision.rule.as_ref().is_some_and(|because| because.is_locked());
-            decision.verdict != Verdict::Allowed && !is_locked && !(*access == Access::Write && is_kept(&decision, files, facts))
+            // Whoever was left no tool that writes is not helped to one by asking.
+            let is_shut_for_good = || grants.tools.against_writing().is_some() || is_kept(&decision, files, facts);
+            decision.verdict != Verdict::Allowed && !is_locked && !(*access == Access::Write && is_shut_for_good())
         }
         // An entry would open it: nothing denies it, and no list is locked.
         Opening::Host(rule) => grants.network.about(rule).is_some_and(|passage| passage.remedy().is_some()),

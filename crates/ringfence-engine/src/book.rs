@@ -51,7 +51,10 @@ impl<'a> Book<'a> {
 
     /// Records that the command is about to run.
     pub(crate) fn begin(&mut self, gaps: &[Gap]) -> Result<(), EngineError> {
-        let record = self.record(Act::Begin, Verdict::Allowed, None, self.begun(gaps));
+        // That there is no sandbox, and who said so, is never to be looked for elsewhere.
+        let off = self.resolved.grants.sandbox.off.as_ref();
+        let reason = off.map(|off| format!("not confined: {} ({off})", off.text));
+        let record = self.record(Act::Begin, Verdict::Allowed, reason, self.begun(gaps));
         self.has_begun = true;
         match self.append(&[record]) {
             Err(error) => self.decide(error),
@@ -144,9 +147,18 @@ impl<'a> Book<'a> {
             allowed_dropped: None,
             connections_dropped: 0,
         };
-        let mut records: Vec<Record> = denials.iter().map(|denial| Record::denied(&self.subject, denial)).collect();
+        let mut records: Vec<Record> = denials.iter().map(|denial| self.denied(denial)).collect();
         records.push(self.record(Act::End, Verdict::Failed, Some(whole(error)), Details::Ended(ended)));
         records
+    }
+
+    /// What was refused since a tool was taken away says which.
+    fn denied(&self, denial: &Denial) -> Record {
+        let record = Record::denied(&self.subject, denial);
+        match self.resolved.grants.tools.behind(&denial.rule, &denial.origin) {
+            Some(tool) => record.by_tool(&tool.name),
+            None => record,
+        }
     }
 
     fn ended(&self, outcome: &Outcome) -> Vec<Record> {
@@ -159,7 +171,7 @@ impl<'a> Book<'a> {
             records.push(self.record(Act::Begin, Verdict::Blocked, why, self.begun(&[])));
         }
         records.extend(outcome.connections.iter().map(|connection| Record::connected(&self.subject, connection)));
-        records.extend(outcome.denials.iter().map(|denial| Record::denied(&self.subject, denial)));
+        records.extend(outcome.denials.iter().map(|denial| self.denied(denial)));
         records.extend(outcome.quarantined.iter().map(|moved| Record::quarantined(&self.subject, now_ms(), moved)));
         let verdict = if outcome.blocked() { Verdict::Blocked } else { Verdict::Allowed };
         let ended = Ended {

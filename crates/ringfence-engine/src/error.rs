@@ -22,6 +22,22 @@ pub enum EngineError {
         /// Why.
         source: io::Error,
     },
+    /// Two files of one directory describe the same agent.
+    #[error("{file} describes `{name}`, which {first} describes already")]
+    AgentTwice {
+        /// The agent.
+        name: String,
+        /// The second file.
+        file: AbsPath,
+        /// The first.
+        first: String,
+    },
+    /// A definition of an agent lies where the agent could change it.
+    #[error("{file} lies where commands can write, so it cannot say what an agent may do")]
+    AgentExposed {
+        /// The definition.
+        file: AbsPath,
+    },
     /// Something about the machine or the user could not be found out.
     #[error("cannot find {what}")]
     Surroundings {
@@ -74,6 +90,8 @@ impl EngineError {
         match self {
             EngineError::Policy(error) => error.code(),
             EngineError::Unreadable { .. } => "policy-unreadable",
+            EngineError::AgentTwice { .. } => "agent-twice",
+            EngineError::AgentExposed { .. } => "agent-exposed",
             EngineError::Surroundings { .. } => "surroundings",
             EngineError::Unwanted => "unwanted",
             EngineError::Gaps { .. } => "gap",
@@ -89,6 +107,8 @@ impl EngineError {
         match self {
             EngineError::Policy(error) => error.hint(),
             EngineError::Unreadable { .. } => Some("make the file readable, or remove it".into()),
+            EngineError::AgentTwice { .. } => Some("give one of them another `name`".into()),
+            EngineError::AgentExposed { .. } => Some("let the file itself stand there, not a link".into()),
             EngineError::Surroundings { .. } => Some("set HOME to a directory that exists".into()),
             EngineError::Unwanted => None,
             EngineError::Gaps { .. } => Some("`--on-gap run` runs all the same, and says what was not enforced".into()),

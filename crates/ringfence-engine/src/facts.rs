@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use ringfence_api::Sealed;
 use ringfence_enforce::Person;
+use ringfence_policy::command::Platform;
 use ringfence_policy::presets::PRESETS;
 use ringfence_policy::{AbsPath, Facts, GitLayout, Grants, NetworkMode, Remote};
 
@@ -90,11 +91,22 @@ pub fn gather(cwd: &AbsPath) -> Result<Surroundings, EngineError> {
         workspace,
         home,
         user: account.name,
+        platform: platform(),
         variables: text,
         path_dirs,
         programs,
     };
     Ok(Surroundings { facts, variables, shell: account.shell })
+}
+
+/// The system, by the word that settings have for it.
+fn platform() -> Platform {
+    // WSL's kernels say whose they are.
+    let is_wsl = || fs::read_to_string("/proc/sys/kernel/osrelease").is_ok_and(|release| release.to_lowercase().contains("microsoft"));
+    match Platform::of(env::consts::OS) {
+        Some(Platform::Linux) if is_wsl() => Platform::Wsl,
+        known => known.unwrap_or(Platform::Linux),
+    }
 }
 
 /// Where the person's settings are. Not in the project, whatever the variable says: what is

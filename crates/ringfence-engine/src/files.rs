@@ -6,6 +6,7 @@ use std::io;
 use ringfence_policy::{AbsPath, Facts, Layer, Source, check_cycle, parse_bytes};
 
 use crate::EngineError;
+use crate::agents::layers_of_agent;
 use crate::facts::config_directory;
 
 /// Which policy files count, weakest first.
@@ -13,6 +14,8 @@ use crate::facts::config_directory;
 pub struct Files {
     /// `--policy FILE`: stands in for the project's own.
     pub project: Option<AbsPath>,
+    /// Whose definition holds as well, if there is one of that name.
+    pub agent: Option<String>,
 }
 
 /// The managed policy.
@@ -30,7 +33,7 @@ pub(crate) fn places(files: &Files, facts: &Facts) -> Vec<AbsPath> {
     vec![managed, of_the_person(facts), project]
 }
 
-fn of_the_project(facts: &Facts) -> AbsPath {
+pub(crate) fn of_the_project(facts: &Facts) -> AbsPath {
     facts.workspace.join(".ringfence/policy.toml")
 }
 
@@ -44,7 +47,19 @@ pub fn layers(files: &Files, facts: &Facts) -> Result<Vec<Layer>, EngineError> {
         Some(file) => layers_of(file, &Source::User)?,
         None => layers_if_there(&of_the_project(facts), &Source::Project)?,
     });
+    if let Some(name) = &files.agent {
+        layers.extend(layers_of_agent(name, facts)?);
+    }
     Ok(layers)
+}
+
+/// Reads a policy file that is named from another file, with the voice of whoever wrote that one.
+pub(crate) fn layers_beside(file: &AbsPath, named: &str, source: &Source) -> Result<Vec<Layer>, EngineError> {
+    let named = file.parent().unwrap_or_else(AbsPath::root).join(named);
+    if *source == Source::Project {
+        stay_within(&named, std::slice::from_ref(file), "the policy of a project's agent lies beside its definition")?;
+    }
+    layers_of(&named, source)
 }
 
 /// Reads one policy file as `source`'s, and those it extends, which stand in front of it.
@@ -81,7 +96,7 @@ fn read(file: &AbsPath, source: &Source, stack: &mut Vec<AbsPath>, layers: &mut 
     for (beneath, _) in layer.extends() {
         let beneath = directory.join(beneath);
         if *source == Source::Project {
-            stay_within(&beneath, stack)?;
+            stay_within(&beneath, stack, "a project's policy extends files in its own `.ringfence` only")?;
         }
         read(&beneath, source, stack, layers)?;
     }
@@ -107,7 +122,7 @@ pub(crate) fn plain_file(file: &AbsPath) -> io::Result<Vec<u8>> {
 /// A project's policy stands on files beside it alone: those are protected like it, and what
 /// is wrong with a file is quoted, which the author of a repository must not have done to
 /// other files.
-fn stay_within(file: &AbsPath, stack: &[AbsPath]) -> Result<(), EngineError> {
+fn stay_within(file: &AbsPath, stack: &[AbsPath], why: &'static str) -> Result<(), EngineError> {
     let outside = |source| EngineError::Unreadable { file: file.clone(), source };
     let project = stack.first().and_then(AbsPath::parent).unwrap_or_else(AbsPath::root);
     let real = fs::canonicalize(file.as_path()).map_err(outside)?;
@@ -115,5 +130,5 @@ fn stay_within(file: &AbsPath, stack: &[AbsPath]) -> Result<(), EngineError> {
     if real.starts_with(project) {
         return Ok(());
     }
-    Err(outside(io::Error::new(io::ErrorKind::PermissionDenied, "a project's policy extends files in its own `.ringfence` only")))
+    Err(outside(io::Error::new(io::ErrorKind::PermissionDenied, why)))
 }

@@ -5,9 +5,11 @@
 
 #![forbid(unsafe_code)]
 
+mod agents;
 mod allow;
 mod asking;
 mod book;
+mod configure;
 mod error;
 mod facts;
 mod files;
@@ -18,9 +20,11 @@ pub mod session;
 #[cfg(test)]
 mod testing;
 
+pub use agents::{Described, Unread, agent, agents};
 pub use allow::{AllowError, Allowed, Opening, allow_permanent, open_for_good};
 pub use asking::{is_asked_about, permission};
 pub use book::policy_digest;
+pub use configure::{Configured, Edit, Scope, configure, configured, policy_file};
 pub use error::EngineError;
 pub use facts::{Surroundings, gather};
 pub use files::{Files, layers, layers_of, of_the_person};
@@ -90,6 +94,9 @@ pub fn resolve_in(surroundings: Surroundings, flags: &Flags, files: &Files) -> R
         // As for `~/.config/ringfence`, wherever it was moved.
         let origin = Origin::new(Source::BuiltIn, settings.to_string());
         grants.rules.push(Rule { root: settings, effect: Effect::Deny, origin, locked: false });
+    }
+    if let Some(name) = &files.agent {
+        agents::refuse_writable(&layers, name, &surroundings.facts, &grants)?;
     }
     if let Some(owner) = facts::foreign_owner(&surroundings.facts.workspace) {
         grants.warnings.push(format!(

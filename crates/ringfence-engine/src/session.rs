@@ -10,11 +10,12 @@ use std::ffi::OsString;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ringfence_api::{Afterwards, Gap, Input, Line, Outcome, Output, Permission, Quarantined, Stream};
+use ringfence_api::{Afterwards, Denial, Gap, Input, Line, Outcome, Output, Permission, Quarantined, Stream};
 use ringfence_audit::AuditError;
 use ringfence_policy::{AbsPath, Change};
 use ringfence_provider::{Feeder, Interrupter, Provider, ProviderError, Shell, ShellStart, Sink, Streams};
 
+use crate::asking::permission_for;
 use crate::book::Book;
 use crate::{Asked, EngineError, Resolved, guard, permission, resolve_in, variables};
 pub use beside::Beside;
@@ -310,6 +311,11 @@ impl Opened {
     /// What a person could be asked about a command of it that was blocked.
     pub fn permission(&self, outcome: &Outcome) -> Option<Permission> {
         permission(outcome, &self.asked.files, &self.policy())
+    }
+
+    /// The same about a call of a tool beside it that was refused.
+    pub fn permission_for(&self, denial: &Denial) -> Option<Permission> {
+        permission_for(denial, &self.asked.files, &self.policy())
     }
 
     /// How it stands.

@@ -27,6 +27,7 @@ impl Home {
             workspace: self.0.join("p"),
             home: self.0.clone(),
             user: "me".into(),
+            platform: ringfence_policy::command::Platform::Linux,
             variables: BTreeMap::new(),
             path_dirs: Vec::new(),
             programs: BTreeSet::new(),

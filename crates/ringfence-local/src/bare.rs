@@ -9,10 +9,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ringfence_api::{Asker, Denial, Outcome, Request, Status, Usage};
+use ringfence_api::{Asker, Denial, Gap, Loss, Outcome, Request, Status, Usage};
 use ringfence_enforce::Plan;
 use ringfence_enforce::apply::{Event, LaunchError};
-use ringfence_policy::AbsPath;
+use ringfence_policy::{AbsPath, Grants};
 use ringfence_provider::{ProviderError, Session, Standing};
 use ringfence_sys::process::{self, Change, Wait};
 use ringfence_sys::signal::{self, Set};
@@ -26,9 +26,20 @@ pub(crate) struct Bare {
 }
 
 impl Bare {
-    pub(crate) fn new() -> Self {
-        Self { plan: Plan { steps: Vec::new(), gaps: Vec::new() } }
+    pub(crate) fn new(grants: &Grants) -> Self {
+        Self { plan: Plan { steps: Vec::new(), gaps: unheld(grants).into_iter().collect() } }
     }
+}
+
+/// Without a sandbox nobody keeps whoever has no tool that writes from writing all the same.
+fn unheld(grants: &Grants) -> Option<Gap> {
+    let tool = grants.tools.against_writing()?;
+    Some(Gap {
+        what: "tools".into(),
+        why: format!("`{}` ({}) leaves no tool that writes, and without a sandbox any program writes", tool.name, tool.origin),
+        hint: "run it in the sandbox, or accept with `--on-gap run`".into(),
+        loss: Loss::Enforcement,
+    })
 }
 
 impl Session for Bare {
@@ -43,7 +54,9 @@ impl Session for Bare {
     fn run(&mut self, request: &Request) -> Result<Outcome, ProviderError> {
         let command = request.command[0].to_string_lossy().into_owned();
         let program = find(request).ok_or(ProviderError::NotExecuted { command, source: io::Error::from_raw_os_error(libc::ENOENT) })?;
-        attend::run(request, attend::Farewell::Wait, &mut attend::Seen::default(), |streams, mask| start(request, &program, streams, mask))
+        let mut seen = attend::Seen::default();
+        let ran = attend::run(request, attend::Farewell::Wait, &mut seen, |streams, mask| start(request, &program, streams, mask));
+        ran.map(|outcome| Outcome { gaps: self.plan.gaps.clone(), ..outcome })
     }
 
     fn raise(&mut self, _cwd: &AbsPath) -> Result<Box<dyn Standing>, ProviderError> {

@@ -82,7 +82,7 @@ impl Provider for Local {
 
     fn open(&self, grants: &Grants, person: &Person) -> Result<Box<dyn Session>, ProviderError> {
         if !grants.is_confined() {
-            return Ok(Box::new(bare::Bare::new()));
+            return Ok(Box::new(bare::Bare::new(grants)));
         }
         let mut person = person.clone();
         let seal = Seal::of(grants, &mut person)?;

@@ -8,7 +8,7 @@ mod tables;
 use crate::glob::{Case, Glob};
 use crate::grants::{
     Asking, AuditRules, CommandRules, Effect, EnvironmentRules, Exception, Grants, Limits, Mode, NetworkRules, Observe, OnGap, Origin,
-    Pattern, PatternEffect, Rule, Source,
+    Pattern, PatternEffect, Rule, SandboxRules, Source,
 };
 use crate::path::AbsPath;
 use crate::tools::ToolRules;
@@ -62,6 +62,7 @@ impl Grants {
             observe: Observe::Denials,
             ask: Asking::Never,
             enabled: true,
+            sandbox: SandboxRules::default(),
             warnings: Vec::new(),
         }
     }

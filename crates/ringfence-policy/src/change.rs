@@ -102,7 +102,7 @@ impl fmt::Display for Change {
 pub fn revise(old: &Grants, new: &Grants) -> (Grants, Vec<Change>) {
     if old.is_confined() != new.is_confined() {
         let direction = if new.is_confined() { Direction::Narrower } else { Direction::Wider };
-        let rule = if new.enabled { format!("mode = {}", new.mode.word()) } else { "enabled = false".to_owned() };
+        let rule = if new.enabled { format!("mode = {}", new.mode.word()) } else { "sandbox.enabled = false".to_owned() };
         return (old.clone(), vec![Change::setting(rule, direction)]);
     }
     let mut changes = settings(old, new);
@@ -208,7 +208,7 @@ mod tests {
         check(|new| new.network.mode = NetworkMode::Full, &["Wider network.mode = full"]);
         check(|new| new.mode = Mode::ReadOnly, &["Narrower mode = read-only"]);
         check(|new| new.mode = Mode::FullAccess, &["Wider mode = full-access"]);
-        check(|new| new.enabled = false, &["Wider enabled = false"]);
+        check(|new| new.enabled = false, &["Wider sandbox.enabled = false"]);
         check(|new| new.ask = Asking::Terminal, &["Neither ask = terminal"]);
         check(|new| new.observe = crate::grants::Observe::All, &["Neither observe = all"]);
     }

@@ -219,7 +219,7 @@ impl Rule {
     /// Whether a person chose it. The workspace counts: whoever starts in
     /// `~/my-secret-app` means that directory.
     fn has_a_persons_weight(&self) -> bool {
-        self.origin.source.is_person() || self.origin.source == Source::Mode
+        self.origin.source.is_person() || matches!(self.origin.source, Source::Mode | Source::Tools)
     }
 
     /// Whether this rule names what the pattern caught at `depth`, or something below it
@@ -251,7 +251,7 @@ impl Exception {
             Source::BuiltIn => pattern.origin.source == Source::BuiltIn && pattern.effect == PatternEffect::Deny,
             Source::Project => pattern.origin.source == Source::Project,
             Source::Managed | Source::User | Source::Flag | Source::Session => true,
-            Source::Mode | Source::Preset(_) => false,
+            Source::Mode | Source::Tools | Source::Preset(_) => false,
         }
     }
 }

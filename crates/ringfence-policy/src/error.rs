@@ -23,6 +23,8 @@ pub struct Place {
 pub enum PolicyError {
     #[error("{at}not valid TOML: {message}")]
     Syntax { at: Place, message: String },
+    #[error("{at}{what}")]
+    FrontMatter { at: Place, what: String },
     #[error("{at}not UTF-8 at byte {offset}")]
     NotUtf8 { at: Place, offset: usize },
     #[error("{at}unknown key `{key}`")]
@@ -55,6 +57,8 @@ pub enum PolicyError {
     BadSecret { at: Place, env: String, problem: &'static str },
     #[error("{at}`{entry}` cannot be added without changing something else in the file")]
     NotAmendable { at: Place, entry: String },
+    #[error("{what}")]
+    NotASetting { what: String },
     #[error("policy files extend each other in a circle: {}", chain(.files))]
     ExtendsCycle { files: Vec<AbsPath> },
     #[error("the workspace {workspace} holds the whole home directory or more")]
@@ -68,6 +72,7 @@ impl PolicyError {
     pub fn code(&self) -> &'static str {
         match self {
             PolicyError::Syntax { .. } => "policy-syntax",
+            PolicyError::FrontMatter { .. } => "front-matter",
             PolicyError::NotUtf8 { .. } => "policy-not-utf8",
             PolicyError::UnknownKey { .. } => "policy-unknown-key",
             PolicyError::WrongType { .. } => "policy-wrong-type",
@@ -84,6 +89,7 @@ impl PolicyError {
             PolicyError::EmptyList { .. } => "policy-empty-list",
             PolicyError::BadSecret { .. } => "policy-bad-secret",
             PolicyError::NotAmendable { .. } => "policy-not-amendable",
+            PolicyError::NotASetting { .. } => "policy-not-a-setting",
             PolicyError::ExtendsCycle { .. } => "policy-extends-cycle",
             PolicyError::WorkspaceTooBroad { .. } => "policy-workspace-too-broad",
             PolicyError::BeyondCeiling { .. } => "policy-beyond-ceiling",
@@ -94,6 +100,7 @@ impl PolicyError {
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             PolicyError::Syntax { .. } | PolicyError::WrongType { .. } => "`ringfence policy schema` says what may stand there".to_owned(),
+            PolicyError::FrontMatter { .. } => "docs/agents.md has the keys of a definition and how they are written".to_owned(),
             PolicyError::NotUtf8 { .. } => "save the file as UTF-8".to_owned(),
             PolicyError::UnknownKey { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
             PolicyError::UnknownKey { nearest: None, .. } => "`ringfence policy schema` lists the keys".to_owned(),
@@ -114,6 +121,7 @@ impl PolicyError {
             }
             PolicyError::BadSecret { env, .. } => format!("export {env} anew, without line ends and blanks around it"),
             PolicyError::NotAmendable { .. } => "add it by hand".to_owned(),
+            PolicyError::NotASetting { .. } => "ringfence configure list".to_owned(),
             PolicyError::ExtendsCycle { .. } => "take one of the files out of `extends`".to_owned(),
             PolicyError::WorkspaceTooBroad { workspace } => {
                 format!("choose a project with `ringfence run -C DIR`, or say `--write {workspace}` if you mean it")
@@ -140,6 +148,7 @@ impl PolicyError {
     fn place(&self) -> Option<&Place> {
         match self {
             PolicyError::Syntax { at, .. }
+            | PolicyError::FrontMatter { at, .. }
             | PolicyError::NotUtf8 { at, .. }
             | PolicyError::UnknownKey { at, .. }
             | PolicyError::WrongType { at, .. }
@@ -156,7 +165,10 @@ impl PolicyError {
             | PolicyError::BadSecret { at, .. }
             | PolicyError::EmptyList { at }
             | PolicyError::NotAmendable { at, .. } => Some(at),
-            PolicyError::ExtendsCycle { .. } | PolicyError::WorkspaceTooBroad { .. } | PolicyError::BeyondCeiling { .. } => None,
+            PolicyError::NotASetting { .. }
+            | PolicyError::ExtendsCycle { .. }
+            | PolicyError::WorkspaceTooBroad { .. }
+            | PolicyError::BeyondCeiling { .. } => None,
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::command::Platform;
 use crate::grants::{Asking, Limits, Mode, NetworkMode, Observe, OnGap};
 use crate::path::AbsPath;
 
@@ -16,6 +17,8 @@ pub struct Facts {
     pub home: AbsPath,
     /// The user's name.
     pub user: String,
+    /// The system.
+    pub platform: Platform,
     /// Variables that entries may name.
     pub variables: BTreeMap<String, String>,
     /// The existing directories on `PATH`, canonical, in order.
@@ -41,6 +44,7 @@ impl Facts {
         Self {
             workspace,
             user: "somebody".into(),
+            platform: Platform::Linux,
             variables: BTreeMap::new(),
             path_dirs: Vec::new(),
             installations: BTreeSet::new(),
@@ -77,6 +81,8 @@ pub struct Remote {
 pub struct Flags {
     /// The directory that relative entries are relative to.
     pub cwd: AbsPath,
+    /// `--sandbox`, `--no-sandbox`
+    pub enabled: Option<bool>,
     /// `--mode`
     pub mode: Option<Mode>,
     /// `--read`
@@ -116,6 +122,7 @@ impl Flags {
     pub fn none(cwd: AbsPath) -> Self {
         Self {
             cwd,
+            enabled: None,
             mode: None,
             read: Vec::new(),
             write: Vec::new(),

@@ -45,6 +45,8 @@ pub struct Grants {
     pub audit: AuditRules,
     /// Whether commands are confined at all.
     pub enabled: bool,
+    /// Who may do without.
+    pub sandbox: SandboxRules,
     /// Things worth telling the person, such as a rule that had no effect.
     pub warnings: Vec<String>,
 }
@@ -60,6 +62,25 @@ pub enum Mode {
     WorkspaceWrite,
     /// No confinement at all.
     FullAccess,
+}
+
+/// Who may do without a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxRules {
+    /// Whether nothing runs where one cannot be made.
+    pub fail_if_unavailable: bool,
+    /// Whether somebody may ask to run without.
+    pub allow_unsandboxed: bool,
+    /// Whether what an agent runs in it needs nobody's consent.
+    pub auto_allow: bool,
+    /// Why there is none, where the policy switches it off.
+    pub off: Option<Origin>,
+}
+
+impl Default for SandboxRules {
+    fn default() -> Self {
+        Self { fail_if_unavailable: true, allow_unsandboxed: false, auto_allow: true, off: None }
+    }
 }
 
 /// What to do when something asked for cannot be enforced on this host.
@@ -235,6 +256,8 @@ pub enum Source {
     BuiltIn,
     /// Follows from the mode, e.g. the workspace itself.
     Mode,
+    /// Follows from tools that were taken away.
+    Tools,
     /// A tool that was found, by name (`cargo`, `git`, `node` …).
     Preset(String),
     /// `/etc/ringfence/policy.toml`.

@@ -7,11 +7,11 @@ pub(crate) const KEYS: &[(&str, &[&str])] = &[
         &[
             "version",
             "extends",
-            "enabled",
             "mode",
             "on-gap",
             "observe",
             "ask",
+            "sandbox",
             "filesystem",
             "environment",
             "network",
@@ -22,11 +22,12 @@ pub(crate) const KEYS: &[(&str, &[&str])] = &[
             "secrets",
         ],
     ),
+    ("sandbox", &["enabled", "enabled-platforms", "fail-if-unavailable", "allow-unsandboxed-commands", "auto-allow-bash-if-sandboxed"]),
     ("filesystem", &["read", "write", "deny", "protect", "except"]),
     ("environment", &["profile", "allow", "deny", "set"]),
     ("network", &["mode", "allow", "deny", "localhost", "git", "unix-sockets", "bind", "sni", "proxy-variables", "locked"]),
     ("commands", &["deny", "allow-binaries", "deny-arguments", "anchor-arguments", "excluded"]),
-    ("tools", &["disallowed"]),
+    ("tools", &["allowed", "disallowed"]),
     ("limits", &["wall", "cpu", "memory", "processes", "open-files", "file-size", "disk", "output"]),
     ("audit", &["fsync", "on-error", "rotate-size"]),
 ];
@@ -56,13 +57,23 @@ pub(crate) fn of_entry(section: &str, name: &str) -> Option<&'static [&'static s
 /// Two slips at most, and fewer in short words; a key that belongs elsewhere is named
 /// with its section.
 pub(crate) fn nearest(key: &str, known: &[&str]) -> Option<String> {
-    let folded = key.to_lowercase().replace('_', "-");
-    let near = |candidate: &&&str| distance(&folded, candidate) <= (candidate.len() / 3).clamp(1, 2);
-    if let Some(found) = known.iter().filter(near).min_by_key(|candidate| distance(&folded, candidate)) {
-        return Some((*found).to_owned());
+    if let Some(found) = nearest_of(key, known) {
+        return Some(found);
     }
+    let folded = fold(key);
     let elsewhere = KEYS.iter().find(|(section, keys)| !section.is_empty() && keys.contains(&folded.as_str()));
     elsewhere.map(|(section, _)| format!("{section}.{folded}"))
+}
+
+/// The word among `known` that `key` was probably meant to be.
+pub fn nearest_of(key: &str, known: &[&str]) -> Option<String> {
+    let folded = fold(key);
+    let near = |candidate: &&&str| distance(&folded, candidate) <= (candidate.len() / 3).clamp(1, 2);
+    known.iter().filter(near).min_by_key(|candidate| distance(&folded, candidate)).map(|found| (*found).to_owned())
+}
+
+fn fold(key: &str) -> String {
+    key.to_lowercase().replace('_', "-")
 }
 
 /// How many characters have to be changed, added, removed or swapped with their neighbour.
@@ -103,7 +114,8 @@ mod tests {
         check("filesystem", "dney", Some("deny"));
         check("network", "unixsockets", Some("unix-sockets"));
         check("", "excluded", Some("commands.excluded"));
-        check("", "sandbox", None);
+        check("", "sandbox-mode", None);
+        check("", "enabled", Some("sandbox.enabled"));
         check("limits", "x", None);
     }
 

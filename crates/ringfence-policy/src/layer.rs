@@ -44,6 +44,9 @@ impl Layer {
         let directory = self.file.parent().unwrap_or_else(AbsPath::root);
         match (&self.source, directory.name(), directory.parent()) {
             (Source::Project, Some(name), Some(project)) if name == ".ringfence" => project,
+            (Source::Project, Some(name), Some(around)) if name == "agents" && is_of_agents(&around) => {
+                around.parent().unwrap_or_else(AbsPath::root)
+            }
             (Source::Project, ..) => directory,
             _ => workspace.clone(),
         }
@@ -73,6 +76,11 @@ impl Layer {
         let line = self.place(key).line;
         Origin { file: Some(self.file.clone()), line, ..Origin::new(self.source.clone(), text) }
     }
+}
+
+/// Whether definitions of agents stand in `agents` of a directory.
+fn is_of_agents(directory: &AbsPath) -> bool {
+    directory.name().is_some_and(|name| name == ".ringfence" || name == ".claude")
 }
 
 /// Whether `next` may be read while the files on `stack` are being read.

@@ -9,16 +9,19 @@
 //! can be tested on any machine, and the same question always has the same answer.
 #![forbid(unsafe_code)]
 
+pub mod agent;
 pub mod amend;
 mod amount;
 pub mod builtin;
 pub mod change;
 pub mod command;
+pub mod configure;
 pub mod decide;
 pub mod environment;
 pub mod error;
 mod expand;
 pub mod facts;
+pub mod front_matter;
 pub mod glob;
 pub mod grants;
 pub mod import;
@@ -40,14 +43,17 @@ mod testing;
 pub mod tools;
 mod words;
 
+pub use agent::{Agent, AgentCommand};
 pub use amend::{Permit, amend};
 pub use change::{Change, Direction, Turn, revise};
 pub use decide::{Access, Because, Decision, Line, Verdict};
 pub use environment::{EnvDecision, EnvReason};
 pub use error::{Place, PolicyError};
 pub use facts::{Facts, Flags, GitLayout, Remote};
+pub use front_matter::FrontMatter;
 pub use glob::{Case, Glob, GlobError, NameMatch};
 pub use grants::*;
+pub use keys::nearest_of as nearest;
 pub use layer::{Layer, check_cycle};
 pub use limit::Limit;
 pub use names::NameIndex;
@@ -61,5 +67,5 @@ pub use policy::Policy;
 pub use render::render;
 pub use resolve::resolve;
 pub use schema::schema;
-pub use tools::{Tool, ToolRule, ToolRules};
+pub use tools::{AllowedTools, Tool, ToolRule, ToolRules};
 pub use words::is_hidden;

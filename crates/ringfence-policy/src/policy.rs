@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::command::Platform;
 use crate::grants::{Asking, Fsync, Mode, Observe, OnError, OnGap};
 pub use network::{NetworkPolicy, PortChoice, SecretPolicy};
 
@@ -26,9 +27,6 @@ pub struct Policy {
     /// Other policy files that lie beneath this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extends: Vec<String>,
-    /// Whether commands are confined at all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub enabled: Option<bool>,
     /// How much of the workspace may be written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
@@ -41,6 +39,9 @@ pub struct Policy {
     /// Who is asked about what is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ask: Option<Asking>,
+    /// Whether there is a sandbox.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub sandbox: SandboxPolicy,
     /// Files and directories.
     #[serde(default, skip_serializing_if = "is_default")]
     pub filesystem: FilesystemPolicy,
@@ -72,11 +73,11 @@ impl Default for Policy {
         Self {
             version: VERSION,
             extends: Vec::new(),
-            enabled: None,
             mode: None,
             on_gap: None,
             observe: None,
             ask: None,
+            sandbox: SandboxPolicy::default(),
             filesystem: FilesystemPolicy::default(),
             environment: EnvironmentPolicy::default(),
             network: NetworkPolicy::default(),
@@ -87,6 +88,27 @@ impl Default for Policy {
             secrets: Vec::new(),
         }
     }
+}
+
+/// `[sandbox]`
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct SandboxPolicy {
+    /// Whether commands are confined at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    /// If given: the only systems on which they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enabled_platforms: Option<Vec<Platform>>,
+    /// Whether nothing runs where a sandbox cannot be made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fail_if_unavailable: Option<bool>,
+    /// Whether somebody may ask for a command, or an agent, to run without.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow_unsandboxed_commands: Option<bool>,
+    /// Whether what an agent runs in the sandbox needs nobody's consent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auto_allow_bash_if_sandboxed: Option<bool>,
 }
 
 /// `[filesystem]`: paths, and for the last three also globs.
@@ -216,6 +238,9 @@ pub struct CommandPolicy {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct ToolPolicy {
+    /// If given: the only tools that may be used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allowed: Option<Vec<String>>,
     /// Tools that may not be used; without `Write` and `Edit` the workspace is read-only.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub disallowed: Vec<String>,

@@ -213,7 +213,7 @@ impl Judge<'_> {
         match decision.rule.as_ref().map(|because| &because.origin().source) {
             Some(Source::BuiltIn) => Err(Why::System),
             Some(Source::Preset(_)) => Err(Why::Toolchain),
-            Some(Source::Mode) => Err(Why::ReadOnly),
+            Some(Source::Mode | Source::Tools) => Err(Why::ReadOnly),
             _ if decision.path.is_within(&self.grants.workspace) => Err(Why::ReadOnly),
             _ => Ok(()),
         }

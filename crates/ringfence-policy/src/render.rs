@@ -130,7 +130,9 @@ mod tests {
     #[test]
     fn what_is_rendered_parses_back() {
         check("version = 1");
-        check("version = 1\nextends = [\"a\"]\nenabled = false\nmode = \"read-only\"\non-gap = \"run\"\nobserve = \"all\"");
+        check(
+            "version = 1\nextends = [\"a\"]\nmode = \"read-only\"\non-gap = \"run\"\nobserve = \"all\"\n[sandbox]\nenabled = false\nenabled-platforms = [\"wsl\"]",
+        );
         check(
             "version = 1\n[filesystem]\ndeny = [\"a\\\"b\\\\c\\n\\u0001d\", { path = \"x\", locked = true, reason = \"é\" }]\nread = [\"one\"]",
         );

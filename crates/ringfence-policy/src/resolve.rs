@@ -7,6 +7,7 @@
 mod files;
 mod network;
 mod rest;
+mod sandbox;
 mod scalar;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -18,8 +19,8 @@ use crate::grants::{Asking, AuditRules, Effect, Fsync, Grants, Mode, NetworkMode
 use crate::layer::Layer;
 use crate::network::{HostRule, Listed, Sni};
 use crate::path::AbsPath;
-use crate::tools::ToolRules;
-use scalar::Scalar;
+use crate::tools::{ToolRule, ToolRules, is_taken, take_writing};
+use scalar::{Leave, Scalar};
 
 /// Lays the layers over each other and over what is built in.
 ///
@@ -30,8 +31,9 @@ pub fn resolve(layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants,
     let settings = Settings::merge(layers, flags, &mut warnings)?;
     let mut lists = files::collect(layers, flags, facts, &mut warnings)?;
     let commands = rest::commands(layers, facts, &mut warnings)?;
-    let tools = rest::tools(layers);
+    let tools = ToolRules::of(layers);
     let mut environment = rest::environment(layers, flags, &mut warnings);
+    let (enabled, sandbox) = settings.sandbox(layers, flags, facts, &mut warnings);
     let chosen = (settings.network, settings.sni);
     let mut network = network::network(layers, flags, facts, chosen, &mut environment, &mut warnings)?;
     if settings.ask.value() == Asking::Terminal {
@@ -45,7 +47,7 @@ pub fn resolve(layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants,
     let audit =
         AuditRules { fsync: settings.fsync.value(), on_error: settings.on_error.value(), ..rest::audit(layers, facts, &mut warnings) };
 
-    let confined = settings.enabled.value() && settings.mode.value() != Mode::FullAccess;
+    let confined = enabled && settings.mode.value() != Mode::FullAccess;
     if !confined && settings.observe.value() == Observe::All {
         warnings.push("`observe = all` has no effect: nothing is confined, so nothing is seen".into());
     }
@@ -79,7 +81,8 @@ pub fn resolve(layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants,
         observe: settings.observe.value(),
         ask: settings.ask.value(),
         audit,
-        enabled: settings.enabled.value(),
+        enabled,
+        sandbox,
         warnings,
     };
     let caught = files::caught_by_patterns(&grants);
@@ -111,6 +114,9 @@ struct Settings {
     observe: Scalar<Observe>,
     ask: Scalar<Asking>,
     enabled: Scalar<bool>,
+    fail: Scalar<bool>,
+    unsandboxed: Scalar<Leave>,
+    auto_allow: Scalar<Leave>,
     network: Scalar<NetworkMode>,
     sni: Scalar<Sni>,
     fsync: Scalar<Fsync>,
@@ -124,7 +130,10 @@ impl Settings {
             on_gap: Scalar::new("on-gap", OnGap::Refuse),
             observe: Scalar::new("observe", Observe::Denials),
             ask: Scalar::new("ask", Asking::Never),
-            enabled: Scalar::new("enabled", true),
+            enabled: Scalar::new("sandbox.enabled", true),
+            fail: Scalar::new("sandbox.fail-if-unavailable", true),
+            unsandboxed: Scalar::new("sandbox.allow-unsandboxed-commands", Leave(false)),
+            auto_allow: Scalar::new("sandbox.auto-allow-bash-if-sandboxed", Leave(true)),
             network: Scalar::new("network.mode", NetworkMode::None),
             sni: Scalar::new("network.sni", Sni::Check),
             fsync: Scalar::new("audit.fsync", Fsync::Never),
@@ -136,12 +145,16 @@ impl Settings {
             settings.on_gap.offer(layer, policy.on_gap, warnings);
             settings.observe.offer(layer, policy.observe, warnings);
             settings.ask.offer(layer, policy.ask, warnings);
-            settings.enabled.offer(layer, policy.enabled, warnings);
+            settings.enabled.offer(layer, policy.sandbox.enabled, warnings);
+            settings.fail.offer(layer, policy.sandbox.fail_if_unavailable, warnings);
+            settings.unsandboxed.offer(layer, policy.sandbox.allow_unsandboxed_commands.map(Leave), warnings);
+            settings.auto_allow.offer(layer, policy.sandbox.auto_allow_bash_if_sandboxed.map(Leave), warnings);
             settings.network.offer(layer, policy.network.mode, warnings);
             settings.sni.offer(layer, policy.network.sni, warnings);
             settings.fsync.offer(layer, policy.audit.fsync, warnings);
             settings.on_error.offer(layer, policy.audit.on_error, warnings);
         }
+        settings.enabled.flag("--no-sandbox", flags.enabled)?;
         settings.mode.flag("--mode", flags.mode)?;
         settings.on_gap.flag("--on-gap", flags.on_gap)?;
         settings.observe.flag("--observe", flags.observe)?;
@@ -152,12 +165,12 @@ impl Settings {
 }
 
 /// What may be written, by mode and tools.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Writable {
     /// The workspace and what lists say.
     Workspace,
-    /// Not the workspace: the tools for writing are taken away.
-    NotWorkspace,
+    /// Nothing that goes with the tools for writing, which this rule takes away.
+    NotByTools(ToolRule),
     /// What flags of this very run say, nothing else.
     Nothing,
 }
@@ -165,21 +178,18 @@ enum Writable {
 fn writable_parts(mode: Mode, tools: &ToolRules) -> Writable {
     if mode == Mode::ReadOnly {
         Writable::Nothing
-    } else if tools.against_writing() {
-        Writable::NotWorkspace
     } else {
-        Writable::Workspace
+        tools.against_writing().map_or(Writable::Workspace, |tool| Writable::NotByTools(tool.clone()))
     }
 }
 
 impl Writable {
     /// Turns write rules that have no ground here into read rules.
-    fn narrow(self, rules: &mut [Rule], facts: &Facts, warnings: &mut Vec<String>) {
+    fn narrow(&self, rules: &mut [Rule], facts: &Facts, warnings: &mut Vec<String>) {
         for rule in rules.iter_mut().filter(|rule| rule.effect == Effect::Write) {
-            let touches = rule.root.is_within(&facts.workspace) || facts.workspace.is_within(&rule.root);
             let (narrowed, why) = match self {
                 Writable::Workspace => (false, ""),
-                Writable::NotWorkspace => (touches, "tools that write are disallowed"),
+                Writable::NotByTools(_) => (is_taken(rule, &facts.workspace), "tools that write are disallowed"),
                 Writable::Nothing => (rule.origin.source != Source::Flag, "the mode is read-only"),
             };
             if narrowed {
@@ -193,8 +203,8 @@ impl Writable {
 /// The rules that hold before anything a list says.
 fn frame(writable: &Writable, facts: &Facts, lists: &mut files::Lists) -> Vec<Rule> {
     let workspace = match writable {
-        Writable::Workspace => Effect::Write,
-        Writable::NotWorkspace | Writable::Nothing => Effect::Read,
+        Writable::Workspace | Writable::NotByTools(_) => Effect::Write,
+        Writable::Nothing => Effect::Read,
     };
     let mut rules = Vec::with_capacity(256);
     rules.push(mode_rule(&facts.workspace, workspace.clone()));
@@ -209,6 +219,9 @@ fn frame(writable: &Writable, facts: &Facts, lists: &mut files::Lists) -> Vec<Ru
     rules.extend(on_path);
     if facts.git.is_some() {
         files::open_git(facts, workspace, &mut rules, lists);
+    }
+    if let Writable::NotByTools(tool) = writable {
+        rules.iter_mut().filter(|rule| is_taken(rule, &facts.workspace)).for_each(|rule| take_writing(rule, tool));
     }
     rules
 }

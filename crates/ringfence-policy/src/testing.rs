@@ -53,6 +53,7 @@ fn empty() -> Grants {
         ask: Asking::Never,
         audit: AuditRules::default_in(&path("/home/me/.local/state/ringfence")),
         enabled: true,
+        sandbox: crate::grants::SandboxRules::default(),
         warnings: Vec::new(),
     }
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::environment::name_matches;
 use crate::grants::{Effect, Grants, Origin, Rule, Source};
+use crate::layer::Layer;
 use crate::path::AbsPath;
 
 /// Tools that may not be used, resolved over all layers.
@@ -15,6 +16,17 @@ use crate::path::AbsPath;
 pub struct ToolRules {
     /// Each once, in the order in which they were written.
     pub disallowed: Vec<ToolRule>,
+    /// Lists of what is left; a tool has to stand in each of them.
+    pub allowed: Vec<AllowedTools>,
+}
+
+/// The only tools that somebody leaves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AllowedTools {
+    /// Their names as they were written; `*` and `?` allowed, in any case.
+    pub names: Vec<String>,
+    /// What takes all others away; its name is the whole list.
+    pub rule: ToolRule,
 }
 
 /// A rule that takes tools away.
@@ -71,27 +83,80 @@ impl Tool {
     }
 }
 
+/// Whether the tool of this name is meant, be it under another name for the same. A server's name
+/// (`mcp__github`) means all that it has.
+fn means(written: &str, name: &str) -> bool {
+    let is_of_server = || {
+        let start = name.get(..written.len()).is_some_and(|start| start.eq_ignore_ascii_case(written));
+        start && written.to_ascii_lowercase().starts_with("mcp__") && name[written.len()..].starts_with("__")
+    };
+    name_matches(written, name) || Tool::of(name).is_some_and(|tool| means_all(written, tool)) || is_of_server()
+}
+
+fn means_all(written: &str, tool: Tool) -> bool {
+    tool.names().iter().any(|known| name_matches(written, known))
+}
+
+/// The tools that write files.
+const WRITING: [Tool; 2] = [Tool::Write, Tool::Edit];
+
 impl ToolRule {
     /// Whether this takes the tool of that name away, be it under another name for the same.
     pub fn takes(&self, name: &str) -> bool {
-        name_matches(&self.name, name) || Tool::of(name).is_some_and(|tool| self.takes_all(tool))
+        means(&self.name, name)
     }
 
-    fn takes_all(&self, tool: Tool) -> bool {
-        tool.names().iter().any(|known| name_matches(&self.name, known))
+    /// Where a rule on paths comes from that follows from this one.
+    pub(crate) fn on_paths(&self) -> Origin {
+        Origin { source: Source::Tools, text: self.name.clone(), ..self.origin.clone() }
+    }
+}
+
+impl AllowedTools {
+    pub(crate) fn new(names: Vec<String>, origin: Origin) -> Self {
+        let name = if names.is_empty() { "no tools".to_owned() } else { format!("only {}", names.join(", ")) };
+        Self { names, rule: ToolRule { name, origin } }
+    }
+
+    fn leaves(&self, name: &str) -> bool {
+        self.names.iter().any(|written| means(written, name))
     }
 }
 
 impl ToolRules {
-    /// The rule that takes the tool of this name away.
-    pub fn against(&self, name: &str) -> Option<&ToolRule> {
-        self.disallowed.iter().find(|rule| rule.takes(name))
+    /// What these layers come to.
+    pub fn of(layers: &[Layer]) -> ToolRules {
+        let mut rules = ToolRules::default();
+        for layer in layers {
+            if let Some(names) = &layer.policy.tools.allowed {
+                rules.allowed.push(AllowedTools::new(names.clone(), layer.origin("tools.allowed", &names.join(", "))));
+            }
+            for (i, name) in layer.policy.tools.disallowed.iter().enumerate() {
+                let origin = layer.origin(&format!("tools.disallowed.{i}"), name);
+                rules.add(ToolRule { name: name.clone(), origin });
+            }
+        }
+        rules
     }
 
-    /// Whether a tool that writes is taken away. One is enough: what is left of the others would
-    /// do the same.
-    pub(crate) fn against_writing(&self) -> bool {
-        self.disallowed.iter().any(|rule| [Tool::Write, Tool::Edit].into_iter().any(|tool| rule.takes_all(tool)))
+    /// The rule that takes the tool of this name away.
+    pub fn against(&self, name: &str) -> Option<&ToolRule> {
+        let taken = self.disallowed.iter().find(|rule| rule.takes(name));
+        taken.or_else(|| self.allowed.iter().find(|list| !list.leaves(name)).map(|list| &list.rule))
+    }
+
+    /// The rule by which nothing may be written. Of tools that are taken away, one that writes is
+    /// enough: what is left of the others would do the same. Of tools that are left, one is
+    /// enough as well: somebody has named it, and it could do nothing otherwise.
+    pub fn against_writing(&self) -> Option<&ToolRule> {
+        let takes = |rule: &&ToolRule| WRITING.into_iter().any(|tool| means_all(&rule.name, tool));
+        let has_none = |list: &&AllowedTools| !WRITING.into_iter().any(|tool| list.names.iter().any(|written| means_all(written, tool)));
+        self.disallowed.iter().find(takes).or_else(|| self.allowed.iter().find(has_none).map(|list| &list.rule))
+    }
+
+    /// The rule behind a refusal on a path, by what the refusal names.
+    pub fn behind(&self, rule: &str, origin: &str) -> Option<&ToolRule> {
+        self.against_writing().filter(|tool| tool.name == rule && tool.on_paths().to_string() == origin)
     }
 
     /// Adds a rule, unless there is one of that name.
@@ -103,27 +168,38 @@ impl ToolRules {
 }
 
 impl Grants {
-    /// The same for an agent that has fewer tools: without those that write, nothing of the
-    /// project can be written by anything, a shell or a language runtime neither.
+    /// The same for an agent that has fewer tools: without those that write, nothing can be
+    /// written by anything, a shell or a language runtime neither, but for what is private to the
+    /// sandbox and what was opened for this very run outside the project.
     ///
     /// Resolving a policy with these names in `tools.disallowed` decides the same.
     pub fn without_tools(mut self, rules: impl IntoIterator<Item = ToolRule>) -> Grants {
         for rule in rules {
             self.tools.add(rule);
         }
-        if self.tools.against_writing() {
+        if let Some(tool) = self.tools.against_writing().cloned() {
             let workspace = self.workspace.clone();
-            let of_the_project = |rule: &&mut Rule| rule.effect == Effect::Write && is_of_project(rule, &workspace);
-            self.rules.iter_mut().filter(of_the_project).for_each(|rule| rule.effect = Effect::Read);
+            self.rules.iter_mut().filter(|rule| is_taken(rule, &workspace)).for_each(|rule| take_writing(rule, &tool));
         }
         self
     }
 }
 
-/// Whether a rule opens the project or a part of it, or something around it. What the mode opens
-/// is the project and the git directory that belongs to it, wherever that lies.
-fn is_of_project(rule: &Rule, workspace: &AbsPath) -> bool {
-    rule.origin.source == Source::Mode || rule.root.is_within(workspace) || workspace.is_within(&rule.root)
+/// Whether a rule opens for writing what goes with the tools that write: all that was not opened
+/// for this very run, and of that the project, its parts and what is around it.
+pub(crate) fn is_taken(rule: &Rule, workspace: &AbsPath) -> bool {
+    let is_for_this_run = matches!(rule.origin.source, Source::Flag | Source::Session);
+    let touches = rule.root.is_within(workspace) || workspace.is_within(&rule.root);
+    rule.effect == Effect::Write && (!is_for_this_run || touches)
+}
+
+/// Leaves reading. What the mode has opened says by which tool it is not to be written; what a
+/// person has written keeps their weight.
+pub(crate) fn take_writing(rule: &mut Rule, tool: &ToolRule) {
+    rule.effect = Effect::Read;
+    if rule.origin.source == Source::Mode {
+        rule.origin = tool.on_paths();
+    }
 }
 
 #[cfg(test)]
@@ -141,7 +217,7 @@ mod tests {
 
     #[track_caller]
     fn check(written: &str, name: &str, expect: bool) {
-        let rules = ToolRules { disallowed: vec![rule("Nothing"), rule(written)] };
+        let rules = ToolRules { disallowed: vec![rule("Nothing"), rule(written)], allowed: Vec::new() };
         assert_eq!(rules.against(name).map(|rule| rule.name.as_str()), expect.then_some(written), "{written} against {name}");
     }
 

@@ -89,6 +89,7 @@ impl fmt::Display for Source {
         match self {
             Source::BuiltIn => f.write_str("built in"),
             Source::Mode => f.write_str("the mode"),
+            Source::Tools => f.write_str("tools"),
             Source::Preset(name) => write!(f, "preset {name}"),
             Source::Managed => f.write_str("managed policy"),
             Source::User => f.write_str("user policy"),

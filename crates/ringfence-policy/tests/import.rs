@@ -95,6 +95,7 @@ fn path(text: &str) -> AbsPath {
 
 fn facts() -> Facts {
     Facts {
+        platform: ringfence_policy::command::Platform::Linux,
         workspace: path("/home/me/p"),
         home: path("/home/me"),
         user: "me".to_owned(),
@@ -169,7 +170,7 @@ const BLACK_NOTES: [&str; 2] = ["the default black list is built in", "/etc/pass
 
 #[test]
 fn the_example_of_sandbox_json() {
-    let expect = "version = 1\nenabled = true\n\n[filesystem]\nwrite = [\n  \"/home/user/projects\",\n  \"/var/data\",\n]\n\
+    let expect = "version = 1\n\n[sandbox]\nenabled = true\n\n[filesystem]\nwrite = [\n  \"/home/user/projects\",\n  \"/var/data\",\n]\n\
                   deny = [\n  \"~/.kube\",\n  \"~/.docker\",\n]\n\n[network]\nmode = \"none\"\n";
     let grants = check(SANDBOX_JSON, Format::SandboxJson, expect, &BLACK_NOTES);
     check_verdict(&grants, "/var/data/x", Access::Write, Verdict::Allowed);
@@ -181,7 +182,8 @@ fn the_example_of_sandbox_json() {
 fn sandbox_json_keeps_its_merge_rules() {
     let text = r#"{"policy": {"filesystem": {"whitelist": ["~/.kube/x", "/ok", "/a*"], "blacklist": ["~/.kube", "/etc/passwd"]},
         "network": {"allowNetwork": true}}, "provider": "daytona", "other": 1}"#;
-    let expect = "version = 1\nenabled = true\n\n[filesystem]\nwrite = [\"/ok\"]\ndeny = [\"~/.kube\"]\n\n[network]\nmode = \"none\"\n";
+    let expect =
+        "version = 1\n\n[sandbox]\nenabled = true\n\n[filesystem]\nwrite = [\"/ok\"]\ndeny = [\"~/.kube\"]\n\n[network]\nmode = \"none\"\n";
     let notes = [BLACK_NOTES[0], BLACK_NOTES[1], "daytona", "allowNetwork: always false", "goes before", "is a glob", "other: not known"];
     check(text, Format::SandboxJson, expect, &notes);
 }
@@ -199,7 +201,7 @@ fn a_malformed_sandbox_json_means_the_defaults() {
 
 #[test]
 fn the_example_of_uds_yaml() {
-    let expect = "version = 1\nenabled = true\n\n[filesystem]\ndeny = [\n  \"**/.env*\",\n  \"**/*.pem\",\n  \"**/credentials*\",\n]\n\
+    let expect = "version = 1\n\n[sandbox]\nenabled = true\n\n[filesystem]\ndeny = [\n  \"**/.env*\",\n  \"**/*.pem\",\n  \"**/credentials*\",\n]\n\
                   except = [\".env.example\"]\n\n[environment]\nallow = [\n  \"NODE_ENV\",\n  \"DEBUG\",\n  \"CI\",\n]\n\
                   deny = [\n  \"AWS_*\",\n  \"GITHUB_TOKEN\",\n]\n\n[network]\nmode = \"allow-list\"\nlocalhost = true\ngit = true\n";
     let grants = check(UDS_YAML, Format::UdsYaml, expect, &["does not pass", "enforce-agent-permissions: always so"]);
@@ -225,10 +227,10 @@ fn uds_yaml_keeps_its_order_and_its_defaults() {
 
 #[test]
 fn the_example_of_settings_json() {
-    let expect = "version = 1\nenabled = true\non-gap = \"run\"\n\n[filesystem]\nwrite = [\"~/projects\"]\nprotect = [\"~/.ssh\"]\n\n\
+    let expect = "version = 1\non-gap = \"run\"\n\n[sandbox]\nenabled = true\nfail-if-unavailable = false\nallow-unsandboxed-commands = true\nauto-allow-bash-if-sandboxed = true\n\n[filesystem]\nwrite = [\"~/projects\"]\nprotect = [\"~/.ssh\"]\n\n\
                   [network]\nmode = \"allow-list\"\nallow = [\"github.com\"]\nbind = true\n\n\
                   [commands]\nexcluded = [\n  \"docker\",\n  \"npm:*\",\n]\n";
-    let notes = ["on-gap", "autoAllowBashIfSandboxed", "allowUnsandboxedCommands", "httpProxyPort", "everything else is readable"];
+    let notes = ["on-gap", "httpProxyPort", "everything else is readable"];
     let grants = check(SETTINGS_JSON, Format::SettingsJson, expect, &notes);
     check_verdict(&grants, "/home/me/projects/x", Access::Write, Verdict::Allowed);
     check_verdict(&grants, "/home/me/.ssh/id", Access::Read, Verdict::Denied);
@@ -240,15 +242,16 @@ fn permission_rules_become_files_and_domains() {
         "allow": ["Edit(//srv/out/**)", "Edit(docs)", "Read(~/notes)", "Read(*.pem)", "WebFetch(domain:x.org)", "Bash(ls:*)", "Edit(/locked/a)"],
         "deny": ["Read(.env)", "Read(/private/**)", "Read(./a/b)", "Edit(/locked)", "WebFetch(domain:evil.com)", "Write", "Bash(rm:*)"],
         "ask": ["Bash"], "additionalDirectories": ["../lib"], "defaultMode": "plan",
-    }, "sandbox": {"enabled": true, "enabledPlatforms": ["macos"], "new": 1} }"#;
-    let expect = "version = 1\nenabled = true\n\n[filesystem]\nread = [\"~/notes\"]\n\
+    }, "sandbox": {"enabled": true, "enabledPlatforms": ["macos", "linux", "plan9"], "new": 1} }"#;
+    let expect = "version = 1\n\n[sandbox]\nenabled = true\nenabled-platforms = [\n  \"macos\",\n  \"linux\",\n]\n\n[filesystem]\nread = [\"~/notes\"]\n\
                   write = [\n  \"/srv/out/**\",\n  \"./docs\",\n  \"./../lib\",\n]\n\
                   deny = [\n  \".env\",\n  \"./private/**\",\n  \"./a/b\",\n]\nprotect = [\"./locked\"]\nexcept = [\"*.pem\"]\n\n\
                   [network]\nmode = \"allow-list\"\nallow = [\"x.org\"]\ndeny = [\"evil.com\"]\n\n[tools]\ndisallowed = [\"Write\"]\n";
     let notes =
         ["enabledPlatforms", "everything else", "Bash(rm:*)", "Bash(ls:*)", "always wins", "permissions.ask", "defaultMode", "sandbox.new"];
     let grants = check(text, Format::SettingsJson, expect, &notes);
-    check_verdict(&grants, "/srv/out/x", Access::Write, Verdict::Allowed);
+    // Without `Write`, nothing is written, whatever else opens it.
+    check_verdict(&grants, "/srv/out/x", Access::Write, Verdict::ReadOnly);
     check_verdict(&grants, "/home/me/p/private/x", Access::Read, Verdict::Denied);
     check_verdict(&grants, "/home/me/p/k.pem", Access::Read, Verdict::Allowed);
     check_verdict(&grants, "/home/me/p/x", Access::Write, Verdict::ReadOnly);

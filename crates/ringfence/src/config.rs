@@ -85,7 +85,7 @@ impl SandboxConfig {
         let mut config = Self::default();
         let Ok(imported) = import(text, Format::SandboxJson) else { return config };
         let paths = |entries: &[ringfence_policy::policy::PathEntry]| entries.iter().map(|entry| entry.path().to_owned()).collect();
-        config.enabled = imported.policy.enabled.unwrap_or(true);
+        config.enabled = imported.policy.sandbox.enabled.unwrap_or(true);
         config.policy.filesystem.whitelist = paths(&imported.policy.filesystem.write);
         config.policy.filesystem.blacklist = paths(&imported.policy.filesystem.deny);
         let mut whole: Map<String, Value> = serde_json::from_str(text).unwrap_or_default();

@@ -3,6 +3,7 @@
 use std::io;
 
 use ringfence_engine::{AllowError, EngineError};
+use ringfence_tools::ToolError;
 
 /// Why a sandbox could not be made, or a command not be run in it.
 #[derive(Debug, thiserror::Error)]
@@ -91,6 +92,12 @@ pub enum SandboxError {
         /// Which.
         id: String,
     },
+    /// A tool could not be called, or its call not be recorded.
+    #[error("the tool could not be called")]
+    Tool {
+        /// Why.
+        source: Box<ToolError>,
+    },
     /// Another provider failed.
     #[error("the provider `{provider}` failed")]
     Provider {
@@ -117,6 +124,7 @@ impl SandboxError {
             SandboxError::Gone { .. } => "gone",
             SandboxError::Narrowed { source, .. } => source.code(),
             SandboxError::Ended { .. } => "ended",
+            SandboxError::Tool { source } => source.code(),
             SandboxError::Provider { .. } => "provider",
         }
     }
@@ -130,6 +138,7 @@ impl SandboxError {
             }
             SandboxError::NotCreated { source } | SandboxError::NotExecuted { source } => source.hint(),
             SandboxError::NotAllowed { source } => source.hint(),
+            SandboxError::Tool { source } => source.hint(),
             SandboxError::Gone { .. } | SandboxError::Narrowed { .. } => {
                 Some("the next command gets a new one, in the first directory and with all grants".into())
             }
@@ -137,6 +146,10 @@ impl SandboxError {
             SandboxError::Path { .. } => Some("write an absolute path, or one that begins with `~/`".into()),
             _ => None,
         }
+    }
+
+    pub(crate) fn tool(error: ToolError) -> Self {
+        SandboxError::Tool { source: Box::new(error) }
     }
 
     pub(crate) fn not_created(error: impl Into<EngineError>) -> Self {

@@ -69,6 +69,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # A loop
+//!
+//! [`AgentRunner`] takes one call after the other to where it belongs and answers an
+//! [`AgentStep`]: what came of it, that it was refused, or that a person has to say something
+//! first ([`AgentStep::RequiresPermission`]). With their answer the same call goes on. The example
+//! `agent` is a whole agent around it.
+//!
 //! # Async and not
 //!
 //! Futures here need no particular runtime: each sandbox has a thread of its own that wakes
@@ -86,6 +93,7 @@
 
 #![forbid(unsafe_code)]
 
+mod agent;
 mod command;
 mod config;
 mod error;
@@ -98,6 +106,7 @@ mod registry;
 mod result;
 mod routing;
 
+pub use agent::{AgentRunner, AgentStep};
 pub use command::Command;
 pub use config::{FilesystemLists, NetworkSwitch, SandboxConfig, SandboxPolicy};
 pub use error::SandboxError;

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use ringfence_api::Quarantined;
+use ringfence_api::{Denial, Permission, Quarantined};
 use ringfence_policy::Mode;
 use ringfence_tools::Tools;
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,8 @@ pub struct LocalSandboxProvider {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct LocalOptions {
-    /// On whose behalf, for the audit log.
+    /// On whose behalf, for the audit log. Where an agent of this name is described
+    /// (`.ringfence/agents` …), its definition holds.
     pub agent: Option<String>,
     /// The shell; `bash` unless said.
     pub shell: Option<String>,
@@ -114,5 +115,9 @@ impl SandboxBackend for LocalBackend {
 
     fn tools(&self) -> Result<Tools, SandboxError> {
         self.desk.tools()
+    }
+
+    fn permission(&self, denial: &Denial) -> Option<Permission> {
+        self.desk.permission(denial)
     }
 }

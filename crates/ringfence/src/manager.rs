@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ringfence_api::{Answer, Asker, Permission, Quarantined};
+use ringfence_api::{Answer, Asker, Denial, Permission, Quarantined};
 use ringfence_engine::{Files, allow_permanent, gather};
 use ringfence_policy::{AbsPath, Access};
 
@@ -205,9 +205,14 @@ impl SandboxManager {
         if matches!(answer, Answer::AllowOnce | Answer::Deny) {
             return Ok(());
         }
-        let grant = result.blocked_by.as_ref().and_then(what_opens).ok_or_else(not_offered)?;
+        self.allow(cwd.as_ref(), result.blocked_by.as_ref().ok_or_else(not_offered)?, answer)
+    }
+
+    /// Opens what was refused, for the session or for good.
+    pub(crate) fn allow(&self, cwd: &Path, denial: &Denial, answer: Answer) -> Result<(), SandboxError> {
+        let grant = what_opens(denial).ok_or_else(|| SandboxError::NotOffered { what: answer.to_string() })?;
         if answer == Answer::AllowPermanent {
-            write_down(&key(cwd.as_ref()), &grant)?;
+            write_down(&key(cwd), &grant)?;
         }
         self.grant(grant);
         Ok(())

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use ringfence_api::{Asker, Quarantined};
+use ringfence_api::{Asker, Denial, Permission, Quarantined};
 use ringfence_tools::Tools;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -48,6 +48,13 @@ pub trait SandboxBackend: Send + Sync {
     /// every place has them: its files may be elsewhere.
     fn tools(&self) -> Result<Tools, SandboxError> {
         Err(SandboxError::NotOffered { what: "tools".into() })
+    }
+
+    /// What a person could be asked about a tool's call that was refused, where the place can
+    /// tell.
+    fn permission(&self, denial: &Denial) -> Option<Permission> {
+        let _ = denial;
+        None
     }
 
     /// [`SandboxBackend::execute`] for programs without a runtime.

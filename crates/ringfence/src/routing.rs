@@ -22,14 +22,18 @@ struct Input {
 
 impl Handler for Commands {
     fn handle(&self, call: &Call) -> Result<Value, Box<dyn Error + Send + Sync>> {
-        let Input { command, timeout_ms } = Input::deserialize(&call.input)?;
-        let command = Command::new(command);
-        let command = match timeout_ms {
-            Some(limit) => command.timeout_ms(limit),
-            None => command,
-        };
-        Ok(serde_json::to_value(self.0.execute_blocking(command)?)?)
+        Ok(serde_json::to_value(self.0.execute_blocking(command(call)?)?)?)
     }
+}
+
+/// The command that a call is about.
+pub(crate) fn command(call: &Call) -> Result<Command, serde_json::Error> {
+    let Input { command, timeout_ms } = Input::deserialize(&call.input)?;
+    let command = Command::new(command);
+    Ok(match timeout_ms {
+        Some(limit) => command.timeout_ms(limit),
+        None => command,
+    })
 }
 
 /// A router for one agent: the five tools under the policy of `sandbox`, and whatever is no tool

@@ -13,7 +13,7 @@ use ringfence_local::Local;
 use ringfence_policy::{Asking, Observe};
 use serde_json::{Value, json};
 
-use super::words::{Chosen, Typed, meant_to_run};
+use super::words::{Chosen, Typed, agent, meant_to_run};
 use crate::args::PolicyArgs;
 use crate::error::CliError;
 use crate::{say, show};
@@ -61,7 +61,9 @@ pub(crate) struct Learn {
 
 pub(crate) fn run(arguments: Learn, local: &Local) -> Result<ExitCode, CliError> {
     // Whoever learns wants to know what is refused, and nobody is asked to change it meanwhile.
-    let chosen = Chosen { timeout: arguments.timeout.as_deref(), observe: Some(Observe::All), ask: Some(Asking::Never) };
+    let agent = arguments.agent.or_else(agent);
+    let (observe, ask) = (Some(Observe::All), Some(Asking::Never));
+    let chosen = Chosen { timeout: arguments.timeout.as_deref(), agent: agent.as_deref(), observe, ask, ..Chosen::default() };
     let meant = meant_to_run(&arguments.policy, chosen)?;
     if !meant.resolved.grants.is_confined() {
         return Err(CliError::Words {
@@ -70,7 +72,7 @@ pub(crate) fn run(arguments: Learn, local: &Local) -> Result<ExitCode, CliError>
         });
     }
     let output = arguments.output.as_deref().map(Output::prepare).transpose()?;
-    let typed = Typed { line: arguments.line, command: arguments.command, agent: arguments.agent };
+    let typed = Typed { line: arguments.line, command: arguments.command, agent };
     let (asked, resolved) = meant.asked(typed, Stdio::Inherit);
     let aside = output::Aside::begin()?;
     let ran = run_engine(local, &asked, &resolved, &mut say::unrecorded);

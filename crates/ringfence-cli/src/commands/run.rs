@@ -1,23 +1,25 @@
 //! `ringfence run`
 
 mod ended;
+mod wall;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_api::{Asker, Status, Stdio};
+use ringfence_api::{Asker, Outcome, Status, Stdio};
 use ringfence_engine::{EngineError, permission, run as run_engine, telling_directory};
 use ringfence_local::Local;
 use ringfence_policy::{Asking, Mode, Observe};
 
-use super::words::{Chosen, Typed, duration, meant_to_run};
+use super::words::{Chosen, Typed, agent, duration};
 use crate::args::{AskArg, ObserveArg, Run, ShellArg};
 use crate::asker::{PATIENCE, Terminal};
 use crate::error::CliError;
 use crate::{say, show};
 use ended::Ended;
+pub(crate) use wall::{Wall, Whose};
 
 /// How much of each stream `--json` keeps.
 const KEPT: usize = 16 * 1024 * 1024;
@@ -49,6 +51,10 @@ fn in_bash(line: String) -> Vec<OsString> {
 }
 
 pub(crate) fn run(arguments: Run, local: &Local) -> Result<ExitCode, CliError> {
+    run_for(arguments, Wall::AsWritten, Whose::Persons, local)
+}
+
+pub(crate) fn run_for(arguments: Run, wall: Wall, whose: Whose, local: &Local) -> Result<ExitCode, CliError> {
     let observe = arguments.observe.map(|observe| match observe {
         ObserveArg::Denials => Observe::Denials,
         ObserveArg::All => Observe::All,
@@ -58,7 +64,9 @@ pub(crate) fn run(arguments: Run, local: &Local) -> Result<ExitCode, CliError> {
         AskArg::Terminal => Asking::Terminal,
     });
     let patience = arguments.ask_timeout.as_deref().map(duration).transpose()?.map_or(PATIENCE, Duration::from_millis);
-    let meant = meant_to_run(&arguments.policy, Chosen { timeout: arguments.timeout.as_deref(), observe, ask })?;
+    let agent = arguments.agent.clone().or_else(agent);
+    let chosen = Chosen { timeout: arguments.timeout.as_deref(), agent: agent.as_deref(), sandbox: None, observe, ask };
+    let meant = wall::walled(&arguments, (wall, whose), chosen)?;
     let grants = &meant.resolved.grants;
     if grants.ask == Asking::Never && grants.is_confined() {
         grants.network.refuse_empty_list().map_err(EngineError::from)?;
@@ -80,7 +88,11 @@ pub(crate) fn run(arguments: Run, local: &Local) -> Result<ExitCode, CliError> {
     let state = &resolved.surroundings.facts.state;
     let ended = arguments.keep_directory.then(|| Ended::begin(state, &asked.session, &asked.cwd)).transpose()?;
     asked.asker = terminal.clone().map(|terminal| terminal as Arc<dyn Asker>);
-    let result = run_engine(local, &asked, &resolved, &mut say::unrecorded);
+    let mut result = run_engine(local, &asked, &resolved, &mut say::unrecorded);
+    if let Some(outside) = wall::outside(&result, &resolved, whose) {
+        say::warning("no sandbox can be made here, and the policy accepts that: the command can do whatever you can");
+        result = run_engine(local, &asked, &outside, &mut say::unrecorded);
+    }
     // Whatever was still to be asked has nobody to wait for it, and we are about to leave.
     terminal.iter().for_each(|terminal| terminal.close());
     let outcome = match result {
@@ -99,6 +111,16 @@ pub(crate) fn run(arguments: Run, local: &Local) -> Result<ExitCode, CliError> {
     if outcome.refusal.is_some() && !arguments.json {
         say::verbatim(&outcome.stderr.head);
     }
+    warn(&outcome);
+    if outcome.status == Status::Killed(INTERRUPT) && !outcome.timed_out {
+        ringfence_local::die_of_interrupt();
+    }
+    // At once: giving back memory piece by piece takes longer than the kernel takes for all of it.
+    std::process::exit(outcome.exit_code())
+}
+
+/// What a person should know of a run that has ended.
+fn warn(outcome: &Outcome) {
     // What is only not told of stands in the JSON and in the log: here it would stand at
     // every command, in what is the command's own.
     for gap in outcome.gaps.iter().filter(|gap| gap.refuses()) {
@@ -111,9 +133,4 @@ pub(crate) fn run(arguments: Run, local: &Local) -> Result<ExitCode, CliError> {
     for breach in &outcome.breaches {
         say::warning(&breach.to_string());
     }
-    if outcome.status == Status::Killed(INTERRUPT) && !outcome.timed_out {
-        ringfence_local::die_of_interrupt();
-    }
-    // At once: giving back memory piece by piece takes longer than the kernel takes for all of it.
-    std::process::exit(outcome.exit_code())
 }

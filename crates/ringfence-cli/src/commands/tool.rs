@@ -10,7 +10,7 @@ use ringfence_policy::{Origin, Source, Tool, ToolRule};
 use ringfence_tools::{Call, ToolError, Tools};
 use serde_json::{Value, json};
 
-use super::words::{Meant, agent, meant};
+use super::words::{Chosen, Meant, agent, meant_to_run};
 use crate::args::PolicyArgs;
 use crate::error::CliError;
 use crate::{say, show};
@@ -56,11 +56,12 @@ pub(crate) fn run(arguments: ToolCommand) -> Result<ExitCode, CliError> {
         });
     }
     let input = input(arguments.input)?;
-    let Meant { cwd, resolved, .. } = meant(&arguments.policy)?;
+    let agent = arguments.agent.or_else(agent);
+    let Meant { cwd, resolved, .. } = meant_to_run(&arguments.policy, Chosen { agent: agent.as_deref(), ..Chosen::default() })?;
     let rule = |name: &String| ToolRule { name: name.clone(), origin: Origin::new(Source::Flag, format!("--disallow {name}")) };
     let grants = resolved.grants.without_tools(arguments.disallow.iter().map(rule));
     let session = arguments.session.unwrap_or_else(ringfence_audit::session_id);
-    let who = Subject { agent: arguments.agent.or_else(agent), session };
+    let who = Subject { agent, session };
     let tools = Tools::open(grants, who, cwd, Box::new(say::unrecorded)).map_err(ringfence_engine::EngineError::from)?;
     let call = Call { tool: arguments.tool, input };
     match tools.serve(&call) {

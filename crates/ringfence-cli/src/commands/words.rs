@@ -57,6 +57,10 @@ pub(crate) fn meant(arguments: &PolicyArgs) -> Result<Meant, CliError> {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Chosen<'a> {
     pub(crate) timeout: Option<&'a str>,
+    /// Whose definition holds.
+    pub(crate) agent: Option<&'a str>,
+    /// Whether there is a sandbox, if somebody says so.
+    pub(crate) sandbox: Option<bool>,
     pub(crate) observe: Option<Observe>,
     pub(crate) ask: Option<Asking>,
 }
@@ -83,6 +87,7 @@ pub(crate) fn meant_to_run(arguments: &PolicyArgs, chosen: Chosen<'_>) -> Result
         OnGapArg::Refuse => OnGap::Refuse,
         OnGapArg::Run => OnGap::Run,
     });
+    flags.enabled = chosen.sandbox;
     flags.observe = chosen.observe;
     flags.ask = chosen.ask;
     flags.read = arguments.read.clone();
@@ -95,7 +100,7 @@ pub(crate) fn meant_to_run(arguments: &PolicyArgs, chosen: Chosen<'_>) -> Result
     if let Some(timeout) = chosen.timeout {
         flags.limits.wall_ms = Some(duration(timeout)?);
     }
-    let files = Files { project: arguments.policy.as_deref().map(absolute).transpose()? };
+    let files = Files { project: arguments.policy.as_deref().map(absolute).transpose()?, agent: chosen.agent.map(str::to_owned) };
     let resolved = resolve_in(gather(&project(arguments, &cwd)?)?, &flags, &files)?;
     stay_within(arguments, &cwd, &resolved)?;
     check_engine(arguments.engine, &resolved.grants)?;

@@ -2,6 +2,7 @@
 //! running within the sandbox, as the superuser and as an ordinary user.
 
 mod absent_host;
+mod agents;
 mod allow;
 mod apart;
 mod ask;
@@ -9,6 +10,7 @@ mod asking;
 mod audit;
 mod caches;
 mod commands;
+mod configure;
 mod corpus;
 mod egress;
 mod environment;

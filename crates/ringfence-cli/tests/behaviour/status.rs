@@ -49,7 +49,7 @@ fn an_engine_that_is_named_confines_or_nothing_runs() {
         // A policy that confines nothing does not go with an engine that is to confine.
         let bare = project.run(["--engine", "namespaces", "--mode", "full-access", "--", "touch", "ran"]);
         assert!(bare.ends(125).talk().contains("hint:"), "{}", bare.talk());
-        project.write("off.toml", "version = 1\nenabled = false\n");
+        project.write("off.toml", "version = 1\n[sandbox]\nenabled = false\n");
         project.run(["--engine", "namespaces", "--policy", "off.toml", "--", "touch", "ran"]).ends(125);
         assert!(!project.has("ran"));
         project.run(["--engine", "auto", "--mode", "full-access", "--", "touch", "ran"]).ok();

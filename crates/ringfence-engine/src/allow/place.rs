@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where a policy file really is.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     file: AbsPath,
     draft: AbsPath,
 }
@@ -25,7 +25,7 @@ pub(super) struct Place {
 impl Place {
     /// Where `named` leads. Neither the file nor its directory has to be there; a link that
     /// leads nowhere is an error, since nobody knows what was meant.
-    pub(super) fn find(named: &AbsPath) -> Result<Self, AllowError> {
+    pub(crate) fn find(named: &AbsPath) -> Result<Self, AllowError> {
         let file = if fs::symlink_metadata(named.as_path()).is_ok() {
             fs::canonicalize(named.as_path()).and_then(absolute).map_err(|source| failed("follow", named, source))?
         } else {
@@ -41,17 +41,17 @@ impl Place {
         Ok(Self { file: real.join(&name), draft: real.join(&draft) })
     }
 
-    pub(super) fn file(&self) -> &AbsPath {
+    pub(crate) fn file(&self) -> &AbsPath {
         &self.file
     }
 
     /// The file that is written before it takes the place of the other.
-    pub(super) fn draft(&self) -> &AbsPath {
+    pub(crate) fn draft(&self) -> &AbsPath {
         &self.draft
     }
 
     /// What the file says, if it is there, without waiting for whoever writes it.
-    pub(super) fn peek(&self) -> Result<Option<Vec<u8>>, AllowError> {
+    pub(crate) fn peek(&self) -> Result<Option<Vec<u8>>, AllowError> {
         match plain_file(&self.file) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -64,7 +64,7 @@ impl Place {
     /// The draft is the lock: whoever holds it has it to itself until it has become the file,
     /// and then the next one finds that its name is gone, and makes another. One that a
     /// crash has left is taken over.
-    pub(super) fn take(self) -> Result<Taken, AllowError> {
+    pub(crate) fn take(self) -> Result<Taken, AllowError> {
         let directory = self.file.parent().unwrap_or_else(AbsPath::root);
         DirBuilder::new().recursive(true).mode(0o700).create(directory.as_path()).map_err(|error| failed("make", &directory, error))?;
         let begun = Instant::now();
@@ -96,18 +96,18 @@ impl Place {
 
 /// A place that nobody else writes to.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(crate) struct Taken {
     place: Place,
     draft: File,
 }
 
 impl Taken {
-    pub(super) fn read(&self) -> Result<Option<Vec<u8>>, AllowError> {
+    pub(crate) fn read(&self) -> Result<Option<Vec<u8>>, AllowError> {
         self.place.peek()
     }
 
     /// Puts a file with this text in the place of what is there.
-    pub(super) fn replace(mut self, text: &str) -> Result<(), AllowError> {
+    pub(crate) fn replace(mut self, text: &str) -> Result<(), AllowError> {
         let (file, draft) = (self.place.file.clone(), self.place.draft.clone());
         let failed = |error| failed("write", &file, error);
         self.write(text).map_err(failed)?;

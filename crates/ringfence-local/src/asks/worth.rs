@@ -26,6 +26,10 @@ pub(crate) fn is_worth_asking(decision: &Decision, grants: &Grants) -> bool {
 /// What ringfence itself obeys is nobody's to offer. In what tools and the system have opened
 /// to be read, programs keep what they compiled and do without where they cannot.
 pub(crate) fn is_worth_asking_to_write(decision: &Decision, grants: &Grants) -> bool {
+    // Whoever was left no tool that writes is not helped to one by asking.
+    if grants.tools.against_writing().is_some() {
+        return false;
+    }
     let is_ours = |name: &OsStr| name.eq_ignore_ascii_case(".ringfence");
     // A cache is the project's own inside, and another on the host.
     let is_private = |rule: &Rule| matches!(rule.effect, Effect::Private { .. });

@@ -1,9 +1,10 @@
 //! Whether a command of an agent's shell runs in the sandbox.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::Line;
 use super::excluded::{Exclusion, excluded};
+use crate::grants::Grants;
 
 /// The settings that decide, as `sandbox` of a `settings.json` has them.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -38,7 +39,7 @@ impl Default for SandboxSettings {
 }
 
 /// A system, by the word of `enabledPlatforms`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Platform {
     /// Linux.
@@ -49,6 +50,34 @@ pub enum Platform {
     Macos,
     /// Windows.
     Windows,
+}
+
+impl Grants {
+    /// What the policy says about that.
+    pub fn sandbox_settings(&self) -> SandboxSettings {
+        SandboxSettings {
+            enabled: self.is_confined(),
+            // Where the policy switches it off on this system, it is off.
+            enabled_platforms: None,
+            fail_if_unavailable: self.sandbox.fail_if_unavailable,
+            allow_unsandboxed_commands: self.sandbox.allow_unsandboxed,
+            auto_allow_bash_if_sandboxed: self.sandbox.auto_allow,
+            excluded_commands: self.commands.excluded.iter().map(|origin| origin.text.clone()).collect(),
+        }
+    }
+}
+
+impl Platform {
+    /// The system of this word.
+    pub fn of(word: &str) -> Option<Platform> {
+        Some(match word {
+            "linux" => Platform::Linux,
+            "wsl" => Platform::Wsl,
+            "macos" => Platform::Macos,
+            "windows" => Platform::Windows,
+            _ => return None,
+        })
+    }
 }
 
 /// A command that an agent wants to run, and where.

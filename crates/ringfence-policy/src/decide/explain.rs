@@ -69,6 +69,7 @@ impl Decision {
                 format!("{grant}, or add it to `except` in ~/.config/ringfence/policy.toml")
             }
             (Because::Pattern(_), _) => format!("{grant}, or add it to `except` in {}", origin.place()),
+            (Because::Rule(_), Source::Tools) => format!("give the agent the tools that write: `{}`, {}", origin.text, origin.place()),
             (Because::Rule(_), Source::Mode) => format!("{grant}, or --mode workspace-write"),
             (Because::Rule(rule), Source::Managed | Source::User | Source::Project) if !rule.opens() => {
                 format!("change `{}` in {}", origin.text, origin.place())

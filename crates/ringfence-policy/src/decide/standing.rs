@@ -95,7 +95,9 @@ fn overrules(strong: &Rule, weak: &Rule) -> bool {
     let weak_source = &weak.origin.source;
     match (&strong.effect, &strong.origin.source) {
         (Effect::Deny, Source::BuiltIn) => !weak_source.is_person(),
-        (Effect::Protect, Source::BuiltIn) => weak.effect != Effect::Read && !weak_source.is_person() && *weak_source != Source::Mode,
+        (Effect::Protect, Source::BuiltIn) => {
+            weak.effect != Effect::Read && !weak_source.is_person() && !matches!(weak_source, Source::Mode | Source::Tools)
+        }
         (Effect::Deny, source) if source.is_person() || *source == Source::Managed => {
             matches!(weak_source, Source::Project | Source::Preset(_))
         }

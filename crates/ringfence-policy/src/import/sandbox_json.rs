@@ -21,7 +21,7 @@ pub(super) fn import(text: &str) -> Imported {
 
 fn defaults() -> Imported {
     let mut imported = Imported::new();
-    imported.policy.enabled = Some(true);
+    imported.policy.sandbox.enabled = Some(true);
     imported.policy.network.mode = Some(NetworkMode::None);
     imported.changed("policy.filesystem.blacklist", "the default black list is built in and cannot be removed");
     imported.changed("policy.filesystem.blacklist", "/etc/passwd is made for the sandbox's own user instead of denied");
@@ -46,7 +46,7 @@ fn read(text: &str) -> Result<Imported, ImportError> {
     let black = files.strings("blacklist")?;
     let white = files.strings("whitelist")?;
 
-    imported.policy.enabled = Some(top.bool("enabled")?.unwrap_or(true));
+    imported.policy.sandbox.enabled = Some(top.bool("enabled")?.unwrap_or(true));
     if let Some(provider) = top.string("provider")?.filter(|provider| *provider != "local") {
         imported.not_carried("provider", format!("choose the provider `{provider}` when the sandbox is opened"));
     }

@@ -3,6 +3,7 @@
 
 use super::reader::{self, Reader};
 use super::{ImportError, Imported};
+use crate::command::Platform;
 use crate::glob::Glob;
 use crate::grants::{NetworkMode, OnGap};
 use crate::network::{HostRule, Subject};
@@ -13,8 +14,8 @@ pub(super) fn import(text: &str) -> Result<Imported, ImportError> {
     let mut imported = Imported::new();
     let top = Reader::top(text, &value)?;
     let sandbox = top.table("sandbox", "sandbox")?;
-    imported.policy.enabled = sandbox.bool("enabled")?;
-    if imported.policy.enabled.is_none() {
+    imported.policy.sandbox.enabled = sandbox.bool("enabled")?;
+    if imported.policy.sandbox.enabled.is_none() {
         imported.changed("sandbox.enabled", "not set: off there, on here");
     }
     switches(&mut imported, sandbox)?;
@@ -56,14 +57,16 @@ fn switches(imported: &mut Imported, sandbox: Reader<'_>) -> Result<(), ImportEr
         }
         None => {}
     }
-    for key in ["autoAllowBashIfSandboxed", "allowUnsandboxedCommands"] {
-        if sandbox.bool(key)?.is_some() {
-            imported.not_carried(sandbox.full(key), "a setting of the caller who asks, not of the policy");
-        }
+    let carried = &mut imported.policy.sandbox;
+    carried.fail_if_unavailable = sandbox.bool("failIfUnavailable")?;
+    carried.allow_unsandboxed_commands = sandbox.bool("allowUnsandboxedCommands")?;
+    carried.auto_allow_bash_if_sandboxed = sandbox.bool("autoAllowBashIfSandboxed")?;
+    let platforms = sandbox.strings("enabledPlatforms")?;
+    let known: Vec<Platform> = platforms.iter().filter_map(|word| Platform::of(word)).collect();
+    if known.len() < platforms.len() {
+        imported.not_carried("sandbox.enabledPlatforms", "a system among them is not known");
     }
-    if !sandbox.strings("enabledPlatforms")?.is_empty() {
-        imported.not_carried("sandbox.enabledPlatforms", "the policy holds on every system");
-    }
+    imported.policy.sandbox.enabled_platforms = (!platforms.is_empty()).then_some(known);
     Ok(())
 }
 

@@ -24,7 +24,7 @@ pub(super) fn import(text: &str) -> Result<Imported, ImportError> {
     })?;
     let mut imported = Imported::new();
     let sandbox = Reader::top(text, &value)?.table("sandbox", "sandbox")?;
-    imported.policy.enabled = sandbox.bool("enabled")?;
+    imported.policy.sandbox.enabled = sandbox.bool("enabled")?;
     filesystem(&mut imported, sandbox.table("filesystem", "sandbox.filesystem")?)?;
     environment(&mut imported, sandbox.table("environment", "sandbox.environment")?)?;
     network(&mut imported, sandbox.table("network", "sandbox.network")?)?;

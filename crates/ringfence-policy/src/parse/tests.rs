@@ -24,9 +24,14 @@ fn check(text: &str, expect: &str, hint: &str) {
 const EVERY_KEY: &str = r#"
 version = 1
 extends = ["base.toml"]
-enabled = true
 mode = "read-only"
 on-gap = "run"
+[sandbox]
+enabled = true
+enabled-platforms = ["linux"]
+fail-if-unavailable = true
+allow-unsandboxed-commands = false
+auto-allow-bash-if-sandboxed = true
 [filesystem]
 read = ["~/data", { path = "$X/y", reason = "because" }]
 write = ["out"]
@@ -88,11 +93,11 @@ fn every_key_is_read() {
     assert_eq!((policy.audit.fsync, policy.audit.on_error), (Some(Fsync::End), Some(OnError::Run)));
     assert_eq!(policy.audit.rotate_size.as_ref().and_then(Amount::bytes), Some(1 << 20));
     assert_eq!((policy.network.sni, policy.network.proxy_variables), (Some(Sni::Off), Some(true)));
-    assert_eq!((policy.secrets.len(), layer.place("secrets.0.hosts.0").line), (1, Some(54)));
+    assert_eq!((policy.secrets.len(), layer.place("secrets.0.hosts.0").line), (1, Some(59)));
     assert_eq!(policy.filesystem.read[1].path(), "$X/y");
     assert_eq!(layer.extends(), [("base.toml".to_owned(), Some(3))]);
-    assert_eq!(layer.place("filesystem.deny.1").line, Some(12));
-    assert_eq!(layer.origin("filesystem.read.0", "~/data").line, Some(8));
+    assert_eq!(layer.place("filesystem.deny.1").line, Some(17));
+    assert_eq!(layer.origin("filesystem.read.0", "~/data").line, Some(13));
 }
 
 #[test]

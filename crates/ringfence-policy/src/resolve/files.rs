@@ -136,7 +136,7 @@ pub(super) fn without_effect(rules: &[Rule], patterns: &[Pattern], exceptions: &
     let mut warnings = Vec::new();
     let shut: Vec<&Rule> = rules.iter().filter(|rule| rule.effect == Effect::Deny && rule.origin.source == Source::BuiltIn).collect();
     for rule in rules.iter().filter(|rule| rule.opens()) {
-        if !matches!(rule.origin.source, Source::Project | Source::Managed | Source::Mode) {
+        if !matches!(rule.origin.source, Source::Project | Source::Managed | Source::Mode | Source::Tools) {
             continue;
         }
         if let Some(deny) = shut.iter().find(|deny| rule.root.is_within(&deny.root)) {

@@ -9,7 +9,6 @@ use crate::grants::{Anchor, AuditRules, CommandRules, EnvironmentRules, Limits, 
 use crate::layer::Layer;
 use crate::path::AbsPath;
 use crate::policy::{Amount, Profile};
-use crate::tools::{ToolRule, ToolRules};
 
 pub(super) const USERS_FILE: &str = "put it into ~/.config/ringfence/policy.toml or use a flag";
 
@@ -128,17 +127,6 @@ fn narrow_binaries(binaries: &mut Vec<Origin>, layer: &Layer, warnings: &mut Vec
         let place = layer.place("commands.allow-binaries");
         warnings.push(format!("{place}`allow-binaries` is ignored: it has nothing in common with the list above it"));
     }
-}
-
-pub(super) fn tools(layers: &[Layer]) -> ToolRules {
-    let mut rules = ToolRules::default();
-    for layer in layers {
-        for (i, name) in layer.policy.tools.disallowed.iter().enumerate() {
-            let origin = layer.origin(&format!("tools.disallowed.{i}"), name);
-            rules.add(ToolRule { name: name.clone(), origin });
-        }
-    }
-    rules
 }
 
 /// The user's numbers go within the managed ones, a project's within both.

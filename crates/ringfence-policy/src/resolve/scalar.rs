@@ -243,3 +243,21 @@ impl Width for bool {
         true
     }
 }
+
+/// Something that is left to somebody: `true` is the wide one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Leave(pub(super) bool);
+
+impl Width for Leave {
+    fn width(self) -> u8 {
+        u8::from(self.0)
+    }
+
+    fn word(self) -> &'static str {
+        if self.0 { "true" } else { "false" }
+    }
+
+    fn widest_for_projects() -> Self {
+        Leave(false)
+    }
+}

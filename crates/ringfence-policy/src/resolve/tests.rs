@@ -8,6 +8,7 @@ use crate::testing::path;
 
 pub(crate) fn facts() -> Facts {
     Facts {
+        platform: crate::command::Platform::Linux,
         workspace: path("/home/me/p"),
         home: path("/home/me"),
         user: "me".to_owned(),
@@ -125,8 +126,9 @@ fn relative_entries_belong_to_the_project_or_to_the_cwd() {
 
 #[test]
 fn managed_settings_are_ceilings() {
-    let managed = ("managed", "mode = \"workspace-write\"\non-gap = \"refuse\"\nenabled = true\n[network]\nmode = \"allow-list\"");
-    let wide = ("user", "mode = \"full-access\"\non-gap = \"run\"\nenabled = false\n[network]\nmode = \"full\"");
+    let managed =
+        ("managed", "mode = \"workspace-write\"\non-gap = \"refuse\"\n[sandbox]\nenabled = true\n[network]\nmode = \"allow-list\"");
+    let wide = ("user", "mode = \"full-access\"\non-gap = \"run\"\n[sandbox]\nenabled = false\n[network]\nmode = \"full\"");
     let grants = check_warns(&[managed, wide], "`mode = full-access` is ignored: the managed policy allows `workspace-write` at most");
     assert_eq!((grants.mode, grants.on_gap, grants.enabled), (Mode::WorkspaceWrite, OnGap::Refuse, true));
     assert_eq!((grants.network.mode, grants.warnings.len()), (NetworkMode::AllowList, 4));
@@ -153,7 +155,11 @@ fn managed_settings_are_ceilings() {
 fn a_project_cannot_widen() {
     for setting in [
         "mode = \"full-access\"",
-        "enabled = false",
+        "[sandbox]\nenabled = false",
+        "[sandbox]\nfail-if-unavailable = false",
+        "[sandbox]\nallow-unsandboxed-commands = true",
+        "[sandbox]\nauto-allow-bash-if-sandboxed = true",
+        "[sandbox]\nenabled-platforms = []",
         "on-gap = \"run\"",
         "ask = \"terminal\"",
         "[network]\nmode = \"full\"",
@@ -316,4 +322,39 @@ fn what_ringfence_remembers_is_shut_in_whatever_tree_it_lies() {
     check(&later, "write /home/me/.local/state/other", Verdict::Allowed);
     let lines = later.decide(&path(state), Access::Read).explain();
     assert_eq!(lines.last().unwrap().text, "nothing opens it: it is ringfence's own");
+}
+
+#[test]
+fn whether_there_is_a_sandbox_is_the_owners_to_say() {
+    let settings = |layers: &[(&str, &str)], flags: &Flags| {
+        let grants = resolve(&with(layers), flags, &facts()).unwrap();
+        let settings = grants.sandbox_settings();
+        (settings.enabled, settings.fail_if_unavailable, settings.allow_unsandboxed_commands, settings.auto_allow_bash_if_sandboxed)
+    };
+    let plain = (true, true, false, true);
+    assert_eq!(settings(&[], &flags()), plain);
+    let all =
+        "[sandbox]\nenabled = false\nfail-if-unavailable = false\nallow-unsandboxed-commands = true\nauto-allow-bash-if-sandboxed = false";
+    assert_eq!(settings(&[("user", all)], &flags()), (false, false, true, false));
+    assert_eq!(settings(&[("project", all)], &flags()), (true, true, false, false));
+    let managed = "[sandbox]\nenabled = true\nfail-if-unavailable = true\nallow-unsandboxed-commands = false";
+    assert_eq!(settings(&[("managed", managed), ("user", all)], &flags()), (true, true, false, false));
+    // By a flag there is one, whatever is written; that there is none has to be allowed.
+    assert!(settings(&[("user", all)], &Flags { enabled: Some(true), ..flags() }).0);
+    assert!(!settings(&[], &Flags { enabled: Some(false), ..flags() }).0);
+    let against = resolve(&with(&[("managed", managed)]), &Flags { enabled: Some(false), ..flags() }, &facts());
+    assert_eq!(against.unwrap_err().code(), "policy-beyond-ceiling");
+}
+
+#[test]
+fn a_sandbox_is_for_the_systems_that_are_listed() {
+    let is_there = |layers: &[(&str, &str)], flags: &Flags| resolve(&with(layers), flags, &facts()).unwrap().enabled;
+    let (here, elsewhere) = ("[sandbox]\nenabled-platforms = [\"macos\", \"linux\"]", "[sandbox]\nenabled-platforms = [\"macos\"]");
+    assert!(is_there(&[("user", here)], &flags()));
+    assert!(!is_there(&[("user", elsewhere)], &flags()));
+    assert!(is_there(&[("user", elsewhere)], &Flags { enabled: Some(true), ..flags() }));
+    assert!(is_there(&[("managed", here), ("user", elsewhere)], &flags()));
+    assert!(is_there(&[("project", elsewhere)], &flags()));
+    let grants = resolve(&with(&[("user", elsewhere)]), &flags(), &facts()).unwrap();
+    assert!(grants.sandbox.off.is_some_and(|off| off.text == "enabled-platforms" && off.line.is_some()));
 }

@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
-use ringfence_api::Quarantined;
+use ringfence_api::{Denial, Permission, Quarantined};
 use ringfence_audit::session_id;
 use ringfence_engine::EngineError;
 use ringfence_engine::session::Opened;
@@ -70,6 +70,10 @@ impl Desk {
         let opened = self.opened.upgrade().filter(|_| self.is_open()).ok_or_else(ended)?;
         // Where calls may go unrecorded there is nobody here who could be told.
         opened.tools(Box::new(|_| ())).map_err(|error| told(error, &self.id))
+    }
+
+    pub(super) fn permission(&self, denial: &Denial) -> Option<Permission> {
+        self.opened.upgrade()?.permission_for(denial)
     }
 
     fn orders(&self) -> MutexGuard<'_, Option<Sender<Order>>> {

@@ -10,6 +10,9 @@ macro_rules! tests {
     };
 }
 
+mod agent;
+#[path = "../../examples/agent.rs"]
+mod agent_example;
 #[path = "../../examples/agent_loop.rs"]
 mod agent_loop;
 mod cancel;
@@ -47,6 +50,7 @@ fn all() -> impl Iterator<Item = &'static (&'static str, fn(&Path))> {
         leaks::TESTS,
         examples::TESTS,
         tools::TESTS,
+        agent::TESTS,
     ]
     .into_iter()
     .flatten()
@@ -59,6 +63,7 @@ fn main() -> ExitCode {
     }
     ringfence::init();
     let done = match part.as_str() {
+        "agent" => agent_example::main(),
         "agent_loop" => agent_loop::main(),
         "permission" => permission_example::main(),
         "embedding" => leaks::embedding(),

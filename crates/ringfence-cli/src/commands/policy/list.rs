@@ -58,8 +58,11 @@ fn settings(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
             origins.setting("mode", flag("--mode", flags.mode.is_some()), |policy| policy.mode == Some(grants.mode)),
         ),
         Entry::new(
-            format!("enabled = {}", grants.enabled),
-            origins.setting("enabled", None, |policy| policy.enabled == Some(grants.enabled)),
+            format!("sandbox.enabled = {}", grants.enabled),
+            match &grants.sandbox.off {
+                Some(off) => off.clone(),
+                None => origins.setting("sandbox.enabled", None, |policy| policy.sandbox.enabled == Some(true)),
+            },
         ),
         Entry::new(
             format!("on-gap = {}", gap_word(grants.on_gap)),
@@ -171,6 +174,7 @@ fn commands(grants: &Grants) -> Vec<Entry> {
     let anchor = rules.anchor_arguments.iter();
     entries.extend(anchor.map(|anchor| Entry::new(format!("anchor-arguments {}", anchor.root), anchor.origin.clone())));
     entries.extend(grants.tools.disallowed.iter().map(|rule| Entry::new(format!("disallowed-tool {}", rule.name), rule.origin.clone())));
+    entries.extend(grants.tools.allowed.iter().map(|list| Entry::new(format!("tools {}", list.rule.name), list.rule.origin.clone())));
     entries
 }
 

@@ -30,7 +30,7 @@ use super::questions::Questions;
 use super::wire::{Kind, receive, send};
 use super::{Start, place};
 use crate::asker::PATIENCE;
-use crate::commands::words::{Chosen, Typed, duration, meant_to_run};
+use crate::commands::words::{Chosen, Typed, agent, duration, meant_to_run};
 use crate::error::CliError;
 use crate::say;
 
@@ -55,12 +55,13 @@ struct Kept {
 pub(super) fn serve(arguments: Start) -> Result<ExitCode, CliError> {
     let ask = arguments.ask.then_some(Asking::Terminal);
     let patience = arguments.ask_timeout.as_deref().map(duration).transpose()?.map_or(PATIENCE, Duration::from_millis);
-    let meant = meant_to_run(&arguments.policy, Chosen { ask, ..Chosen::default() })?;
+    let agent = arguments.agent.or_else(agent);
+    let meant = meant_to_run(&arguments.policy, Chosen { ask, agent: agent.as_deref(), ..Chosen::default() })?;
     let grants = &meant.resolved.grants;
     if grants.mode == Mode::FullAccess || !grants.enabled {
         say::warning("nothing is confined: commands of this session can do whatever you can");
     }
-    let typed = Typed { line: None, command: vec![arguments.shell.clone()], agent: arguments.agent };
+    let typed = Typed { line: None, command: vec![arguments.shell.clone()], agent };
     let questions = (arguments.ask && grants.ask == Asking::Terminal && grants.is_confined()).then(|| Arc::new(Questions::new(patience)));
     let (mut asked, resolved) = meant.asked(typed, Stdio::Capture { limit: KEPT });
     asked.asker = questions.clone().map(|questions| questions as Arc<dyn Asker>);

@@ -1,0 +1,93 @@
+//! Whether a command runs in a sandbox, where somebody has a say in that.
+
+use ringfence_api::Outcome;
+use ringfence_engine::{EngineError, Resolved};
+use ringfence_policy::command::{Ability, Platform, SandboxChoice, SandboxSettings, Wanted, Wish, should_use_sandbox};
+use ringfence_policy::{Origin, Source};
+use ringfence_provider::ProviderError;
+
+use crate::args::Run;
+use crate::commands::words::{Chosen, Meant, meant_to_run};
+use crate::error::CliError;
+
+/// Whether somebody says that there is to be a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wall {
+    /// Nobody does: the policy decides.
+    AsWritten,
+    /// There is to be one.
+    Wanted,
+    /// There is to be none.
+    Unwanted,
+}
+
+/// Who has chosen the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// Whoever runs it, or their own settings.
+    Persons,
+    /// A file of the project, which is anybody's: it runs in a sandbox or not at all.
+    Projects,
+}
+
+/// The policy, with a sandbox or without.
+pub(super) fn walled(arguments: &Run, (wall, whose): (Wall, Whose), chosen: Chosen<'_>) -> Result<Meant, CliError> {
+    let meant = match wall {
+        Wall::AsWritten => meant_to_run(&arguments.policy, chosen)?,
+        Wall::Wanted => {
+            let meant = meant_to_run(&arguments.policy, Chosen { sandbox: Some(true), ..chosen })?;
+            if !meant.resolved.grants.is_confined() {
+                return Err(contradiction());
+            }
+            meant
+        }
+        Wall::Unwanted => {
+            let grants = meant_to_run(&arguments.policy, chosen)?.resolved.grants;
+            // What the agent itself is, is none of its commands: none of those rules excludes it.
+            let settings = SandboxSettings { excluded_commands: Vec::new(), ..grants.sandbox_settings() };
+            let wanted = Wanted { command: "agent", wish: Wish::Unsandboxed, platform: Platform::Linux, ability: Ability::Available };
+            match should_use_sandbox(&settings, wanted) {
+                SandboxChoice::Unsandboxed(_) => meant_to_run(&arguments.policy, Chosen { sandbox: Some(false), ..chosen })?,
+                SandboxChoice::Sandboxed(_) | SandboxChoice::Refused => return Err(not_without()),
+            }
+        }
+    };
+    if whose == Whose::Projects && !meant.resolved.grants.is_confined() {
+        return Err(not_the_projects());
+    }
+    Ok(meant)
+}
+
+/// The same policy without a sandbox, where none could be made and the policy accepts that.
+pub(super) fn outside(ended: &Result<Outcome, EngineError>, resolved: &Resolved, whose: Whose) -> Option<Resolved> {
+    let rules = &resolved.grants.sandbox;
+    let is_unavailable = matches!(ended, Err(EngineError::Provider(ProviderError::NotStarted { .. })));
+    if !is_unavailable || rules.fail_if_unavailable || whose == Whose::Projects {
+        return None;
+    }
+    let mut outside = resolved.clone();
+    outside.grants.enabled = false;
+    outside.grants.sandbox.off = Some(Origin::new(Source::User, "fail-if-unavailable = false, and none can be made here"));
+    Some(outside)
+}
+
+fn contradiction() -> CliError {
+    CliError::Words {
+        what: "`--sandbox` asks for confinement, and the policy is to confine nothing".into(),
+        hint: "`ringfence policy show --origin` says who switched confinement off".into(),
+    }
+}
+
+fn not_the_projects() -> CliError {
+    CliError::Words {
+        what: "what a project's definition runs is confined or does not run".into(),
+        hint: "add `--sandbox`, or type the command yourself behind `--`".into(),
+    }
+}
+
+fn not_without() -> CliError {
+    CliError::Words {
+        what: "the policy does not allow to run without a sandbox".into(),
+        hint: "leave out `--no-sandbox`, or `ringfence configure --global set sandbox.allow-unsandboxed-commands true`".into(),
+    }
+}

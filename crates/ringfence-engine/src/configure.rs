@@ -1,0 +1,111 @@
+//! Settings of policy files, changed for whoever they belong to.
+
+use std::borrow::Cow;
+
+use ringfence_policy::configure::{Document, Key};
+use ringfence_policy::{AbsPath, Access, Facts, Flags, Grants, Layer, Source, Verdict, parse_bytes, resolve};
+
+use crate::allow::{AllowError, Place, put};
+use crate::files::{Files, layers, of_the_person, of_the_project};
+
+/// Which policy file is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// The project's, which may narrow what its user has chosen.
+    Project,
+    /// The person's own, for all projects.
+    Global,
+}
+
+/// What is to be done to a setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Edit<'a> {
+    /// It is to be this, as somebody has typed it.
+    Set(&'a str),
+    /// The file is to say nothing of it.
+    Unset,
+}
+
+/// What became of a policy file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Configured {
+    /// The file.
+    pub file: AbsPath,
+    /// Whether it says something else than before.
+    pub is_new: bool,
+    /// What its user should know, such as that something else goes before it.
+    pub warnings: Vec<String>,
+}
+
+/// The file of this scope.
+pub fn policy_file(scope: Scope, facts: &Facts) -> AbsPath {
+    match scope {
+        Scope::Project => of_the_project(facts),
+        Scope::Global => of_the_person(facts),
+    }
+}
+
+fn source(scope: Scope) -> Source {
+    match scope {
+        Scope::Project => Source::Project,
+        Scope::Global => Source::User,
+    }
+}
+
+/// What the file of this scope says of a setting, or of all that it says something of.
+pub fn configured(scope: Scope, key: Option<&Key>, facts: &Facts) -> Result<Vec<(String, String)>, AllowError> {
+    let (file, source) = (policy_file(scope, facts), source(scope));
+    let bytes = Place::find(&file)?.peek()?;
+    let text = text(bytes.as_deref(), &file, &source)?;
+    let document = Document { text: text.as_deref(), file: &file, source: &source };
+    Ok(match key {
+        Some(key) => document.get(key)?.map(|value| (key.to_string(), value)).into_iter().collect(),
+        None => document.settings()?,
+    })
+}
+
+/// Changes one setting.
+///
+/// What comes out is read and resolved with all other files before it is written; the file is
+/// replaced as a whole or not at all, and keeps its comments, its order, its mode and its owner.
+pub fn configure(scope: Scope, key: &Key, edit: Edit<'_>, facts: &Facts) -> Result<Configured, AllowError> {
+    let (file, source) = (policy_file(scope, facts), source(scope));
+    let place = Place::find(&file)?;
+    let before = grants(&layers(&Files::default(), facts)?, facts)?;
+    if before.is_confined() && before.verdict(place.draft(), Access::Write) == Verdict::Allowed {
+        return Err(AllowError::Exposed { file: place.file().clone() });
+    }
+    let outcome = |bytes: Option<&[u8]>| -> Result<Option<(String, Vec<String>)>, AllowError> {
+        let text = text(bytes, &file, &source)?;
+        let document = Document { text: text.as_deref(), file: &file, source: &source };
+        let edited = match edit {
+            Edit::Set(typed) => document.set(key, typed)?,
+            Edit::Unset => document.unset(key)?,
+        };
+        let Some(edited) = edited else { return Ok(None) };
+        let mut layers = layers(&Files::default(), facts)?;
+        put(&mut layers, parse_bytes(edited.as_bytes(), &file, source.clone())?);
+        Ok(Some((edited, grants(&layers, facts)?.warnings)))
+    };
+    let unchanged = Configured { file: file.clone(), is_new: false, warnings: Vec::new() };
+    // Not even a directory is made for what changes nothing, or cannot be.
+    if outcome(place.peek()?.as_deref())?.is_none() {
+        return Ok(unchanged);
+    }
+    let place = place.take()?;
+    let Some((edited, warnings)) = outcome(place.read()?.as_deref())? else { return Ok(unchanged) };
+    place.replace(&edited)?;
+    let here = format!("{file}:");
+    let warnings = warnings.into_iter().filter(|warning| warning.starts_with(&here)).collect();
+    Ok(Configured { file, is_new: true, warnings })
+}
+
+/// What holds in a later run, without the flags of this one.
+fn grants(layers: &[Layer], facts: &Facts) -> Result<Grants, AllowError> {
+    Ok(resolve(layers, &Flags::none(facts.workspace.clone()), facts)?)
+}
+
+/// What is not text is told by its place.
+fn text<'a>(bytes: Option<&'a [u8]>, file: &AbsPath, source: &Source) -> Result<Option<Cow<'a, str>>, AllowError> {
+    Ok(bytes.map(|bytes| parse_bytes(bytes, file, source.clone()).map(|_| String::from_utf8_lossy(bytes))).transpose()?)
+}

@@ -1,0 +1,224 @@
+//! One setting of a policy file, and everything else in it as it was.
+
+mod layout;
+#[cfg(test)]
+mod tests;
+
+use serde_json::Value as Json;
+use toml_edit::{DocumentMut, Item, Value};
+
+use crate::error::{Place, PolicyError};
+use crate::grants::Source;
+use crate::keys;
+use crate::layer::Layer;
+use crate::parse::parse;
+use crate::path::AbsPath;
+
+/// A policy file that says nothing.
+const EMPTY: &str = "version = 1\n";
+
+/// The text of a policy file, with whose it is. A file that is not there has none.
+#[derive(Debug, Clone, Copy)]
+pub struct Document<'a> {
+    /// What stands in it.
+    pub text: Option<&'a str>,
+    /// The file.
+    pub file: &'a AbsPath,
+    /// Whose it is.
+    pub source: &'a Source,
+}
+
+/// The name of a setting: `mode`, `sandbox.enabled`, `environment.set.NAME`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key(Vec<String>);
+
+impl Key {
+    /// A name as it was typed; what no policy has is an error with the nearest that one has.
+    pub fn parse(typed: &str) -> Result<Key, PolicyError> {
+        let unknown = |nearest| PolicyError::UnknownKey { at: Place::default(), key: typed.to_owned(), nearest };
+        let parts: Vec<&str> = typed.split('.').collect();
+        let top = keys::of_section("").unwrap_or_default();
+        let (section, rest) = match parts.as_slice() {
+            [] => return Err(unknown(None)),
+            [section, rest @ ..] => (*section, rest),
+        };
+        if !top.contains(&section) {
+            return Err(unknown(
+                keys::nearest(section, top)
+                    .map(|near| [near].iter().map(String::as_str).chain(rest.iter().copied()).collect::<Vec<_>>().join(".")),
+            ));
+        }
+        let (known, is_section) = keys::of_section(section).map_or((&[][..], false), |known| (known, true));
+        match rest {
+            // What tables there may be, and the one version, are not settings.
+            [] if is_section || section == "secrets" || section == "version" => Err(not_a_setting(typed, known)),
+            [] => Ok(()),
+            [name] if is_section && known.contains(name) && (section, *name) != ("environment", "set") => Ok(()),
+            ["set", name] if section == "environment" && !name.is_empty() => Ok(()),
+            [name, ..] => Err(unknown(keys::nearest_of(name, known).map(|near| format!("{section}.{near}")))),
+        }?;
+        Ok(Key(parts.into_iter().map(str::to_owned).collect()))
+    }
+
+    /// Every setting there is, in the order of the format.
+    fn all() -> impl Iterator<Item = Key> {
+        let of_section = |(section, names): &(&'static str, &'static [&'static str])| {
+            let prefix = if section.is_empty() { String::new() } else { format!("{section}.") };
+            names.iter().map(move |name| format!("{prefix}{name}")).collect::<Vec<_>>()
+        };
+        keys::KEYS.iter().flat_map(of_section).filter_map(|name| Key::parse(&name).ok())
+    }
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0.join("."))
+    }
+}
+
+fn not_a_setting(typed: &str, known: &[&str]) -> PolicyError {
+    let what = match typed {
+        "version" => "`version` is what it is".to_owned(),
+        "secrets" => "`secrets` is a list of tables: write it into the file".to_owned(),
+        _ => format!("`{typed}` is a section, with {}", known.join(", ")),
+    };
+    PolicyError::NotASetting { what }
+}
+
+impl<'a> Document<'a> {
+    fn words(&self) -> &'a str {
+        self.text.unwrap_or(EMPTY)
+    }
+
+    fn layer(&self, text: &str) -> Result<Layer, PolicyError> {
+        parse(text, self.file, self.source.clone())
+    }
+
+    fn unfit(&self, key: &Key) -> PolicyError {
+        PolicyError::NotAmendable { at: Place { file: Some(self.file.clone()), line: None, column: None }, entry: key.to_string() }
+    }
+
+    /// What a setting is, as it would be typed; `None` if this file does not say.
+    pub fn get(&self, key: &Key) -> Result<Option<String>, PolicyError> {
+        self.layer(self.words())?;
+        let document: DocumentMut = layout::plain(self.words()).0.parse().map_err(|_| self.unfit(key))?;
+        Ok(layout::find(document.as_item(), &key.0).map(said))
+    }
+
+    /// All that this file says, each as it would be typed.
+    pub fn settings(&self) -> Result<Vec<(String, String)>, PolicyError> {
+        let layer = self.layer(self.words())?;
+        let mut settings = Vec::new();
+        for key in Key::all() {
+            settings.extend(self.get(&key)?.map(|value| (key.to_string(), value)));
+        }
+        for name in layer.policy.environment.set.keys() {
+            let key = Key(vec!["environment".into(), "set".into(), name.clone()]);
+            settings.extend(self.get(&key)?.map(|value| (key.to_string(), value)));
+        }
+        Ok(settings)
+    }
+
+    /// The text with a setting in it; `None` if it says so already. What is typed is read as TOML,
+    /// or else as a text.
+    ///
+    /// What comes out means what was there and the setting, or it does not come out.
+    pub fn set(&self, key: &Key, typed: &str) -> Result<Option<String>, PolicyError> {
+        let before = self.layer(self.words())?;
+        let text = Value::from(typed);
+        let read = typed.trim().parse::<Value>().ok();
+        let first = self.try_set(key, &before, read.clone().unwrap_or_else(|| text.clone()));
+        let set = match (first, read) {
+            // `1` may be meant as a text.
+            (Err(error), Some(_)) => self.try_set(key, &before, text).map_err(|_| error),
+            (first, _) => first,
+        };
+        set.map_err(|error| of_value(error, key, typed))
+    }
+
+    fn try_set(&self, key: &Key, before: &Layer, value: Value) -> Result<Option<String>, PolicyError> {
+        let wanted = as_json(&value).ok_or_else(|| self.unfit(key))?;
+        let edited = layout::edit(self.words(), |document| layout::put(document, &key.0, value)).ok_or_else(|| self.unfit(key))?;
+        let after = self.layer(&edited)?;
+        if after.policy == before.policy && self.get(key)?.is_some() {
+            return Ok(None);
+        }
+        let mut expected = meaning(before);
+        let parent = key.0[..key.0.len() - 1].iter().try_fold(&mut expected, |table, name| {
+            let table = table.as_object_mut()?;
+            Some(table.entry(name.clone()).or_insert_with(|| Json::Object(Default::default())))
+        });
+        if let (Some(Json::Object(table)), Some(name)) = (parent, key.0.last()) {
+            table.insert(name.clone(), wanted);
+        }
+        self.check(key, &after, expected).map(|()| Some(edited))
+    }
+
+    /// The text without a setting; `None` if it was not there.
+    pub fn unset(&self, key: &Key) -> Result<Option<String>, PolicyError> {
+        let before = self.layer(self.words())?;
+        if self.get(key)?.is_none() {
+            return Ok(None);
+        }
+        let edited = layout::edit(self.words(), |document| layout::take(document, &key.0)).ok_or_else(|| self.unfit(key))?;
+        let after = self.layer(&edited)?;
+        let mut expected = meaning(&before);
+        let parent = key.0[..key.0.len() - 1].iter().try_fold(&mut expected, |table, name| table.get_mut(name));
+        if let (Some(Json::Object(table)), Some(name)) = (parent, key.0.last()) {
+            table.shift_remove(name);
+        }
+        self.check(key, &after, expected).map(|()| Some(edited))
+    }
+
+    /// Whether what came out means what it is to mean. Tables that say nothing say nothing.
+    fn check(&self, key: &Key, after: &Layer, expected: Json) -> Result<(), PolicyError> {
+        let is_right = serde_json::from_value(expected).is_ok_and(|expected: crate::Policy| expected == after.policy);
+        if is_right { Ok(()) } else { Err(self.unfit(key)) }
+    }
+}
+
+fn meaning(layer: &Layer) -> Json {
+    serde_json::to_value(&layer.policy).unwrap_or_default()
+}
+
+/// An error that is about what was typed, not about a line of a file that is never written.
+fn of_value(error: PolicyError, key: &Key, typed: &str) -> PolicyError {
+    let at = Place::default();
+    match error {
+        PolicyError::WrongType { message, .. } => {
+            PolicyError::WrongType { at, message: format!("`{typed}` is not a value for `{key}`: {message}") }
+        }
+        PolicyError::BadValue { expected, .. } => PolicyError::BadValue { at, key: key.to_string(), value: typed.to_owned(), expected },
+        PolicyError::BadGlob { entry, source, .. } => PolicyError::BadGlob { at, entry, source },
+        PolicyError::BadHost { entry, problem, .. } => PolicyError::BadHost { at, entry, problem },
+        PolicyError::UnknownKey { key, nearest, .. } => PolicyError::UnknownKey { at, key, nearest },
+        PolicyError::LockedOutsideManaged { .. } => PolicyError::LockedOutsideManaged { at },
+        other => other,
+    }
+}
+
+/// A value as it would be typed.
+fn said(item: &Item) -> String {
+    match item {
+        Item::Value(Value::String(text)) => text.value().clone(),
+        Item::Value(value) => {
+            let mut plain = value.clone();
+            plain.decor_mut().clear();
+            plain.to_string()
+        }
+        other => other.to_string().trim().to_owned(),
+    }
+}
+
+fn as_json(value: &Value) -> Option<Json> {
+    Some(match value {
+        Value::String(text) => Json::String(text.value().clone()),
+        Value::Integer(number) => Json::from(*number.value()),
+        Value::Boolean(is_so) => Json::Bool(*is_so.value()),
+        Value::Array(items) => Json::Array(items.iter().map(as_json).collect::<Option<_>>()?),
+        Value::InlineTable(table) => {
+            Json::Object(table.iter().map(|(name, value)| Some((name.to_owned(), as_json(value)?))).collect::<Option<_>>()?)
+        }
+        Value::Float(_) | Value::Datetime(_) => return None,
+    })
+}

@@ -1,0 +1,226 @@
+//! What stands between two lines of `---` at the head of a Markdown file.
+//!
+//! Written as YAML, and read by a reader of our own: files of agents in the wild hold
+//! descriptions that are no YAML (colons, quotation marks, whole dialogues), and are read all the
+//! same by whoever they were written for. So keys that somebody relies on are read strictly, and
+//! whatever could be read in two ways is an error with its place; of any other key, what cannot
+//! be read is its text.
+
+mod value;
+
+use crate::error::{Place, PolicyError};
+use crate::path::AbsPath;
+
+/// The head of a Markdown file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FrontMatter {
+    /// In the order in which they stand there; no key twice.
+    pub entries: Vec<Entry>,
+    /// What stands below it.
+    pub body: String,
+}
+
+/// A key with its value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// As it is written, without quotation marks.
+    pub key: String,
+    /// Line and column of the key, both from 1.
+    pub at: (u32, u32),
+    /// What it is set to.
+    pub value: Value,
+}
+
+/// What a key is set to, with its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Value {
+    /// Line and column, both from 1.
+    pub at: (u32, u32),
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// What a value is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// Nothing stands there.
+    Nothing,
+    /// A text, quoted or not. Numbers and switches are texts as well.
+    Text(String),
+    /// `[a, b]`, or lines with dashes.
+    List(Vec<Value>),
+    /// Lines with keys of their own.
+    Map(Vec<Entry>),
+    /// It could not be read, and nobody relies on it.
+    Raw(String),
+}
+
+/// Longer heads than this are nobody's.
+const LONGEST: usize = 1 << 18;
+
+/// Why a value cannot be read: where, and what is wrong.
+pub(crate) type Fault = ((u32, u32), String);
+
+/// One line, without its end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Row<'a> {
+    pub(crate) number: u32,
+    /// How many characters of the line stand before `text`.
+    pub(crate) before: u32,
+    pub(crate) text: &'a str,
+}
+
+impl<'a> Row<'a> {
+    /// How far it is indented.
+    pub(crate) fn indent(&self) -> usize {
+        self.text.len() - self.text.trim_start_matches(' ').len()
+    }
+
+    pub(crate) fn is_blank(&self) -> bool {
+        let text = self.text.trim();
+        text.is_empty() || text.starts_with('#')
+    }
+
+    /// The same from the byte `offset` on.
+    pub(crate) fn from(&self, offset: usize) -> Row<'a> {
+        let before = self.text[..offset].chars().count();
+        Row { number: self.number, before: self.before + u32::try_from(before).unwrap_or(0), text: &self.text[offset..] }
+    }
+
+    pub(crate) fn at(&self) -> (u32, u32) {
+        (self.number, self.before + 1)
+    }
+}
+
+impl FrontMatter {
+    /// Reads the head of `text`. What `strict` names is read strictly.
+    pub fn parse(text: &str, file: &AbsPath, strict: &[&str]) -> Result<FrontMatter, PolicyError> {
+        let fail = |(at, what): Fault| {
+            let at = Place { file: Some(file.clone()), line: Some(at.0), column: Some(at.1) };
+            PolicyError::FrontMatter { at, what }
+        };
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let mut rows: Vec<Row<'_>> = Vec::new();
+        let mut offset = 0;
+        let mut end = None;
+        for (i, line) in text.split_inclusive('\n').enumerate() {
+            offset += line.len();
+            let plain = line.trim_end_matches(['\n', '\r']);
+            let is_fence = plain.trim_end() == "---";
+            if i == 0 && !is_fence {
+                break;
+            }
+            if i > 0 && is_fence {
+                end = Some(offset);
+                break;
+            }
+            if offset > LONGEST {
+                return Err(fail(((1, 1), "the head of the file is longer than 256 KiB".into())));
+            }
+            rows.push(Row { number: u32::try_from(i + 1).unwrap_or(u32::MAX), before: 0, text: plain });
+        }
+        let Some(end) = end else {
+            let what = if rows.is_empty() { "the file does not begin with `---`" } else { "the head that begins here has no end" };
+            return Err(fail(((1, 1), format!("{what}: keys stand between two lines of `---`"))));
+        };
+        let entries = entries(&rows[1..], Rules { strict, depth: 0 }).map_err(fail)?;
+        Ok(FrontMatter { entries, body: text[end..].to_owned() })
+    }
+
+    /// The entry of this key.
+    pub fn get(&self, key: &str) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.key == key)
+    }
+}
+
+/// What is read strictly, and how deep we are.
+#[derive(Clone, Copy)]
+pub(crate) struct Rules<'a> {
+    pub(crate) strict: &'a [&'a str],
+    pub(crate) depth: u32,
+}
+
+impl Rules<'_> {
+    /// Within a value everything is as strict as the value.
+    fn is_strict(&self, key: &str) -> bool {
+        self.depth > 0 || self.strict.contains(&key)
+    }
+}
+
+/// Rows with keys at their beginning, each with the rows that belong to it.
+pub(crate) fn entries(rows: &[Row<'_>], rules: Rules<'_>) -> Result<Vec<Entry>, Fault> {
+    let mut entries: Vec<Entry> = Vec::new();
+    let mut next = 0;
+    while next < rows.len() {
+        let row = rows[next];
+        if row.is_blank() {
+            next += 1;
+            continue;
+        }
+        let (key, value) = key(row)?;
+        let is_strict = rules.is_strict(&key);
+        let more = rows[next + 1..].iter().take_while(|row| belongs(row, is_strict)).count();
+        let below = &rows[next + 1..=next + more];
+        if let Some(first) = entries.iter().find(|entry| entry.key == key) {
+            return Err((row.at(), format!("`{key}` stands in line {} already", first.at.0)));
+        }
+        let read = value::read(value, below, rules.depth);
+        let value = match read {
+            Ok(value) => value,
+            Err(fault) if is_strict => return Err(fault),
+            Err(_) => Value { at: value.at(), kind: Kind::Raw(raw(value, below)) },
+        };
+        entries.push(Entry { key, at: row.at(), value });
+        next += more + 1;
+    }
+    Ok(entries)
+}
+
+/// Whether a row goes on with what stands before it. Prose that is not indented goes on with a
+/// text that nobody relies on.
+fn belongs(row: &Row<'_>, is_strict: bool) -> bool {
+    let is_indented = row.text.starts_with([' ', '\t']);
+    is_indented || row.text.trim().is_empty() || row.text.starts_with(['#', ']']) || is_item(row.text) || (!is_strict && key(*row).is_err())
+}
+
+/// Whether it is an item of a list.
+pub(crate) fn is_item(text: &str) -> bool {
+    text == "-" || text.starts_with("- ")
+}
+
+/// The key that a row begins with, and what stands behind the colon.
+fn key<'a>(row: Row<'a>) -> Result<(String, Row<'a>), Fault> {
+    let wrong = || (row.at(), "a line such as `key: value` was expected here".to_owned());
+    let quote = row.text.chars().next().filter(|c| matches!(c, '"' | '\''));
+    let (key, rest) = match quote {
+        Some(quote) => {
+            let close = row.text[1..].find(quote).ok_or_else(wrong)? + 1;
+            (&row.text[1..close], close + 1)
+        }
+        None => {
+            let end = row.text.find(|c: char| !is_of_key(c)).ok_or_else(wrong)?;
+            (&row.text[..end], end)
+        }
+    };
+    let blank = row.text[rest..].len() - row.text[rest..].trim_start_matches(' ').len();
+    let colon = rest + blank;
+    let behind = row.text[colon..].strip_prefix(':').ok_or_else(wrong)?;
+    if key.is_empty() || !key.chars().all(is_of_key) || !(behind.is_empty() || behind.starts_with([' ', '\t'])) {
+        return Err(wrong());
+    }
+    let value = colon + 1 + behind.len() - behind.trim_start().len();
+    Ok((key.to_owned(), row.from(value)))
+}
+
+fn is_of_key(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')
+}
+
+fn raw(first: Row<'_>, below: &[Row<'_>]) -> String {
+    let mut lines = vec![first.text];
+    lines.extend(below.iter().map(|row| row.text));
+    lines.join("\n").trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests;

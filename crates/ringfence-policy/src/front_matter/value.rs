@@ -1,0 +1,197 @@
+//! Values of keys, strictly.
+
+use super::{Fault, Kind, Row, Rules, Value, entries, is_item};
+
+/// Deeper maps than this are nobody's.
+const DEEPEST: u32 = 8;
+
+/// What stands behind a colon, and in the rows below that belong to it.
+pub(super) fn read(first: Row<'_>, below: &[Row<'_>], depth: u32) -> Result<Value, Fault> {
+    if let Some(row) = below.iter().find(|row| row.text.trim_start_matches(' ').starts_with('\t') && !row.text.trim().is_empty()) {
+        return Err((row.at(), "a tab stands here: indent with blanks".into()));
+    }
+    let at = first.at();
+    let kind = match first.text.chars().next() {
+        None | Some('#') => return nested(first, below, depth),
+        Some('|' | '>') => Kind::Text(block(first, below)?),
+        Some('[') => Kind::List(flow(first, below)?),
+        Some('"' | '\'') => Kind::Text(quoted(first, below)?),
+        Some(c) if "&*!%@`{}],?".contains(c) || is_item(first.text) => {
+            return Err((at, format!("what begins with `{c}` is not read here: write it in quotation marks")));
+        }
+        Some(_) => Kind::Text(plain(first, below)?),
+    };
+    Ok(Value { at, kind })
+}
+
+/// A list or a map in the rows below.
+fn nested(first: Row<'_>, below: &[Row<'_>], depth: u32) -> Result<Value, Fault> {
+    let rows: Vec<Row<'_>> = below.iter().filter(|row| !row.is_blank()).copied().collect();
+    let Some(head) = rows.first() else { return Ok(Value { at: first.at(), kind: Kind::Nothing }) };
+    let indent = head.indent();
+    if let Some(row) = rows.iter().find(|row| row.indent() < indent) {
+        return Err((row.from(row.indent()).at(), "this is indented less than what stands above it".into()));
+    }
+    let rows: Vec<Row<'_>> = rows.iter().map(|row| row.from(indent)).collect();
+    let kind = if is_item(rows[0].text) {
+        Kind::List(items(&rows)?)
+    } else if depth >= DEEPEST {
+        return Err((rows[0].at(), "this is nested too deeply".into()));
+    } else {
+        Kind::Map(entries(&rows, Rules { strict: &[], depth: depth + 1 })?)
+    };
+    Ok(Value { at: rows[0].at(), kind })
+}
+
+fn items(rows: &[Row<'_>]) -> Result<Vec<Value>, Fault> {
+    let mut items = Vec::new();
+    let mut next = 0;
+    while next < rows.len() {
+        let row = rows[next];
+        if !is_item(row.text) {
+            return Err((row.at(), "an item such as `- value` was expected here".into()));
+        }
+        let more = rows[next + 1..].iter().take_while(|row| row.text.starts_with(' ')).count();
+        let behind = row.text[1..].len() - row.text[1..].trim_start().len();
+        let value = row.from(1 + behind);
+        let item = read(value, &rows[next + 1..=next + more], DEEPEST)?;
+        if !matches!(item.kind, Kind::Text(_)) {
+            return Err((value.at(), "an item is a text".into()));
+        }
+        items.push(item);
+        next += more + 1;
+    }
+    Ok(items)
+}
+
+/// A text without quotation marks, up to a comment; further rows are joined by a blank.
+fn plain(first: Row<'_>, below: &[Row<'_>]) -> Result<String, Fault> {
+    let mut words: Vec<&str> = Vec::new();
+    let mut is_over = false;
+    for row in [first].into_iter().chain(below.iter().filter(|row| !row.text.trim().is_empty()).map(|row| row.from(row.indent()))) {
+        if row.text.starts_with('#') {
+            is_over = true;
+            continue;
+        }
+        if is_over {
+            return Err((row.at(), "nothing goes on behind a comment".into()));
+        }
+        let comment = row.text.find(" #");
+        is_over = comment.is_some();
+        let text = row.text[..comment.unwrap_or(row.text.len())].trim_end();
+        if let Some(colon) = text.find(": ").or_else(|| text.ends_with(':').then(|| text.len() - 1)) {
+            return Err((row.from(colon).at(), "a colon in a text: write the text in quotation marks".into()));
+        }
+        if is_item(text) {
+            return Err((row.at(), "an item of a list behind a text".into()));
+        }
+        words.extend(Some(text).filter(|text| !text.is_empty()));
+    }
+    Ok(words.join(" "))
+}
+
+/// `|` keeps the ends of lines, `>` makes blanks of them.
+fn block(first: Row<'_>, below: &[Row<'_>]) -> Result<String, Fault> {
+    let header = first.text.split(" #").next().unwrap_or_default().trim_end();
+    let (style, rest) = header.split_at(1);
+    if !matches!(rest, "" | "-" | "+") {
+        return Err((first.from(1).at(), "write `|` or `>`, and the text in the lines below".into()));
+    }
+    let indent = below.iter().find(|row| !row.text.trim().is_empty()).map_or(0, Row::indent);
+    if indent == 0 && below.iter().any(|row| !row.text.trim().is_empty()) {
+        return Err((first.at(), "the text in the lines below has to be indented".into()));
+    }
+    let mut lines = Vec::new();
+    for row in below {
+        if !row.text.trim().is_empty() && row.indent() < indent {
+            return Err((row.at(), "this is indented less than what stands above it".into()));
+        }
+        lines.push(row.text.get(indent..).unwrap_or_default());
+    }
+    let text = if style == "|" { lines.join("\n") } else { lines.join(" ") };
+    Ok(text.trim_end().to_owned())
+}
+
+/// A text in quotation marks, which may go on over several rows.
+fn quoted(first: Row<'_>, below: &[Row<'_>]) -> Result<String, Fault> {
+    let joined = join(first, below);
+    let (text, rest) =
+        string(&joined).ok_or_else(|| (first.at(), "this text is not closed, or has an escape that is not known".to_owned()))?;
+    nothing_behind(rest).map(|()| text).ok_or_else(|| (first.at(), "something stands behind the closing quotation mark".into()))
+}
+
+fn join(first: Row<'_>, below: &[Row<'_>]) -> String {
+    let rows = below.iter().map(|row| row.text.trim()).filter(|text| !text.is_empty());
+    [first.text].into_iter().chain(rows).collect::<Vec<_>>().join(" ")
+}
+
+fn nothing_behind(rest: &str) -> Option<()> {
+    (rest.trim().is_empty() || rest.starts_with(" #")).then_some(())
+}
+
+/// The text in quotation marks that `text` begins with, and what stands behind it.
+fn string(text: &str) -> Option<(String, &str)> {
+    let quote = text.chars().next()?;
+    let mut said = String::new();
+    let mut chars = text.char_indices().skip(1).peekable();
+    while let Some((i, c)) = chars.next() {
+        match c {
+            '\'' if quote == '\'' && chars.peek().is_some_and(|(_, next)| *next == '\'') => {
+                chars.next();
+                said.push('\'');
+            }
+            c if c == quote => return Some((said, &text[i + 1..])),
+            '\\' if quote == '"' => said.push(match chars.next()?.1 {
+                'n' => '\n',
+                't' => '\t',
+                'r' => '\r',
+                '0' => '\0',
+                c @ ('"' | '\\' | '/' | ' ') => c,
+                _ => return None,
+            }),
+            c => said.push(c),
+        }
+    }
+    None
+}
+
+/// `[a, "b"]`, texts alone, over one row or several.
+fn flow(first: Row<'_>, below: &[Row<'_>]) -> Result<Vec<Value>, Fault> {
+    let mut rows = [first].into_iter().chain(below.iter().filter(|row| !row.is_blank()).map(|row| row.from(row.indent())));
+    let mut row = rows.next().map(|row| row.from(1)).unwrap_or(first);
+    let mut items = Vec::new();
+    let mut is_after_item = false;
+    loop {
+        row = row.from(row.text.len() - row.text.trim_start().len());
+        match row.text.chars().next() {
+            None | Some('#') => row = rows.next().ok_or_else(|| (first.at(), "this list is not closed".to_owned()))?,
+            Some(']') => {
+                let behind = row.from(1);
+                let is_end = nothing_behind(behind.text).is_some() && rows.next().is_none();
+                return if is_end { Ok(items) } else { Err((behind.at(), "something stands behind the end of the list".into())) };
+            }
+            Some(',') if is_after_item => (is_after_item, row) = (false, row.from(1)),
+            Some(c) if is_after_item || ",[{}&*!%@`|>?".contains(c) => {
+                return Err((
+                    row.at(),
+                    format!("`{c}` was not expected in a list: write texts in quotation marks, and commas between them"),
+                ));
+            }
+            Some('"' | '\'') => {
+                let (text, rest) =
+                    string(row.text).ok_or_else(|| (row.at(), "this text is not closed, or has an escape that is not known".to_owned()))?;
+                items.push(Value { at: row.at(), kind: Kind::Text(text) });
+                (is_after_item, row) = (true, row.from(row.text.len() - rest.len()));
+            }
+            Some(_) => {
+                let end = row.text.find([',', ']', '[', '{', '}', '"', '\'', '#']).unwrap_or(row.text.len());
+                let text = row.text[..end].trim_end();
+                if text.contains(": ") || text.ends_with(':') {
+                    return Err((row.at(), "a colon in a text: write the text in quotation marks".into()));
+                }
+                items.push(Value { at: row.at(), kind: Kind::Text(text.to_owned()) });
+                (is_after_item, row) = (true, row.from(end));
+            }
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Whether there is a sandbox, and who may do without.
+
+use super::Settings;
+use super::rest::USERS_FILE;
+use crate::facts::{Facts, Flags};
+use crate::grants::{Origin, SandboxRules, Source};
+use crate::layer::Layer;
+
+impl Settings {
+    /// Whether there is one here, and what of it is left to whom.
+    pub(super) fn sandbox(&self, layers: &[Layer], flags: &Flags, facts: &Facts, warnings: &mut Vec<String>) -> (bool, SandboxRules) {
+        let switched_off = || self.enabled.origin().unwrap_or_else(|| Origin::new(Source::BuiltIn, "sandbox.enabled"));
+        // Whoever asks for one by a flag asks for it on this system.
+        let elsewhere = if flags.enabled == Some(true) { None } else { not_here(layers, facts, warnings) };
+        let off = if self.enabled.value() { elsewhere } else { Some(switched_off()) };
+        let rules = SandboxRules {
+            fail_if_unavailable: self.fail.value(),
+            allow_unsandboxed: self.unsandboxed.value().0,
+            auto_allow: self.auto_allow.value().0,
+            off: off.clone(),
+        };
+        (off.is_none(), rules)
+    }
+}
+
+/// The list of systems that leaves this one out. The managed policy's goes before the user's; a
+/// project has no say.
+fn not_here(layers: &[Layer], facts: &Facts, warnings: &mut Vec<String>) -> Option<Origin> {
+    let key = "sandbox.enabled-platforms";
+    let mut chosen: Option<&Layer> = None;
+    for layer in layers.iter().filter(|layer| layer.policy.sandbox.enabled_platforms.is_some()) {
+        let is_managed = chosen.is_some_and(|chosen| chosen.source == Source::Managed && layer.source != Source::Managed);
+        if layer.source == Source::Project {
+            warnings.push(format!("{}`{key}` is ignored: a project's file cannot widen this; {USERS_FILE}", layer.place(key)));
+        } else if is_managed {
+            warnings.push(format!("{}`{key}` is ignored: the managed policy has chosen it", layer.place(key)));
+        } else {
+            chosen = Some(layer);
+        }
+    }
+    let layer = chosen?;
+    let platforms = layer.policy.sandbox.enabled_platforms.as_ref()?;
+    (!platforms.contains(&facts.platform)).then(|| layer.origin(key, "enabled-platforms"))
+}
