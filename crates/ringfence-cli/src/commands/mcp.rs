@@ -17,7 +17,7 @@ use ringfence_mcp::{Opening, ServeError, Site, Token, is_own_machine, serve_http
 use ringfence_policy::{Asking, Mode};
 
 use super::session::Desk;
-use super::words::{Chosen, Typed, duration, meant_to_run};
+use super::words::{Chosen, Typed, agent, duration, meant_to_run};
 use crate::args::PolicyArgs;
 use crate::asker::PATIENCE;
 use crate::error::CliError;
@@ -90,14 +90,15 @@ fn serve(arguments: Serve) -> Result<ExitCode, CliError> {
     let patience = arguments.ask_timeout.as_deref().map(duration).transpose()?.map_or(PATIENCE, Duration::from_millis);
     let site = arguments.http.map(site).transpose()?;
     // What is wrong with the policy is said now, and not to the agent's first call.
-    let meant = meant_to_run(&arguments.policy, Chosen { ask, ..Chosen::default() })?;
+    let agent = arguments.agent.or_else(agent);
+    let meant = meant_to_run(&arguments.policy, Chosen { ask, agent: agent.as_deref(), ..Chosen::default() })?;
     let grants = &meant.resolved.grants;
     if grants.mode == Mode::FullAccess || !grants.enabled {
         say::warning("nothing is confined: commands of this server can do whatever you can");
     }
     let asks = grants.ask == Asking::Terminal && grants.is_confined();
     let shell = arguments.shell;
-    let typed = Typed { line: None, command: vec![shell.clone()], agent: arguments.agent };
+    let typed = Typed { line: None, command: vec![shell.clone()], agent };
     let (asked, resolved) = meant.asked(typed, Stdio::Capture { limit: KEPT });
     let desk = asks.then(|| Desk::open(&asked.session, &asked.cwd, patience)).transpose()?;
     let elsewhere = desk.as_ref().map(|desk| desk.questions.clone() as Arc<dyn Asker>);

@@ -44,7 +44,10 @@ pub(super) struct Wrap {
 
 pub(super) fn run(arguments: Wrap, local: &Local) -> Result<ExitCode, CliError> {
     // Its streams are the protocol's: nobody is there to be asked.
-    let meant = meant_to_run(&arguments.policy, Chosen { ask: Some(Asking::Never), ..Chosen::default() })?;
+    // What an agent has no tools for, its servers do not do for it.
+    let whose = agent();
+    let chosen = Chosen { ask: Some(Asking::Never), agent: whose.as_deref(), ..Chosen::default() };
+    let meant = meant_to_run(&arguments.policy, chosen)?;
     let grants = &meant.resolved.grants;
     if grants.mode == Mode::FullAccess || !grants.enabled {
         say::warning("nothing is confined: the server can do whatever you can");
