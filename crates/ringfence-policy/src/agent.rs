@@ -147,8 +147,8 @@ impl Reader<'_> {
     /// Names of tools: a list, or a text with commas between them.
     fn tools(&mut self, entry: &Entry, key: &str) -> Result<Vec<String>, PolicyError> {
         let names: Vec<(String, (u32, u32))> = match &entry.value.kind {
-            Kind::Text(text) => text.split(',').map(|name| (name.trim().to_owned(), entry.value.at)).collect(),
-            Kind::List(items) => items.iter().map(|item| (said(item), item.at)).collect(),
+            Kind::Text(text) => apart(text).map(|name| (plain(name.trim()).to_owned(), entry.value.at)).collect(),
+            Kind::List(items) => items.iter().map(|item| (plain(&said(item)).to_owned(), item.at)).collect(),
             Kind::Nothing => return Err(self.wrong(entry.at, &format!("`{}` has no value: `[]` is none at all", entry.key))),
             Kind::Map(_) | Kind::Raw(_) => return Err(self.wrong(entry.value.at, &format!("`{}` is a list of names", entry.key))),
         };
@@ -176,6 +176,27 @@ impl Reader<'_> {
             _ => Err(self.wrong(entry.value.at, "`command` is a line for the shell, or a list of a program and its arguments")),
         }
     }
+}
+
+/// Parts with commas between them, where those within parentheses divide nothing.
+fn apart(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_u32;
+    text.split(move |c| {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == ',' && depth == 0
+    })
+}
+
+/// Which agents may be started (`Agent(worker, researcher)`) is for whoever starts them to say.
+fn plain(name: &str) -> &str {
+    ["Agent", "Task"]
+        .into_iter()
+        .find(|tool| name.strip_prefix(tool).is_some_and(|rest| rest.starts_with('(') && rest.ends_with(')')))
+        .unwrap_or(name)
 }
 
 fn said(value: &Value) -> String {

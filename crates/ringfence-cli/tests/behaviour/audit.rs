@@ -118,14 +118,17 @@ fn runs_that_came_to_nothing_are_recorded() {
         project.run(["--", "no-such-program"]).ends(127);
         assert_eq!(short(&project), ["execute no-such-program allowed", "exit no-such-program failed"]);
         assert_eq!(records(&project)[1]["error"], "command-not-executed");
-        project.write(".ringfence/policy.toml", "version = 1\n[network]\nmode = \"full\"\ndeny = [\"a.org\"]\n");
+        project.write_at(
+            &project.home().join(".config/ringfence/policy.toml"),
+            "version = 1\n[network]\nmode = \"full\"\ndeny = [\"a.org\"]\n",
+        );
         let ran = project.run(["--json", "--", "touch", "ran"]);
         let object: Value = serde_json::from_slice(&ran.ends(125).stdout).unwrap();
         let last = records(&project).pop().unwrap();
         assert_eq!((&last["operation"], &last["result"]), (&"execute".into(), &"blocked".into()));
         assert_eq!(last["session"], object["session"]);
         assert!(last["reason"].as_str().is_some_and(|reason| reason.contains("network.deny")), "{last}");
-        assert!(last["policyFiles"][0].as_str().is_some_and(|file| file.ends_with("app/.ringfence/policy.toml")), "{last}");
+        assert!(last["policyFiles"][0].as_str().is_some_and(|file| file.ends_with("home/.config/ringfence/policy.toml")), "{last}");
         assert!(!project.has("ran"));
     });
 }

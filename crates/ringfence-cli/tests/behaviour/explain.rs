@@ -100,7 +100,10 @@ fn a_command_that_fails_by_itself_is_told_so() {
             assert!(line.starts_with(expected), "{user}: `{line}` instead of `{expected}`");
             assert_eq!(ran.status, 0);
         }
-        project.write(".ringfence/policy.toml", "version = 1\n[network]\nmode = \"full\"\ndeny = [\"a.org\"]\n");
+        project.write_at(
+            &project.home().join(".config/ringfence/policy.toml"),
+            "version = 1\n[network]\nmode = \"full\"\ndeny = [\"a.org\"]\n",
+        );
         project.run(["--", "true"]).ends(125);
         let text = last(&project, &[]).ends(1).text();
         assert!(text.contains("it was not started: ") && text.contains("network.deny"), "{text}");

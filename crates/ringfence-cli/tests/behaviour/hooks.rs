@@ -340,3 +340,33 @@ fn an_agent_is_told_where_it_works() {
     project.write_at(&project.home().join(".config/ringfence/policy.toml"), "version = 1\nmode = \"full-access\"\n");
     assert!(answer(&hook(&project, &start))["systemMessage"].as_str().unwrap().contains("confines nothing"));
 }
+
+#[test]
+fn an_agent_that_is_described_has_the_tools_it_is_left() {
+    each_user(|user| {
+        let project = project(user);
+        project.write(".claude/agents/reviewer.md", "---\nname: reviewer\ntools: Read, Grep, Bash, Agent(helper, other)\n---\nLook.\n");
+        let of = |agent: &str, tool: &str, arguments: Value| {
+            let mut input = input(&project, "PreToolUse", tool, arguments);
+            input["agent_type"] = agent.into();
+            answer(&hook(&project, &input))["hookSpecificOutput"].clone()
+        };
+        let file = json!({ "file_path": project.at("new"), "content": "x" });
+        let denied = of("reviewer", "Write", file.clone());
+        assert_eq!(denied["permissionDecision"], "deny", "{denied}");
+        assert!(denied["permissionDecisionReason"].as_str().is_some_and(|reason| reason.contains("reviewer.md:3")), "{denied}");
+        assert_eq!(of("general-purpose", "Write", file), Value::Null);
+        let line = of("reviewer", "Bash", json!({ "command": "echo x > made; echo tried" }))["updatedInput"]["command"].clone();
+        let line = line.as_str().expect("a command").to_owned();
+        assert!(line.contains("--agent 'reviewer'"), "{line}");
+        assert_eq!(Ran::of(project.command("bash").args(["-c", &line]), b"").text(), "tried");
+        assert!(!project.has("made"));
+        // One that cannot be read holds up those it may be about, and nobody else.
+        project.write(".claude/agents/reviewer.md", "---\nname: reviewer\ntool: Read\n---\n");
+        let mut wrong = input(&project, "PreToolUse", "Bash", json!({ "command": "true" }));
+        wrong["agent_type"] = "reviewer".into();
+        hook(&project, &wrong).ends(2);
+        wrong["agent_type"] = "other".into();
+        hook(&project, &wrong).ok();
+    });
+}

