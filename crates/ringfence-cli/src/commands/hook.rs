@@ -14,6 +14,7 @@ mod scene;
 mod settings;
 mod shell;
 mod start;
+mod watch;
 mod web;
 
 use std::io::{self, Read, Write};
@@ -46,6 +47,9 @@ pub(crate) struct HookCommand {
     /// Whose hook it is
     #[arg(value_enum, value_name = "AGENT")]
     agent: Agent,
+    /// Answer, while the process that started this one waits
+    #[arg(long, hide = true)]
+    watched: bool,
 }
 
 /// Whose hook it is.
@@ -68,9 +72,12 @@ impl Agent {
 pub(crate) fn run(arguments: &HookCommand) -> ExitCode {
     // A panic would end with a status that lets the call through.
     std::panic::set_hook(Box::new(|what| {
-        eprintln!("ringfence: the hook failed, so the call is blocked: {what}");
+        say(&format!("the hook failed, so the call is blocked: {what}"));
         std::process::exit(BLOCKED.into());
     }));
+    if !arguments.watched {
+        return ExitCode::from(watch::watch(arguments.agent));
+    }
     let (event, answer) = match read().and_then(|text| Input::parse(&text)) {
         Ok(input) => (Some(input.event), answer(arguments.agent, input)),
         Err(error) => (None, Err(error)),
@@ -78,7 +85,7 @@ pub(crate) fn run(arguments: &HookCommand) -> ExitCode {
     match answer.and_then(|answer| print(arguments.agent, &answer)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("ringfence: {}", answer::told(&error));
+            say(&answer::told(&error));
             // What has happened cannot be blocked any more.
             ExitCode::from(if event.is_some_and(Event::is_over) { 1 } else { BLOCKED })
         }
@@ -111,6 +118,11 @@ fn before(scene: &Scene) -> Result<Answer, CliError> {
         // Whoever serves it answers for it.
         (_, None) => Ok(Answer::Nothing),
     }
+}
+
+/// Says why a call is blocked. It is blocked if nobody hears it, too.
+fn say(why: &str) {
+    let _ = writeln!(io::stderr(), "ringfence: {why}");
 }
 
 /// All that the agent has to say.

@@ -1,5 +1,6 @@
 //! Hooks: what an agent is told of its calls, and what its commands can do then.
 
+mod hostile;
 mod recorded;
 
 use std::fs;

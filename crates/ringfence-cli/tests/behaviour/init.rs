@@ -142,3 +142,45 @@ fn agents_without_hooks_get_tools() {
     assert_eq!(read(".gemini/settings.json")["mcpServers"]["ringfence"]["args"], json!(["mcp"]));
     assert_eq!(read("opencode.json")["mcp"]["ringfence"]["command"][1], "mcp");
 }
+
+/// Whoever wrote the project knows how a hook of ours looks.
+#[test]
+fn settings_that_only_look_like_ours_do_not_count() {
+    each_user(|user| {
+        let project = project(user);
+        let ours = format!("{} hook claude-code", project.binary().display());
+        let events = ["PreToolUse", "PostToolUse", "PostToolUseFailure", "SessionStart"];
+        for handler in [
+            json!({ "matcher": "Nope", "hooks": [{ "type": "command", "command": ours, "timeout": 30, "onFailure": "block" }] }),
+            json!({ "matcher": "*", "hooks": [{ "type": "command", "command": ours, "timeout": 30, "async": true }] }),
+            json!({ "matcher": "*", "hooks": [{ "type": "prompt", "command": ours }] }),
+            json!({ "matcher": "Nope", "hooks": [{ "type": "command", "command": "x/ringfence hook claude-code" }] }),
+        ] {
+            let hooks: serde_json::Map<String, Value> = events.iter().map(|event| ((*event).to_owned(), json!([handler]))).collect();
+            project.write(".claude/settings.local.json", &json!({ "hooks": hooks }).to_string());
+            init(&project, &["--yes", "--agent", "claude-code"]).ok();
+            let written: Value = serde_json::from_str(&project.read(".claude/settings.local.json").unwrap()).unwrap();
+            let expect = json!({ "matcher": "*", "hooks": [{ "type": "command", "command": ours, "timeout": 30, "onFailure": "block" }] });
+            let groups = written["hooks"]["PreToolUse"].as_array().unwrap();
+            assert!(groups.contains(&expect), "{written:#}");
+            // Twice is once.
+            let again = found(&project, &["--yes", "--agent", "claude-code"]);
+            assert_eq!(again["written"], false, "{again:#}");
+        }
+        for text in [
+            r#"{"hooks": {}, "hooks": {"PreToolUse": []}}"#,
+            r#"{"hooks": {}, "\u0068ooks": {}}"#,
+            r#"{"hooks": {"PreToolUse": [], "PreToolUse": []}}"#,
+        ] {
+            project.write(".claude/settings.local.json", text);
+            let ran = init(&project, &["--yes", "--agent", "claude-code"]);
+            ran.ends(125);
+            assert!(ran.talk().contains("stands there twice"), "{}", ran.talk());
+            assert_eq!(project.read(".claude/settings.local.json").as_deref(), Some(text));
+        }
+        project.write(".claude/settings.local.json", r#"{"disable\u0041llHooks": true}"#);
+        assert!(init(&project, &["--dry-run", "--agent", "claude-code"]).ok().contains("disableAllHooks"));
+        project.write(".cursor/mcp.json", r#"{"mcpServers": {"ringfence": {"command": "./evil"}}}"#);
+        init(&project, &["--yes", "--agent", "cursor"]).ends(125);
+    });
+}

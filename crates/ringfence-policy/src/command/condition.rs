@@ -36,21 +36,22 @@ impl Reader<'_> {
 
     /// One test.
     fn test(&mut self, start: usize) -> Read<()> {
-        if self.take('(').it() {
+        let mut first = None;
+        // Signs in front of it do not nest: there may be any number of them.
+        while first.as_ref().is_none_or(|word: &Word| word.is_plain("!")) && self.peek() != Some('(') {
+            first = Some(self.operand()?);
+            self.skip_blanks()?;
+        }
+        let Some(first) = first.filter(|word| !word.is_plain("!")) else {
+            self.bump();
             self.alternatives(start)?;
             return match self.take(')') {
                 Took::It => Ok(()),
                 Took::Nothing => Err(self.problem_at(start, "a parenthesis that nothing closes")),
             };
-        }
-        let first = self.operand()?;
-        if first.is_plain("!") {
-            self.skip_blanks()?;
-            return self.test(start);
-        }
+        };
         let is_unary =
             first.is_plain(&first.bare) && first.bare.len() == 2 && first.bare.starts_with('-') && UNARY.contains(&first.bare[1..]);
-        self.skip_blanks()?;
         if is_unary {
             let operand = self.operand()?;
             if matches!(first.bare.as_str(), "-v" | "-R") {

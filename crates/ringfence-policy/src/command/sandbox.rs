@@ -164,7 +164,8 @@ pub fn should_use_sandbox(settings: &SandboxSettings, wanted: Wanted<'_>) -> San
     if wanted.wish == Wish::Unsandboxed && settings.allow_unsandboxed_commands {
         return Outside(Unsandboxed::Asked);
     }
-    if wanted.command.trim().is_empty() {
+    // A shell takes any other blank for the name of a program.
+    if wanted.command.chars().all(|c| " \t\n".contains(c)) {
         return Outside(Unsandboxed::Empty);
     }
     let line = Line::parse(wanted.command);

@@ -28,11 +28,39 @@ pub(super) fn answer(scene: &Scene, tool: Tool) -> Result<Answer, CliError> {
 
 /// A tool that uses one file.
 pub(super) fn one(scene: &Scene, tool: Tool, path: &Path) -> Result<Answer, CliError> {
-    if is_agents_own(scene, path, access(tool)) {
-        let rule = ("the agent's own files".to_owned(), "built in".to_owned());
-        return scene.pass(Operation::Call, &path.to_string_lossy(), rule);
+    each_reading(scene, path, |path| {
+        if is_agents_own(scene, path, access(tool)) {
+            let rule = ("the agent's own files".to_owned(), "built in".to_owned());
+            return scene.pass(Operation::Call, &path.to_string_lossy(), rule);
+        }
+        judged(scene, &tools(scene)?, tool, path)
+    })
+}
+
+/// Judges a path by the letter, and by what the agent may make of it before it goes there: without
+/// blanks around it, with the home for `~`, and without names that a `..` takes back.
+fn each_reading(scene: &Scene, path: &Path, judge: impl Fn(&Path) -> Result<Answer, CliError>) -> Result<Answer, CliError> {
+    let answer = judge(path)?;
+    if answer != Answer::Nothing {
+        return Ok(answer);
     }
-    judged(scene, &tools(scene)?, tool, path)
+    let text = path.to_string_lossy();
+    let text = text.trim_matches(is_blank);
+    let home = scene.grants().home.as_path();
+    let meant = match text.strip_prefix('~') {
+        Some("") => home.to_owned(),
+        Some(rest) if rest.starts_with('/') => home.join(rest.trim_start_matches('/')),
+        _ => PathBuf::from(text),
+    };
+    match AbsPath::new(scene.cwd.as_path().join(meant)) {
+        Some(meant) if meant.as_path() != scene.cwd.as_path().join(path) => judge(meant.as_path()),
+        _ => Ok(answer),
+    }
+}
+
+/// What is taken away around a path, by agents in JavaScript.
+fn is_blank(c: char) -> bool {
+    c.is_whitespace() || c == '\u{feff}'
 }
 
 fn access(tool: Tool) -> Access {
@@ -45,14 +73,23 @@ fn judged(scene: &Scene, tools: &Tools, tool: Tool, path: &Path) -> Result<Answe
 
 /// Names in a directory, or of whatever a pattern finds.
 fn list(scene: &Scene) -> Result<Answer, CliError> {
-    let path = optional(scene, "path")?.unwrap_or(".");
+    let path = optional(scene, "path")?.unwrap_or_default().trim_matches(is_blank);
+    let pattern = optional(scene, "pattern")?.unwrap_or_default();
+    if scene.grants().is_confined() && leads_away(pattern) {
+        return Ok(Answer::Denied {
+            reason: format!("ringfence: it cannot be told where `{pattern}` leads; name the directory as `path`"),
+        });
+    }
     // A pattern that names directories leads there, whatever the path is.
-    let lead: PathBuf = match optional(scene, "pattern")? {
-        Some(pattern) => Path::new(pattern).iter().take_while(|name| !is_pattern(name)).collect(),
-        None => PathBuf::new(),
-    };
+    let lead: PathBuf = Path::new(pattern).iter().take_while(|name| !is_pattern(name)).collect();
     let below = Path::new(path).join(lead);
     one(scene, Tool::List, if below.as_os_str().is_empty() { Path::new(".") } else { &below })
+}
+
+/// Whether a pattern may lead up, or elsewhere, behind the names that stand in front.
+fn leads_away(pattern: &str) -> bool {
+    let is_up = |name: &OsStr| name.to_string_lossy().contains("..");
+    pattern.contains("{/") || pattern.contains(",/") || Path::new(pattern).iter().skip_while(|name| !is_pattern(name)).any(is_up)
 }
 
 fn is_pattern(name: &OsStr) -> bool {
@@ -62,6 +99,17 @@ fn is_pattern(name: &OsStr) -> bool {
 /// Text in all files of a tree, the denied ones among them.
 fn search(scene: &Scene) -> Result<Answer, CliError> {
     let path = Path::new(optional(scene, "path")?.unwrap_or("."));
+    // A glob that others read in another way leaves out nothing for certain.
+    let glob = optional(scene, "glob")?.filter(|glob| !is_odd(glob));
+    each_reading(scene, path, |path| searched(scene, path, glob))
+}
+
+/// Whether a glob may be several, or what is left out, or has characters that mean another.
+fn is_odd(glob: &str) -> bool {
+    glob.starts_with('!') || glob.contains(|c: char| is_blank(c) || c == '\\') || glob.contains(',') && !glob.contains('{')
+}
+
+fn searched(scene: &Scene, path: &Path, glob: Option<&str>) -> Result<Answer, CliError> {
     if is_agents_own(scene, path, Access::Read) {
         return one(scene, Tool::Search, path);
     }
@@ -70,8 +118,7 @@ fn search(scene: &Scene) -> Result<Answer, CliError> {
     if answer != Answer::Nothing || !scene.grants().is_confined() {
         return Ok(answer);
     }
-    let denied = match tools.denied_below(path, optional(scene, "glob")?) {
-        // A glob of another grammar leaves out nothing for certain.
+    let denied = match tools.denied_below(path, glob) {
         Err(ToolError::Glob { .. }) => tools.denied_below(path, None),
         other => other,
     };

@@ -1,10 +1,12 @@
 //! The agents' own settings.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use jsonc_parser::ParseOptions;
-use jsonc_parser::cst::{CstArray, CstInputValue, CstObject, CstRootNode};
+use jsonc_parser::cst::{CstArray, CstInputValue, CstNode, CstObject, CstRootNode};
 use ringfence_policy::{AbsPath, Facts};
+use serde_json::Value;
 
 use super::agents::Agent;
 use super::draft::Draft;
@@ -53,13 +55,18 @@ fn claude_code(facts: &Facts, command: &str) -> Result<SetUp, CliError> {
     let mut set_up = SetUp { drafts: vec![edited(file, &facts.workspace, edit)?], notes: Vec::new() };
     for name in ["settings.json", "settings.local.json"] {
         let shared = facts.workspace.join(".claude").join(name);
-        if Draft::text_of(&shared)?.is_some_and(|text| text.contains("disableAllHooks")) {
+        if Draft::text_of(&shared)?.is_some_and(|text| switches_off(&text)) {
             set_up
                 .notes
                 .push(format!("{shared} speaks of `disableAllHooks`: if it is true there, no hook is called and nothing is confined"));
         }
     }
     Ok(set_up)
+}
+
+/// Whether a file speaks of it, however it is spelled.
+fn switches_off(text: &str) -> bool {
+    text.contains("disableAllHooks") || read(text).is_some_and(|whole| whole.get("disableAllHooks").is_some())
 }
 
 fn codex(facts: &Facts, command: &str) -> Result<SetUp, CliError> {
@@ -80,10 +87,13 @@ fn codex(facts: &Facts, command: &str) -> Result<SetUp, CliError> {
 fn server(facts: &Facts, name: &str, key: &str, entry: CstInputValue, agent: &str) -> Result<SetUp, CliError> {
     let edit = |root: &CstObject| -> Option<()> {
         let servers = object(root, key)?;
-        if servers.get("ringfence").is_none() {
+        let Some(known) = servers.get("ringfence") else {
             servers.append("ringfence", entry.clone());
-        }
-        Some(())
+            return Some(());
+        };
+        // Words may be others; a program that is not ours is somebody's who wants to be taken for us.
+        let program = |entry: Value| entry.get("command").map(|command| command.get(0).unwrap_or(command).clone());
+        (program(read(&known.value()?.to_string())?)? == program(value(&entry)?)?).then_some(())
     };
     let draft = edited(facts.workspace.join(name), &facts.workspace, edit)?;
     let note = format!("{agent} gets ringfence's tools beside its own, which are not confined: switch its own shell and file tools off");
@@ -100,32 +110,84 @@ fn edited(file: AbsPath, project: &AbsPath, edit: impl Fn(&CstObject) -> Option<
     let text = before.as_deref().filter(|text| !text.trim().is_empty()).unwrap_or("{}\n");
     let root = CstRootNode::parse(text, &ParseOptions::default()).map_err(|error| wrong(error.to_string()))?;
     let whole = root.object_value().ok_or_else(|| wrong("it is no JSON object".into()))?;
+    if let Some(name) = root.value().as_ref().and_then(twice) {
+        return Err(wrong(format!("`{name}` stands there twice")));
+    }
     edit(&whole).ok_or_else(|| wrong("something else stands where the settings would".into()))?;
     Draft::within(file.clone(), before, root.to_string(), project)
 }
 
-/// Calls `command` on an event, unless it is called already. One that another ringfence put there is
-/// put right.
+/// Calls `command` on an event, unless it is called already. One that another ringfence put there,
+/// or somebody who wants to be taken for one, is put right.
 fn hook(hooks: &CstObject, event: &str, matcher: Option<&str>, handler: CstInputValue, command: &str) -> Option<()> {
     let groups = array(hooks, event)?;
-    let handlers =
-        groups.elements().into_iter().filter_map(|group| group.as_object()?.array_value("hooks")).flat_map(|list| list.elements());
-    let ours = command.rsplit_once(" hook ").map_or("", |(_, agent)| agent);
-    for known in handlers.filter_map(|handler| handler.as_object()?.get("command")) {
-        let said = known.value().and_then(|value| value.as_string_lit()?.decoded_value().ok()).unwrap_or_default();
-        if said == command {
-            return Some(());
+    let (_, words) = command.rsplit_once(" hook ")?;
+    let expect = value(&handler)?;
+    let mut is_called = false;
+    for group in groups.elements().iter().filter_map(CstNode::as_object) {
+        // A group for other tools is called for those alone, and one with more to say perhaps never.
+        let said = read(&group.to_string()).unwrap_or_default();
+        let is_whole = said.get("matcher").and_then(Value::as_str) == matcher
+            && said.as_object()?.keys().all(|key| ["matcher", "hooks"].contains(&key.as_str()));
+        for known in group.array_value("hooks").into_iter().flat_map(|list| list.elements()).filter_map(|known| known.as_object()) {
+            let said = read(&known.to_string()).unwrap_or_default();
+            let line = said.get("command").and_then(Value::as_str).unwrap_or_default();
+            if line != command && !(line.contains("ringfence") && line.ends_with(&format!(" hook {words}"))) {
+                continue;
+            }
+            if !is_as_good(&said, &expect) {
+                known.replace_with(handler.clone());
+            }
+            is_called |= is_whole;
         }
-        if said.contains("ringfence") && said.ends_with(&format!(" hook {ours}")) {
-            known.set_value(text(command));
-            return Some(());
-        }
+    }
+    if is_called {
+        return Some(());
     }
     let mut group: Vec<(String, CstInputValue)> = matcher.map(|matcher| field("matcher", text(matcher))).into_iter().collect();
     group.push(field("hooks", CstInputValue::Array(vec![handler])));
     groups.append(CstInputValue::Object(group));
     groups.ensure_multiline();
     Some(())
+}
+
+/// Whether a handler is the one that is expected; a person may have given it more time.
+fn is_as_good(said: &Value, expect: &Value) -> bool {
+    let mut said = said.clone();
+    let time = expect.get("timeout").and_then(Value::as_f64).unwrap_or_default();
+    if said.get("timeout").and_then(Value::as_f64).is_some_and(|given| given >= time) && time > 0.0 {
+        said["timeout"] = expect["timeout"].clone();
+    }
+    said == *expect
+}
+
+/// What is to be written, as whoever reads it would.
+fn value(input: &CstInputValue) -> Option<Value> {
+    let root = CstRootNode::parse("{}", &ParseOptions::default()).ok()?;
+    root.object_value()?.append("x", input.clone());
+    read(&root.to_string())?.get("x").cloned()
+}
+
+fn read(text: &str) -> Option<Value> {
+    jsonc_parser::parse_to_serde_value(text, &ParseOptions::default()).ok()
+}
+
+/// A name that stands twice in one object: of two readers, each may take another one.
+fn twice(node: &CstNode) -> Option<String> {
+    if let Some(list) = node.as_array() {
+        return list.elements().iter().find_map(twice);
+    }
+    let mut known = HashSet::new();
+    for property in node.as_object()?.properties() {
+        let name = property.name()?.decoded_value().ok()?;
+        if !known.insert(name.clone()) {
+            return Some(name);
+        }
+        if let Some(below) = property.value().as_ref().and_then(twice) {
+            return Some(below);
+        }
+    }
+    None
 }
 
 /// What becomes of a call whose hook fails.
