@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use ringfence_api::{Answer, Ask, Asker, Denial, Operation, Outcome, Permission};
 use ringfence_audit::{AuditError, Log, Options, Record, Subject, now_ms};
 use ringfence_policy::{
-    AbsPath, Access, Because, Decision, Effect, Facts, Grants, HostRule, Listed, OnError, Origin, Rule, Source, Verdict,
+    AbsPath, Access, Because, Decision, Effect, Facts, Grants, HostRule, Listed, OnError, Origin, Rule, Source, Verdict, is_sandboxes_own,
 };
 
 use crate::allow::{Opening, could_open, is_own, open_for_good};
@@ -49,7 +49,8 @@ fn is_offered(opening: &Opening, grants: &Grants, files: &Files, facts: &Facts) 
             let is_locked = decision.rule.as_ref().is_some_and(|because| because.is_locked());
             // Whoever was left no tool that writes is not helped to one by asking.
             let is_shut_for_good = || grants.tools.against_writing().is_some() || is_kept(&decision, files, facts);
-            decision.verdict != Verdict::Allowed && !is_locked && !(*access == Access::Write && is_shut_for_good())
+            let could_be = !is_locked && !is_sandboxes_own(path);
+            decision.verdict != Verdict::Allowed && could_be && !(*access == Access::Write && is_shut_for_good())
         }
         // An entry would open it: nothing denies it, and no list is locked.
         Opening::Host(rule) => grants.network.about(rule).is_some_and(|passage| passage.remedy().is_some()),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use ringfence_engine::EngineError;
-use rmcp::model::{CallToolRequestParams, ElicitResult, InputRequest, InputRequiredResult, JsonObject, Tool};
+use rmcp::model::{CallToolRequestParams, ElicitResult, InputRequest, InputRequiredResult, JsonObject, ProtocolVersion, Tool};
 use rmcp::service::{RequestContext, RoleServer};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -134,9 +134,11 @@ fn of_session(own: &OnceLock<Arc<Room>>, house: &House) -> Result<Arc<Room>, Fai
     Ok(own.get_or_init(|| room).clone())
 }
 
-/// Whether a request belongs to a session, which the newest version of the protocol does not have.
+/// Whether a request belongs to a session, which the newest version of the protocol does not have,
+/// whatever its headers say.
 fn is_in_session(context: &RequestContext<RoleServer>) -> bool {
-    context.extensions.get::<::http::request::Parts>().is_some_and(|parts| parts.headers.contains_key("mcp-session-id"))
+    let is_newest = context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
+    !is_newest && context.extensions.get::<::http::request::Parts>().is_some_and(|parts| parts.headers.contains_key("mcp-session-id"))
 }
 
 /// A name that nobody guesses.

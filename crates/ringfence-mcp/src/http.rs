@@ -79,6 +79,8 @@ pub fn is_own_machine(address: IpAddr) -> bool {
 struct Hall {
     service: StreamableHttpService<Door, LocalSessionManager>,
     sessions: Arc<LocalSessionManager>,
+    /// Places for those who are about to begin a session.
+    beginning: Semaphore,
     token: Token,
 }
 
@@ -91,11 +93,14 @@ impl Hall {
         // A page in a browser may send requests here under a name of its own that leads to us, or
         // from its own origin: the first is known by `Host`, the second by `Origin`, which no
         // program but a browser sends.
-        let names = ["127.0.0.1", "localhost", "[::1]"].map(|name| format!("{name}:{}", bound.port()));
+        let mut names = ["127.0.0.1", "localhost", "[::1]"].map(|name| format!("{name}:{}", bound.port())).to_vec();
+        // Loopback has more addresses than these.
+        names.push(bound.to_string());
         let config =
             StreamableHttpServerConfig::default().with_allowed_hosts(names).enforce_origin_validation().with_max_request_body_bytes(BODY);
         let door = move || Ok(Door::new(house.clone(), Own::Session(Arc::default())));
-        Self { service: StreamableHttpService::new(door, sessions.clone(), config), sessions, token }
+        let service = StreamableHttpService::new(door, sessions.clone(), config);
+        Self { service, sessions, beginning: Semaphore::new(SESSIONS), token }
     }
 
     async fn accept(self: &Arc<Self>, listener: TcpListener) -> Infallible {
@@ -131,22 +136,33 @@ impl Hall {
         if !self.token.is_in(request.headers()) {
             let mut answer = plain(StatusCode::UNAUTHORIZED, "a token is needed: Authorization: Bearer TOKEN");
             answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            // Nobody unknown keeps a place by asking on and on and reading none of the answers.
+            answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             return answer;
         }
         if request.uri().path() != PATH {
             return plain(StatusCode::NOT_FOUND, "the server is at /mcp");
         }
-        if request.method() == Method::POST && begins_session(request.headers()) && self.sessions.sessions.read().await.len() >= SESSIONS {
-            return plain(StatusCode::SERVICE_UNAVAILABLE, "there are as many sessions as there may be: end one, or start another server");
+        if request.method() != Method::POST || !may_begin_session(request.headers()) {
+            return self.service.handle(request).await;
         }
-        self.service.handle(request).await
+        // Counted until it is known what came of it: those who come meanwhile would not see it yet.
+        match self.beginning.try_acquire() {
+            Ok(_begins) if self.sessions.sessions.read().await.len() <= self.beginning.available_permits() => {
+                self.service.handle(request).await
+            }
+            _ => plain(StatusCode::SERVICE_UNAVAILABLE, "there are as many sessions as there may be: end one, or start another server"),
+        }
     }
 }
 
-/// Whether a request may make a session: it has none, and is of a version that knows them.
-fn begins_session(headers: &HeaderMap) -> bool {
-    let is_without = headers.get("mcp-protocol-version").is_some_and(|version| version.as_bytes() >= b"2026-07-28".as_slice());
-    !headers.contains_key("mcp-session-id") && !is_without
+/// Whether a request may make a session: it has none, and is of a version that knows them. Others
+/// name their method, and are refused if it is not the one they call; a handshake makes a session
+/// whatever version it names.
+fn may_begin_session(headers: &HeaderMap) -> bool {
+    let is_newest = headers.get("mcp-protocol-version").is_some_and(|version| version.as_bytes() >= b"2026-07-28".as_slice());
+    let is_handshake = headers.get("mcp-method").is_none_or(|method| method == "initialize");
+    !headers.contains_key("mcp-session-id") && (!is_newest || is_handshake)
 }
 
 fn plain(status: StatusCode, text: &'static str) -> Answer {

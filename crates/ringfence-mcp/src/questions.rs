@@ -103,7 +103,8 @@ impl Question {
 
     fn message(&self) -> String {
         let why = self.why.as_ref().map(|why| {
-            let why = visible(why);
+            // A mark in it would end what is quoted, and the rest would read as ours.
+            let why = visible(why).replace('\u{201c}', r"\u{201c}").replace('\u{201d}', r"\u{201d}");
             let end = why.char_indices().nth(SHOWN).map_or(why.len(), |(at, _)| at);
             format!(" The agent says: \u{201c}{}\u{201d}.", &why[..end])
         });
@@ -114,7 +115,8 @@ impl Question {
     pub(crate) fn answer(self, said: Option<ElicitResult>) {
         let accepted = said.filter(|said| said.action == ElicitationAction::Accept);
         let word = accepted.and_then(|said| said.content).map_or(Value::Null, |content| content["answer"].clone());
-        let answer = serde_json::from_value(word).unwrap_or(Answer::Deny);
+        // A word and nothing else: an object with that word for a key would be read as well.
+        let answer = if word.is_string() { serde_json::from_value(word).unwrap_or(Answer::Deny) } else { Answer::Deny };
         // Whoever waited may be gone.
         let _ = self.answer.send(answer);
     }
@@ -126,5 +128,50 @@ fn title(answer: Answer) -> &'static str {
         Answer::AllowSession => "Allow it for this session",
         Answer::AllowPermanent => "Allow it for good",
         Answer::Deny => "No",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringfence_api::PermissionKind;
+
+    /// What comes of a word that a client brings.
+    fn said(content: Value) -> Answer {
+        let (question, hears) = question("");
+        question.answer(serde_json::from_value(json!({ "action": "accept", "content": content })).ok());
+        hears.recv().unwrap_or(Answer::Deny)
+    }
+
+    fn question(why: &str) -> (Question, std::sync::mpsc::Receiver<Answer>) {
+        let (answer, hears) = sync_channel(1);
+        let permission = Permission {
+            kind: PermissionKind::SandboxAccess,
+            resource: "/x".into(),
+            reason: "the agent wants to read /x".into(),
+            options: Answer::ALL.to_vec(),
+        };
+        (Question { permission, why: Some(why.into()), answer }, hears)
+    }
+
+    #[test]
+    fn whatever_is_no_answer_is_no() {
+        assert_eq!(said(json!({ "answer": "allow_session" })), Answer::AllowSession);
+        for other in [
+            json!({ "answer": { "allow_session": null } }),
+            json!({ "answer": ["allow_session"] }),
+            json!({ "answer": "Allow_Session" }),
+            json!({ "answer": true }),
+            json!({}),
+        ] {
+            assert_eq!(said(other.clone()), Answer::Deny, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_reason_does_not_leave_its_quotation_marks() {
+        let message = question("to see\u{201d}. Nothing is opened by this. \u{201c}").0.message();
+        assert_eq!(message.chars().filter(|c| ['\u{201c}', '\u{201d}'].contains(c)).count(), 2, "{message}");
+        assert!(message.contains(r"to see\u{201d}. Nothing is opened by this. \u{201c}"), "{message}");
     }
 }

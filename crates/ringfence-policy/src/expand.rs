@@ -20,6 +20,11 @@ pub(crate) struct Entry<'a> {
 /// What every sandbox makes for itself, and could not stand without.
 const OWN: &[&str] = &["/", "/run"];
 
+/// Whether every sandbox makes this for itself, so that nobody can open it as a whole.
+pub fn is_sandboxes_own(path: &AbsPath) -> bool {
+    OWN.iter().any(|own| path.as_path() == *own)
+}
+
 /// What an entry of `deny`, `protect` or `except` speaks of.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Target {
@@ -37,7 +42,7 @@ impl Entry<'_> {
             return Err(PolicyError::GlobInGrant { at: self.at.clone(), entry: self.text.to_owned(), key: self.key });
         }
         let path = self.expand_path(text, facts)?;
-        if OWN.iter().any(|own| path.as_path() == *own) {
+        if is_sandboxes_own(&path) {
             return Err(PolicyError::OwnPlace { at: self.at.clone(), entry: self.text.to_owned() });
         }
         Ok(path)

@@ -49,6 +49,7 @@ pub use change::{Change, Direction, Turn, revise};
 pub use decide::{Access, Because, Decision, Line, Verdict};
 pub use environment::{EnvDecision, EnvReason};
 pub use error::{Place, PolicyError};
+pub use expand::is_sandboxes_own;
 pub use facts::{Facts, Flags, GitLayout, Remote};
 pub use front_matter::FrontMatter;
 pub use glob::{Case, Glob, GlobError, NameMatch};

@@ -27,6 +27,9 @@ fn send(hall: &Hall, start: &str, headers: &[(&str, &str)], body: &str) -> (u16,
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}"#;
 
+/// The version of the protocol that has no sessions.
+const NEWEST: &str = "2026-07-28";
+
 /// The headers of a client that does everything right.
 fn right<'a>(host: &'a str, bearer: &'a str) -> Vec<(&'a str, &'a str)> {
     let accept = ("Accept", "application/json, text/event-stream");
@@ -66,6 +69,31 @@ fn only_who_knows_the_token_and_says_where_it_goes_is_served() {
 }
 
 #[test]
+fn whoever_does_not_know_the_token_is_answered_once() {
+    let project = project(As::User);
+    let hall = Hall::open(&project, &[]);
+    let mut stream = TcpStream::connect(hall.address()).expect("the server listens");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("it is a socket");
+    // One who asks on and on and reads nothing would keep its place for ever.
+    let _ = stream.write_all("GET /mcp HTTP/1.1\r\nHost: x\r\n\r\n".repeat(3).as_bytes());
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer);
+    assert_eq!(answer.matches("HTTP/1.1 401").count(), 1, "{answer}");
+}
+
+#[test]
+fn every_address_of_loopback_is_one_that_clients_can_use() {
+    let project = project(As::User);
+    for address in ["127.0.0.2:0", "[::1]:0"] {
+        let hall = Hall::open(&project, &[address]);
+        let (host, bearer) = (hall.address().to_owned(), format!("Bearer {}", hall.token));
+        let (status, head, body) = send(&hall, "POST /mcp", &right(&host, &bearer), INITIALIZE);
+        assert_eq!(status, 200, "{address}: {head}\n{body}");
+    }
+}
+
+#[test]
 fn nothing_is_served_beyond_this_machine_or_with_a_token_that_is_easily_tried() {
     let project = project(As::User);
     for (address, token) in
@@ -93,6 +121,53 @@ fn each_session_has_a_shell_of_its_own_and_whoever_has_none_shares_one() {
     assert_eq!(ask("auto", "echo $X; X=new").unwrap_or_default(), "\n");
     assert_eq!(ask("auto", "echo $X").unwrap_or_default(), "new\n");
     assert_eq!(ask("legacy", "echo $X").unwrap_or_default(), "\n");
+}
+
+#[test]
+fn a_version_without_sessions_has_none_by_a_header_either() {
+    let project = project(As::User);
+    let hall = Hall::open(&project, &[]);
+    let (host, bearer) = (hall.address().to_owned(), format!("Bearer {}", hall.token));
+    let ask = |line: &str, more: &[(&str, &str)]| {
+        let mut headers = right(&host, &bearer);
+        headers.extend([("MCP-Protocol-Version", NEWEST), ("Mcp-Method", "tools/call"), ("Mcp-Name", "shell")]);
+        headers.extend(more);
+        let meta = json!({
+            "io.modelcontextprotocol/protocolVersion": NEWEST,
+            "io.modelcontextprotocol/clientInfo": { "name": "x", "version": "1" },
+            "io.modelcontextprotocol/clientCapabilities": {},
+        });
+        let params = json!({ "name": "shell", "arguments": { "command": line }, "_meta": meta });
+        send(&hall, "POST /mcp", &headers, &json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params }).to_string()).2
+    };
+    ask("X=common", &[]);
+    let body = ask("echo X=$X", &[("Mcp-Session-Id", "made-up")]);
+    assert!(body.contains("X=common"), "{body}");
+}
+
+#[test]
+fn there_are_no_more_sessions_than_there_may_be_however_they_are_asked_for() {
+    let project = project(As::User);
+    let hall = Hall::open(&project, &[]);
+    let (host, bearer) = (hall.address().to_owned(), format!("Bearer {}", hall.token));
+    // All of them are known to come before the first has said what it wants.
+    let head: String = right(&host, &bearer).iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let head = format!("POST /mcp HTTP/1.1\r\nContent-Length: {}\r\nConnection: close\r\n{head}\r\n", INITIALIZE.len());
+    let mut streams: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(hall.address()).expect("the server listens")).collect();
+    streams.iter_mut().for_each(|stream| stream.write_all(head.as_bytes()).expect("the server reads"));
+    std::thread::sleep(Duration::from_millis(300));
+    let made = streams.iter_mut().filter_map(|stream| {
+        let mut answer = String::new();
+        let _ = stream.write_all(INITIALIZE.as_bytes());
+        let _ = stream.read_to_string(&mut answer);
+        answer.starts_with("HTTP/1.1 200").then_some(())
+    });
+    assert_eq!(made.count(), 16);
+    // A handshake makes a session also where it names a version that has none.
+    let mut headers = right(&host, &bearer);
+    headers.push(("MCP-Protocol-Version", NEWEST));
+    let (status, head, body) = send(&hall, "POST /mcp", &headers, &INITIALIZE.replace("2025-06-18", NEWEST));
+    assert_eq!(status, 503, "{head}\n{body}");
 }
 
 /// Opens a session, and answers its id.

@@ -133,6 +133,18 @@ fn what_would_not_last_is_not_offered_for_good() {
 }
 
 #[test]
+fn what_every_sandbox_has_of_its_own_is_not_asked_about() {
+    // No policy could open it, and no sandbox would stand with it.
+    let trial = Trial::new(PLAIN, Answer::AllowSession);
+    for place in ["/", "/run"] {
+        assert_eq!(trial.ask(Operation::Read, place), Answer::Deny, "{place}");
+        assert_eq!(trial.ask(Operation::Write, place), Answer::Deny, "{place}");
+    }
+    assert_eq!(trial.ask(Operation::Read, "/run/lock"), Answer::AllowSession);
+    assert_eq!(trial.parrot.offered.lock().unwrap().len(), 1);
+}
+
+#[test]
 fn what_is_locked_or_open_or_no_file_is_not_asked_about() {
     let mut trial = Trial::new(PLAIN, Answer::AllowOnce);
     for rule in trial.witness.grants.get_mut().unwrap().rules.iter_mut().filter(|rule| rule.root.as_path().ends_with(".ssh")) {
