@@ -10,7 +10,7 @@ use rmcp::model::{CallToolResult, ProgressNotificationParam};
 use rmcp::service::{RequestContext, RoleServer};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::answer;
@@ -28,7 +28,7 @@ const NEWS: usize = 4096;
 
 /// A call that is being served. Dropped, it is not wanted any more.
 pub(crate) struct Running {
-    work: JoinHandle<CallToolResult>,
+    work: JoinHandle<Result<CallToolResult, JoinError>>,
     watched: Arc<Watched>,
     /// Of a client that can ask people.
     questions: Option<UnboundedReceiver<Question>>,
@@ -65,12 +65,21 @@ impl Running {
             Asks::Nobody => (None, None),
         };
         let beside = watched.clone();
+        // Lines run in the order in which they came; threads would take the shell as they please.
+        let queue = matches!(order, Order::Shell(_)).then(|| room.queue.clone());
         let work = move || {
             let answer = carry_out(&room, order, &beside, to);
             drop(place);
             answer
         };
-        Self { work: tokio::task::spawn_blocking(work), watched, questions, began: Instant::now() }
+        let work = async move {
+            let _turn = match queue {
+                Some(queue) => Some(queue.lock_owned().await),
+                None => None,
+            };
+            tokio::task::spawn_blocking(work).await
+        };
+        Self { work: tokio::spawn(work), watched, questions, began: Instant::now() }
     }
 
     /// Waits for what comes next, and tells how it goes on meanwhile.
@@ -89,7 +98,7 @@ impl Running {
                 Some(question) = asked(&mut self.questions) => return Next::Ask(question),
                 ended = &mut self.work => {
                     let lost = |_| answer::failed(&Failure::new("internal", "the call was lost by a mistake in ringfence", None));
-                    return Next::Answer(Box::new(ended.unwrap_or_else(lost)));
+                    return Next::Answer(Box::new(ended.flatten().unwrap_or_else(lost)));
                 }
             }
         }

@@ -22,6 +22,8 @@ pub(crate) struct Room {
     pub(crate) opened: Arc<Opened>,
     pub(crate) tools: Tools,
     pub(crate) questions: Arc<Questions>,
+    /// Those who want the shell, first come, first served.
+    pub(crate) queue: Arc<tokio::sync::Mutex<()>>,
     /// The call that has the shell, or had it last.
     turn: Mutex<Weak<Watched>>,
     /// The kernel ends a sandbox with the thread that made it, so that one stays.
@@ -49,7 +51,7 @@ impl Room {
         let opened = hears.recv().map_err(|_| ProviderError::Gone { what: "sandbox" })??;
         // What could not be recorded where that is allowed is nothing that an agent could mend.
         let tools = opened.tools(Box::new(|_| ()))?;
-        Ok(Self { opened, tools, questions, turn: Mutex::default(), keeper: Mutex::new(Some((stays, keeper))) })
+        Ok(Self { opened, tools, questions, queue: Arc::default(), turn: Mutex::default(), keeper: Mutex::new(Some((stays, keeper))) })
     }
 
     /// It is this call's turn in the shell. Whoever had it before has ended, and is not interrupted

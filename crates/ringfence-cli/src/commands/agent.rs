@@ -22,6 +22,9 @@ use crate::error::CliError;
 /// of the project, or in `~/.config/ringfence/agents` or `~/.claude/agents`. docs/agents.md has the
 /// keys.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ringfence agent list
+  ringfence agent run reviewer")]
 pub(crate) struct AgentCommand {
     #[command(subcommand)]
     command: Sub,
@@ -90,6 +93,8 @@ pub(crate) struct AgentRun {
 
 /// List the agents that are described, and where
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ringfence agent list --json")]
 pub(crate) struct AgentList {
     /// Print JSON
     #[arg(long)]
@@ -101,6 +106,8 @@ pub(crate) struct AgentList {
 
 /// Show what an agent may do
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ringfence agent show reviewer")]
 pub(crate) struct AgentShow {
     /// Which agent
     #[arg(value_name = "NAME")]

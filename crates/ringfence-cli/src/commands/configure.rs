@@ -45,6 +45,9 @@ pub(crate) struct Configure {
 #[derive(Debug, Subcommand)]
 enum Sub {
     /// Set a setting: `true`, `5m`, `'["a", "b"]'`
+    #[command(after_help = "Examples:
+  ringfence configure set limits.memory 2GiB
+  ringfence configure --global set sandbox.enabled true")]
     Set {
         /// Which, such as `sandbox.enabled`
         #[arg(value_name = "KEY")]
@@ -54,18 +57,24 @@ enum Sub {
         value: String,
     },
     /// Print what the file says of a setting
+    #[command(after_help = "Examples:
+  ringfence configure get mode")]
     Get {
         /// Which, such as `sandbox.enabled`
         #[arg(value_name = "KEY")]
         key: String,
     },
     /// Have the file say nothing of a setting
+    #[command(after_help = "Examples:
+  ringfence configure unset mode")]
     Unset {
         /// Which, such as `sandbox.enabled`
         #[arg(value_name = "KEY")]
         key: String,
     },
     /// Print all that the file says
+    #[command(after_help = "Examples:
+  ringfence configure --global list")]
     List,
 }
 

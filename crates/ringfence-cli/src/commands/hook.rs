@@ -107,7 +107,15 @@ fn before(scene: &Scene) -> Result<Answer, CliError> {
     if let Some(rule) = scene.grants().tools.against(name) {
         return scene.refuse(scene::Refusal::call(name, rule));
     }
+    if let Some(program) = scene.exposed()? {
+        let why = "stands where commands may write, so that one of them could replace it: install it elsewhere";
+        return Ok(Answer::Denied { reason: format!("ringfence: {} {why}", program.display()) });
+    }
     match (name, Tool::of(name)) {
+        // Shells by other names, of which it is not known what they are given.
+        ("exec_command" | "shell_command" | "local_shell" | "unified_exec" | "container.exec", _) if scene.agent == Agent::Codex => {
+            Ok(Answer::Denied { reason: format!("ringfence does not know how to confine `{name}`; use Bash") })
+        }
         ("PowerShell", _) => Ok(Answer::Denied { reason: "ringfence confines no PowerShell; use Bash".into() }),
         // It runs a command, too, and tells of what that prints.
         ("Monitor", _) | (_, Some(Tool::Shell)) => shell::answer(scene),

@@ -371,3 +371,37 @@ fn an_agent_that_is_described_has_the_tools_it_is_left() {
         hook(&project, &wrong).ok();
     });
 }
+
+#[test]
+fn a_ringfence_that_commands_could_replace_lets_nothing_through() {
+    each_user(|user| {
+        let project = project(user);
+        let inside = project.at("bin/ringfence");
+        project.make_directories(inside.parent().expect("it has one"));
+        fs::copy(env!("CARGO_BIN_EXE_ringfence"), &inside).expect("it can be copied");
+        for (tool, arguments) in [
+            ("Bash", json!({ "command": "true" })),
+            ("Write", json!({ "file_path": inside, "content": "x" })),
+            ("Read", json!({ "file_path": project.at("x") })),
+        ] {
+            let input = input(&project, "PreToolUse", tool, arguments);
+            let said = answer(&Ran::of(
+                project.command(inside.to_str().expect("text")).args(["hook", "claude-code"]),
+                input.to_string().as_bytes(),
+            ));
+            assert_eq!(said["hookSpecificOutput"]["permissionDecision"], "deny", "{tool}: {said}");
+        }
+    });
+}
+
+#[test]
+fn shells_of_codex_by_other_names_are_not_let_through() {
+    each_user(|user| {
+        let project = project(user);
+        for tool in ["exec_command", "shell_command", "local_shell", "unified_exec", "container.exec"] {
+            let input = input(&project, "PreToolUse", tool, json!({ "cmd": "cat ~/.ssh/id_rsa" })).to_string();
+            let said = answer(&Ran::of(project.ringfence().args(["hook", "codex"]), input.as_bytes()));
+            assert_eq!(said["hookSpecificOutput"]["permissionDecision"], "deny", "{tool}: {said}");
+        }
+    });
+}

@@ -157,7 +157,7 @@ fn settings_that_only_look_like_ours_do_not_count() {
             json!({ "matcher": "Nope", "hooks": [{ "type": "command", "command": "x/ringfence hook claude-code" }] }),
         ] {
             let hooks: serde_json::Map<String, Value> = events.iter().map(|event| ((*event).to_owned(), json!([handler]))).collect();
-            project.write(".claude/settings.local.json", &json!({ "hooks": hooks }).to_string());
+            project.write(".claude/settings.local.json", json!({ "hooks": hooks }).to_string());
             init(&project, &["--yes", "--agent", "claude-code"]).ok();
             let written: Value = serde_json::from_str(&project.read(".claude/settings.local.json").unwrap()).unwrap();
             let expect = json!({ "matcher": "*", "hooks": [{ "type": "command", "command": ours, "timeout": 30, "onFailure": "block" }] });

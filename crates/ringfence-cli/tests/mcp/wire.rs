@@ -108,3 +108,17 @@ fn a_call_that_waits_and_is_cancelled_is_not_begun() {
     wire.answer(3);
     assert!(project.has("three") && !project.has("two"));
 }
+
+#[test]
+fn lines_run_in_the_order_in_which_they_came() {
+    let project = project(As::User);
+    let mut wire = Wire::open(&project);
+    for round in 0..5 {
+        for number in 1..=12 {
+            wire.call(round * 100 + number, &format!("echo {} >> order", round * 100 + number));
+        }
+        wire.answer(round * 100 + 12);
+    }
+    let expected: Vec<String> = (0..5).flat_map(|round| (1..=12).map(move |number| (round * 100 + number).to_string())).collect();
+    assert_eq!(project.read("order").expect("it is there").lines().collect::<Vec<_>>(), expected);
+}

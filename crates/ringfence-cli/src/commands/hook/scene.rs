@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use ringfence_api::{Allowance, Denial, Evidence, Operation};
 use ringfence_audit::{AuditError, Log, Options, Record, Subject, now_ms};
 use ringfence_engine::{EngineError, Files, Resolved, gather, is_asked_about, resolve_in};
-use ringfence_policy::{AbsPath, Asking, Flags, Grants, OnError, ToolRule};
+use ringfence_policy::{AbsPath, Access, Asking, Flags, Grants, OnError, ToolRule, Verdict};
 
 use super::Agent;
 use super::answer::{Answer, short};
@@ -81,6 +81,19 @@ impl Scene {
     pub(super) fn subject(&self) -> Subject {
         let session = self.input.call.clone().unwrap_or_else(ringfence_audit::session_id);
         Subject { agent: Some(self.name().to_owned()), session }
+    }
+
+    /// Ringfence itself.
+    pub(super) fn program(&self) -> Result<PathBuf, CliError> {
+        env::current_exe().map_err(|source| CliError::File { what: "find", path: "ringfence itself".into(), source })
+    }
+
+    /// The same, where somebody who is to be confined by it could replace it.
+    pub(super) fn exposed(&self) -> Result<Option<PathBuf>, CliError> {
+        let program = self.program()?;
+        let is_theirs = |path: AbsPath| self.grants().verdict(&path, Access::Write) == Verdict::Allowed;
+        let is_exposed = self.grants().is_confined() && AbsPath::new(&program).is_none_or(is_theirs);
+        Ok(is_exposed.then_some(program))
     }
 
     /// Where the agent keeps its own settings and notes.

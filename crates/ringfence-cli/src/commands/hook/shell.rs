@@ -1,8 +1,8 @@
 //! Commands: they go into the sandbox.
 
 use ringfence_api::{Evidence, Operation};
+use ringfence_policy::CommandRules;
 use ringfence_policy::command::{Ability, Consent as Agreed, Line, Platform, SandboxChoice, Unsandboxed, Wanted, Wish, should_use_sandbox};
-use ringfence_policy::{AbsPath, Access, CommandRules, Verdict};
 use serde_json::Value;
 
 use super::Agent;
@@ -54,12 +54,7 @@ fn inside(scene: &Scene, line: &str, consent: Consent) -> Result<Answer, CliErro
     if scene.agent == Agent::ClaudeCode && !scene.cwd.is_within(&grants.workspace) {
         return denied(format!("the shell stands in {}, which is not in the project {}", scene.cwd, grants.workspace));
     }
-    let program = std::env::current_exe().map_err(|source| CliError::File { what: "find", path: "ringfence itself".into(), source })?;
-    let is_theirs = |path: AbsPath| grants.verdict(&path, Access::Write) == Verdict::Allowed;
-    if AbsPath::new(&program).is_none_or(is_theirs) {
-        let why = "stands where commands may write, so that one of them could replace it: install it elsewhere";
-        return denied(format!("{} {why}", program.display()));
-    }
+    let program = scene.program()?;
     let is_plan = scene.input.permission_mode.as_deref() == Some("plan");
     let rewrite = Rewrite {
         program: &program,
