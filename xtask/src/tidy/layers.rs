@@ -14,11 +14,13 @@ const LAYERS: &[(&str, &str)] = &[
     ("ringfence-audit", "what is written down of it all; whoever enforces does not wait for it"),
     ("ringfence-enforce", "from grants to a plan, from a plan to a process"),
     ("ringfence-tools", "what agents do without a shell: the same decisions, on what was really opened"),
+    ("ringfence-skills", "what tenants bring: taken in, kept and read; it runs nothing"),
     ("ringfence-provider", "what every place must do"),
     ("ringfence-local", "one such place"),
     ("ringfence-engine", "the life of a command, in any place"),
     ("ringfence", "the door for programs that embed us, and the words that all doors say what happened in"),
     ("ringfence-mcp", "the door for agents that speak the Model Context Protocol; it knows no place"),
+    ("ringfence-http", "the door for tenants of a service; it knows no place"),
     ("ringfence-cli", "the door for people, where the place is picked and every other door is started from"),
 ];
 
@@ -31,6 +33,7 @@ const BARRED: &[(&str, &str, &str)] = &[
     ("ringfence-local", "ringfence-audit", "a place runs commands; the engine records them"),
     ("ringfence-engine", "ringfence-local", "the engine knows places by their trait only"),
     ("ringfence-mcp", "ringfence-local", "whoever starts the server picks the place"),
+    ("ringfence-http", "ringfence-local", "whoever starts the service picks the place"),
 ];
 
 /// Used by tests of any layer, and itself free to use any.

@@ -1,0 +1,3 @@
+//! Skills of many tenants on disk.
+
+#![forbid(unsafe_code)]
