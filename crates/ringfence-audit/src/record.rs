@@ -76,6 +76,16 @@ pub enum Act {
     Quarantine,
     /// The log itself was found broken and was mended: `repair`.
     Repair,
+    /// Skills were brought to a service: `upload`.
+    Upload,
+    /// A file of one was changed: `edit`.
+    Edit,
+    /// One was removed: `remove`.
+    Remove,
+    /// Something that a tenant may do or use was changed: `manage`.
+    Manage,
+    /// Somebody asked a service for what their token does not allow: `request`.
+    Request,
 }
 
 impl Act {
@@ -90,6 +100,11 @@ impl Act {
             Act::Revise => "policy",
             Act::Quarantine => "quarantine",
             Act::Repair => "repair",
+            Act::Upload => "upload",
+            Act::Edit => "edit",
+            Act::Remove => "remove",
+            Act::Manage => "manage",
+            Act::Request => "request",
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::commands::papers::{Completions, Man, Reference};
 use crate::commands::plan::Plan;
 use crate::commands::policy::PolicyCommand;
 use crate::commands::question::Question;
+use crate::commands::serve::Serve;
 use crate::commands::session::{AskCommand, SessionCommand};
 use crate::commands::test::Test;
 use crate::commands::tool::ToolCommand;
@@ -56,6 +57,7 @@ pub(crate) enum Command {
     Hook(HookCommand),
     Init(Init),
     Mcp(Box<Mcp>),
+    Serve(Box<Serve>),
     Plan(Plan),
     Explain(Explain),
     Doctor(Doctor),
@@ -92,6 +94,7 @@ impl Command {
             Command::Hook(_)
             | Command::Shell(_)
             | Command::Mcp(_)
+            | Command::Serve(_)
             | Command::Completions(_)
             | Command::Man(_)
             | Command::Reference(_)

@@ -14,6 +14,7 @@ pub(crate) mod plan;
 pub(crate) mod policy;
 pub(crate) mod question;
 mod run;
+pub(crate) mod serve;
 pub(crate) mod session;
 pub(crate) mod test;
 pub(crate) mod tool;
@@ -42,6 +43,7 @@ pub(crate) fn run(arguments: Arguments, local: &Local) -> Result<ExitCode, CliEr
         Command::Init(arguments) => init::run(&arguments),
         Command::Hook(arguments) => Ok(hook::run(&arguments)),
         Command::Mcp(arguments) => mcp::run(*arguments, local),
+        Command::Serve(arguments) => serve::run(*arguments),
         Command::Log(arguments) => log::run(arguments),
         Command::Policy(arguments) => policy::run(arguments),
         Command::Configure(arguments) => configure::run(arguments),

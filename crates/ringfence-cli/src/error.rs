@@ -5,6 +5,7 @@ use std::io;
 
 use ringfence_audit::AuditError;
 use ringfence_engine::{AllowError, EngineError};
+use ringfence_http::ServeError;
 use ringfence_policy::PolicyError;
 use ringfence_policy::import::ImportError;
 use serde_json::{Value, json};
@@ -48,6 +49,12 @@ pub(crate) enum CliError {
         #[source]
         source: ImportError,
     },
+    /// The service does not serve.
+    #[error(transparent)]
+    Serve {
+        /// Why not.
+        source: Box<ServeError>,
+    },
 }
 
 impl From<PolicyError> for CliError {
@@ -66,6 +73,7 @@ impl CliError {
             CliError::Words { .. } => "usage",
             CliError::File { .. } => "file",
             CliError::Import { source, .. } => source.code(),
+            CliError::Serve { source } => source.code(),
         }
     }
 
@@ -78,13 +86,19 @@ impl CliError {
             CliError::Words { hint, .. } => Some(hint.clone()),
             CliError::File { .. } => None,
             CliError::Import { source, .. } => Some(source.hint()),
+            CliError::Serve { source } => source.hint(),
         }
     }
 
     pub(crate) fn status(&self) -> u8 {
         match self {
             CliError::Engine(error) => error.status() as u8,
-            CliError::Allow(_) | CliError::Audit(_) | CliError::Words { .. } | CliError::File { .. } | CliError::Import { .. } => 125,
+            CliError::Allow(_)
+            | CliError::Audit(_)
+            | CliError::Words { .. }
+            | CliError::File { .. }
+            | CliError::Import { .. }
+            | CliError::Serve { .. } => 125,
         }
     }
 

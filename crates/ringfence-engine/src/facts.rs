@@ -27,6 +27,12 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
+    /// For somebody who is not the person that ringfence runs as: nothing is known of them but
+    /// this.
+    pub fn of_somebody(facts: Facts, variables: Vec<(OsString, OsString)>) -> Self {
+        Self { facts, variables, shell: "/bin/sh".into() }
+    }
+
     /// Who the command is, in the files that are written for it.
     pub fn person(&self, grants: &Grants) -> Person {
         let resolver = (grants.network.mode == NetworkMode::Full).then(|| fs::read_to_string("/etc/resolv.conf").unwrap_or_default());
@@ -100,7 +106,7 @@ pub fn gather(cwd: &AbsPath) -> Result<Surroundings, EngineError> {
 }
 
 /// The system, by the word that settings have for it.
-fn platform() -> Platform {
+pub fn platform() -> Platform {
     // WSL's kernels say whose they are.
     let is_wsl = || fs::read_to_string("/proc/sys/kernel/osrelease").is_ok_and(|release| release.to_lowercase().contains("microsoft"));
     match Platform::of(env::consts::OS) {

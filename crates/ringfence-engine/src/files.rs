@@ -16,6 +16,9 @@ pub struct Files {
     pub project: Option<AbsPath>,
     /// Whose definition holds as well, if there is one of that name.
     pub agent: Option<String>,
+    /// What whoever runs a service says of all its tenants. What a project brings then counts
+    /// for nothing: it was brought by a stranger.
+    pub service: Option<AbsPath>,
 }
 
 /// The managed policy.
@@ -29,8 +32,9 @@ pub fn of_the_person(facts: &Facts) -> AbsPath {
 /// Where policy files are looked for.
 pub(crate) fn places(files: &Files, facts: &Facts) -> Vec<AbsPath> {
     let managed = AbsPath::new(MANAGED).expect("an absolute path");
-    let project = files.project.clone().unwrap_or_else(|| of_the_project(facts));
-    vec![managed, of_the_person(facts), project]
+    let own = || files.service.is_none().then(|| of_the_project(facts));
+    let beneath = [managed].into_iter().chain(files.service.clone());
+    beneath.chain([of_the_person(facts)]).chain(files.project.clone().or_else(own)).collect()
 }
 
 pub(crate) fn of_the_project(facts: &Facts) -> AbsPath {
@@ -41,10 +45,14 @@ pub(crate) fn of_the_project(facts: &Facts) -> AbsPath {
 pub fn layers(files: &Files, facts: &Facts) -> Result<Vec<Layer>, EngineError> {
     let managed = AbsPath::new(MANAGED).expect("an absolute path");
     let mut layers = layers_if_there(&managed, &Source::Managed)?;
+    if let Some(file) = &files.service {
+        layers.extend(layers_of(file, &Source::User)?);
+    }
     layers.extend(layers_if_there(&of_the_person(facts), &Source::User)?);
     layers.extend(match &files.project {
         // Named by a person on the command line: it speaks with the person's voice.
         Some(file) => layers_of(file, &Source::User)?,
+        None if files.service.is_some() => Vec::new(),
         None => layers_if_there(&of_the_project(facts), &Source::Project)?,
     });
     if let Some(name) = &files.agent {

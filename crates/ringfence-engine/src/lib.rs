@@ -19,6 +19,7 @@ pub mod learn;
 pub mod session;
 #[cfg(test)]
 mod testing;
+mod watched;
 
 pub use agents::{Described, Unread, agent, agents};
 pub use allow::{AllowError, Allowed, Opening, allow_permanent, open_for_good};
@@ -26,10 +27,11 @@ pub use asking::{is_asked_about, permission};
 pub use book::policy_digest;
 pub use configure::{Configured, Edit, Scope, configure, configured, policy_file};
 pub use error::EngineError;
-pub use facts::{Surroundings, gather};
+pub use facts::{Surroundings, gather, platform};
 pub use files::{Files, layers, layers_of, of_the_person};
 pub use guard::telling_directory;
 pub use learn::{Learned, Lesson, learn};
+pub use watched::{Watcher, run_watched};
 
 use std::ffi::OsString;
 use std::sync::Arc;

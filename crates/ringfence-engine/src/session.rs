@@ -23,6 +23,7 @@ use beside::Course;
 use following::Following;
 pub use following::{News, Problem, Resolver};
 pub use request::{InForce, Requested};
+pub(crate) use sandbox::executed;
 use sandbox::{Maker, Sandbox};
 
 /// A sandbox that stands and a shell in it, as one policy has it.

@@ -100,7 +100,11 @@ pub(crate) fn meant_to_run(arguments: &PolicyArgs, chosen: Chosen<'_>) -> Result
     if let Some(timeout) = chosen.timeout {
         flags.limits.wall_ms = Some(duration(timeout)?);
     }
-    let files = Files { project: arguments.policy.as_deref().map(absolute).transpose()?, agent: chosen.agent.map(str::to_owned) };
+    let files = Files {
+        project: arguments.policy.as_deref().map(absolute).transpose()?,
+        agent: chosen.agent.map(str::to_owned),
+        ..Files::default()
+    };
     let resolved = resolve_in(gather(&project(arguments, &cwd)?)?, &flags, &files)?;
     stay_within(arguments, &cwd, &resolved)?;
     check_engine(arguments.engine, &resolved.grants)?;

@@ -135,7 +135,7 @@ fn make(
 }
 
 /// As it is told.
-pub(super) fn executed(ran: Ran, enforced: Vec<String>, gaps: Vec<Gap>) -> Executed {
+pub(crate) fn executed(ran: Ran, enforced: Vec<String>, gaps: Vec<Gap>) -> Executed {
     let outcome = Outcome {
         stdout: ran.stdout,
         stderr: ran.stderr,

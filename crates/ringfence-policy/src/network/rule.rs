@@ -150,6 +150,19 @@ impl HostRule {
         };
         hosts && (self.port.is_none() || self.port == other.port)
     }
+
+    /// What both speak of, if there is anything. Names and ranges lie within each other or apart,
+    /// so that it is one rule.
+    pub fn meet(&self, other: &HostRule) -> Option<HostRule> {
+        let port = match (self.port, other.port) {
+            (Some(own), Some(port)) if own != port => return None,
+            (own, port) => own.or(port),
+        };
+        let wide = |rule: &HostRule| HostRule { subject: rule.subject.clone(), port: None };
+        let (one, another) = (wide(self), wide(other));
+        let inner = if one.covers(&another) { Some(another) } else { another.covers(&one).then_some(one) };
+        inner.map(|inner| HostRule { port, ..inner })
+    }
 }
 
 /// A name, what is below a name, or an IPv4 address.

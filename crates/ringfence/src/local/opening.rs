@@ -42,7 +42,7 @@ pub(super) fn open(id: &str, options: SandboxCreateOptions) -> Result<Session, S
     flags.read = own.read;
     flags.deny = policy.filesystem.blacklist;
     flags.protect = protected.iter().chain(&own.policy_file).map(|file| protection(file)).collect::<Result<_, _>>()?;
-    let files = Files { project: own.policy_file.as_deref().map(absolute).transpose()?, agent: own.agent.clone() };
+    let files = Files { project: own.policy_file.as_deref().map(absolute).transpose()?, agent: own.agent.clone(), ..Files::default() };
     let mut resolved = resolve_for(&cwd, &flags, &files).map_err(SandboxError::not_created)?;
     let mut notes = std::mem::take(&mut resolved.grants.warnings);
     let hosts = if asker.is_some() { NetworkRules::for_asking } else { |_: &mut NetworkRules| {} };

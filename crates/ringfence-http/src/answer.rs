@@ -1,0 +1,133 @@
+//! What is answered where something cannot be done.
+
+use std::borrow::Cow;
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use ringfence_engine::EngineError;
+use ringfence_provider::ProviderError;
+use ringfence_skills::{NameError, StoreError};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// What every error is answered with.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub(crate) struct Problem {
+    /// A stable word.
+    pub(crate) code: Cow<'static, str>,
+    /// What was attempted, and why it failed.
+    pub(crate) message: String,
+    /// What to do about it.
+    pub(crate) hint: Option<String>,
+}
+
+/// Why a request is not carried out.
+#[derive(Debug, Clone)]
+pub(crate) struct Fault {
+    pub(crate) status: StatusCode,
+    pub(crate) problem: Problem,
+    /// When to try again, in seconds.
+    pub(crate) retry_after: Option<u64>,
+}
+
+pub(crate) type Answer<T> = Result<T, Fault>;
+
+impl Fault {
+    pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self { status, problem: Problem { code: code.into(), message: message.into(), hint: None }, retry_after: None }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.problem.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn after(mut self, seconds: u64) -> Self {
+        self.retry_after = Some(seconds.max(1));
+        self
+    }
+
+    pub(crate) fn wrong(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, code, message)
+    }
+
+    pub(crate) fn absent(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, code, message)
+    }
+
+    /// Something of ours failed; what it was is for the log, not for tenants.
+    pub(crate) fn ours(error: &dyn std::error::Error) -> Self {
+        crate::door::log::failed(error);
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the service could not do it")
+            .hint("whoever runs it finds the reason in its log")
+    }
+}
+
+impl IntoResponse for Fault {
+    fn into_response(self) -> Response {
+        let mut answer = (self.status, Json(self.problem)).into_response();
+        if let Some(seconds) = self.retry_after {
+            answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        answer
+    }
+}
+
+impl From<NameError> for Fault {
+    fn from(error: NameError) -> Self {
+        Self::wrong(error.code(), error.to_string()).hint(error.hint())
+    }
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        let status = match &error {
+            StoreError::NoSkill { .. } | StoreError::NoFile { .. } => StatusCode::NOT_FOUND,
+            StoreError::Archive { .. }
+            | StoreError::Needs { .. }
+            | StoreError::Path { .. }
+            | StoreError::NotAFile { .. }
+            | StoreError::NotText { .. }
+            | StoreError::Lines { .. } => StatusCode::BAD_REQUEST,
+            StoreError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            StoreError::Changed { .. } | StoreError::Busy { .. } | StoreError::NeedsUnknown { .. } | StoreError::NeedsChanged { .. } => {
+                StatusCode::CONFLICT
+            }
+            StoreError::Quota { .. } => StatusCode::INSUFFICIENT_STORAGE,
+            StoreError::Root { .. } | StoreError::InUse { .. } | StoreError::System { .. } => return Self::ours(&error),
+        };
+        let hint = error.hint();
+        let fault = Self::new(status, error.code(), chain(&error));
+        match hint {
+            Some(hint) => fault.hint(hint),
+            None => fault,
+        }
+    }
+}
+
+impl From<EngineError> for Fault {
+    fn from(error: EngineError) -> Self {
+        match &error {
+            // A program that is not there, or none: what the caller wrote.
+            EngineError::Provider(ProviderError::NotExecuted { .. } | ProviderError::NoLine { .. }) => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, error.code(), chain(&error))
+            }
+            EngineError::Provider(ProviderError::Gone { .. }) => Self::new(StatusCode::GONE, "gone", error.to_string()),
+            EngineError::Narrowed { .. } => {
+                Self::new(StatusCode::CONFLICT, error.code(), error.to_string()).hint("delete the sandbox, and make another")
+            }
+            EngineError::Unwanted => Self::new(StatusCode::CONFLICT, "cancelled", "it was cancelled before it began"),
+            _ => Self::ours(&error),
+        }
+    }
+}
+
+/// An error with all that caused it.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

@@ -1,0 +1,108 @@
+//! Questions that wait for a person's answer, by the page or by any other client.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ringfence_api::{Answer, Ask, Asker, Permission};
+use ringfence_audit::{now_ms, session_id};
+use ringfence_skills::Name;
+use serde::Serialize;
+use serde_json::json;
+
+use crate::events::Events;
+use crate::tenants::lock;
+
+/// How long a question waits; then it is denied.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+/// So many questions of a tenant wait at the same time; others are denied at once.
+const MOST: usize = 64;
+
+/// A question, as clients see it.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Question {
+    pub(crate) id: String,
+    pub(crate) user_id: Name,
+    /// The execution or the sandbox that waits.
+    pub(crate) about: String,
+    pub(crate) since_ms: u64,
+    #[serde(flatten)]
+    pub(crate) permission: Permission,
+}
+
+struct Waiting {
+    question: Question,
+    answer: SyncSender<Answer>,
+}
+
+/// All that wait.
+pub(crate) struct Asks {
+    waiting: Mutex<BTreeMap<String, Waiting>>,
+    events: Arc<Events>,
+}
+
+impl Asks {
+    pub(crate) fn new(events: Arc<Events>) -> Self {
+        Self { waiting: Mutex::default(), events }
+    }
+
+    /// Oldest first.
+    pub(crate) fn list(&self) -> Vec<Question> {
+        lock(&self.waiting).values().map(|waiting| waiting.question.clone()).collect()
+    }
+
+    pub(crate) fn find(&self, id: &str) -> Option<Question> {
+        lock(&self.waiting).get(id).map(|waiting| waiting.question.clone())
+    }
+
+    /// Whether somebody waited for it, and it was among what may be said.
+    pub(crate) fn answer(&self, id: &str, answer: Answer) -> bool {
+        let mut waiting = lock(&self.waiting);
+        let is_offered = waiting.get(id).is_some_and(|waiting| waiting.question.permission.options.contains(&answer));
+        let Some(waited) = waiting.remove(id).filter(|_| is_offered) else { return false };
+        drop(waiting);
+        self.events.tell("ask-answered", &waited.question.user_id, json!({ "id": id, "answer": answer.to_string() }));
+        waited.answer.send(answer).is_ok()
+    }
+
+    /// Says no to everybody who waits in this execution or sandbox.
+    pub(crate) fn withdraw(&self, about: &str) {
+        lock(&self.waiting).retain(|_, waiting| waiting.question.about != about);
+    }
+}
+
+/// Who is asked by the sandbox of one tenant.
+pub(crate) struct Desk {
+    pub(crate) asks: Arc<Asks>,
+    pub(crate) user: Name,
+    pub(crate) about: String,
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Desk").field("about", &self.about).finish_non_exhaustive()
+    }
+}
+
+impl Asker for Desk {
+    fn ask(&self, ask: &Ask) -> Answer {
+        let Some(permission) = ask.permission() else { return Answer::Deny };
+        let (answer, hears) = sync_channel(1);
+        let id = session_id();
+        let question = Question { id: id.clone(), user_id: self.user.clone(), about: self.about.clone(), since_ms: now_ms(), permission };
+        {
+            let mut waiting = lock(&self.asks.waiting);
+            if waiting.values().filter(|other| other.question.user_id == self.user).count() >= MOST {
+                return Answer::Deny;
+            }
+            waiting.insert(id.clone(), Waiting { question: question.clone(), answer });
+        }
+        self.asks.events.tell("ask", &self.user, serde_json::to_value(&question).unwrap_or_default());
+        let said = hears.recv_timeout(PATIENCE).unwrap_or(Answer::Deny);
+        lock(&self.asks.waiting).remove(&id);
+        said
+    }
+}

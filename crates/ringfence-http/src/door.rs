@@ -1,0 +1,211 @@
+//! Where requests come in.
+
+mod asks;
+mod audit;
+mod entry;
+mod executions;
+mod live;
+pub(crate) mod log;
+mod openapi;
+mod skills;
+mod tenants;
+mod tls;
+mod words;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::DefaultBodyLimit;
+use axum::http::{Request, StatusCode};
+use axum::routing::{get, post, put};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tower::ServiceExt;
+
+use crate::answer::Fault;
+use crate::executions::recover;
+use crate::house::House;
+use crate::{Place, Ready, ServeError, Settings, Shared};
+
+/// As many connections are served at once; others wait in the kernel's queue.
+const CONNECTIONS: usize = 1024;
+/// So long somebody may take to say what they want.
+const HEADS: Duration = Duration::from_secs(10);
+/// As much may be sent with one request that is no archive.
+const BODY: usize = 16 << 20;
+
+/// The address of whoever sent a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer(pub(crate) SocketAddr);
+
+/// Serves until a signal says no more. `ready` hears where.
+pub fn serve(settings: Settings, place: Place, ready: impl FnOnce(&Ready)) -> Result<(), ServeError> {
+    let address = settings.listen;
+    if !address.ip().is_loopback() && settings.tls.is_none() {
+        return Err(ServeError::Exposed { address });
+    }
+    let at = |source| ServeError::Served { address, source };
+    let tls = settings.tls.as_ref().map(|(chain, key)| tls::acceptor(chain, key)).transpose()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(at)?;
+    // The address first: one that is taken is told before anything is made.
+    let listener = runtime.block_on(TcpListener::bind(address)).map_err(at)?;
+    let bound = listener.local_addr().map_err(at)?;
+    let patience = settings.patience;
+    let data = settings.data.clone();
+    let (house, admin_token) = House::open(settings, place)?;
+    let house = Arc::new(house);
+    let lost = recover(&house).map_err(|source| ServeError::Data { path: data, source })?.lost;
+    let router = router(house.clone(), bound);
+    ready(&Ready { address: bound, is_secure: tls.is_some(), admin_token, lost });
+    let (ends, ending) = watch::channel(false);
+    let ended = runtime.block_on(async {
+        let hall = Hall { router, tls, ending };
+        tokio::select! {
+            never = hall.accept(listener) => match never {},
+            ended = told_to_end() => ended,
+        }
+    });
+    let _ = ends.send(true);
+    runtime.block_on(leave(&house, patience));
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    ended.map_err(at)
+}
+
+async fn told_to_end() -> std::io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::select! {
+        _ = terminate.recv() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
+    }
+}
+
+/// What runs may end by itself for a while; then it is ended, and has a result that says so.
+async fn leave(house: &House, patience: Duration) {
+    let until = |limit: Duration| async move {
+        let end = tokio::time::Instant::now() + limit;
+        while house.executions.running() > 0 && tokio::time::Instant::now() < end {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    until(patience).await;
+    house.executions.cancel_all();
+    until(Duration::from_secs(6)).await;
+}
+
+fn router(house: Shared, bound: SocketAddr) -> Router {
+    let entry = Arc::new(entry::Entry::new(house.clone(), bound));
+    let archive = usize::try_from(house.settings.bounds.archive).unwrap_or(usize::MAX).saturating_add(64 << 10);
+    let skills = Router::new()
+        .route("/upload", post(skills::upload).layer(DefaultBodyLimit::max(archive)))
+        .route("/list", get(skills::list))
+        .route("/{skillId}", axum::routing::delete(skills::remove))
+        .route("/{skillId}/files", get(skills::files))
+        .route("/{skillId}/content", get(skills::content))
+        .route("/{skillId}/edit", put(skills::edit))
+        .route("/{skillId}/execute", post(executions::execute));
+    Router::new()
+        .nest("/v1/skills/{userId}/{agentId}", skills)
+        .route("/v1/executions", get(executions::list))
+        .route("/v1/executions/{id}", get(executions::status).delete(executions::cancel))
+        .route("/v1/executions/{id}/events", get(executions::events))
+        .route("/v1/executions/{id}/socket", get(executions::socket))
+        .route("/v1/asks", get(asks::list))
+        .route("/v1/asks/{id}", post(asks::answer))
+        .route("/v1/audit", get(audit::list))
+        .route("/v1/audit/verify", get(audit::verify))
+        .route("/v1/events", get(live::events))
+        .route("/v1/me", get(tenants::me))
+        .route("/v1/tenants", get(tenants::list))
+        .route("/v1/tenants/{userId}", get(tenants::show))
+        .route("/v1/tenants/{userId}/quotas", put(tenants::set_quotas))
+        .route("/v1/tenants/{userId}/policy", get(tenants::policy).put(tenants::set_policy))
+        .route("/v1/tokens", get(tenants::tokens).post(tenants::make_token))
+        .route("/v1/tokens/{id}", axum::routing::delete(tenants::revoke))
+        .route("/metrics", get(live::metrics))
+        .route("/healthz", get(live::healthy))
+        .route("/readyz", get(live::ready))
+        .route("/openapi.json", get(openapi::document))
+        .fallback(|| async { Fault::absent("no-such-path", "nothing is served there").hint("/openapi.json lists what is") })
+        .method_not_allowed_fallback(|| async {
+            Fault::new(StatusCode::METHOD_NOT_ALLOWED, "method", "this path does not know that method")
+                .hint("/openapi.json lists what it knows")
+        })
+        .layer(DefaultBodyLimit::max(BODY))
+        .layer(axum::middleware::from_fn_with_state(entry, entry::admit))
+        .with_state(house)
+}
+
+/// What every connection comes by.
+struct Hall {
+    router: Router,
+    tls: Option<tokio_rustls::TlsAcceptor>,
+    ending: watch::Receiver<bool>,
+}
+
+impl Hall {
+    async fn accept(&self, listener: TcpListener) -> Infallible {
+        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        loop {
+            let place = places.clone().acquire_owned().await;
+            let (stream, peer) = match listener.accept().await {
+                Ok(accepted) => accepted,
+                // Out of descriptors, most likely: somebody will leave.
+                Err(_) => {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            };
+            let _ = stream.set_nodelay(true);
+            let (router, ending, tls) = (self.router.clone(), self.ending.clone(), self.tls.clone());
+            tokio::spawn(async move {
+                match tls {
+                    None => attend(stream, peer, router, ending).await,
+                    Some(tls) => {
+                        if let Ok(Ok(stream)) = tokio::time::timeout(HEADS, tls.accept(stream)).await {
+                            attend(stream, peer, router, ending).await;
+                        }
+                    }
+                }
+                drop(place);
+            });
+        }
+    }
+}
+
+async fn attend(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: SocketAddr,
+    router: Router,
+    mut ending: watch::Receiver<bool>,
+) {
+    let serve = service_fn(move |request: Request<Incoming>| {
+        let router = router.clone();
+        async move {
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(Peer(peer));
+            router.oneshot(request).await
+        }
+    });
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEADS).max_buf_size(64 << 10);
+    let connection = builder.serve_connection(TokioIo::new(stream), serve).with_upgrades();
+    tokio::pin!(connection);
+    let is_over = tokio::select! {
+        // One that breaks off is noticed by whoever answers it.
+        _ = connection.as_mut() => true,
+        _ = ending.wait_for(|ends| *ends) => false,
+    };
+    if !is_over {
+        connection.as_mut().graceful_shutdown();
+        let _ = connection.await;
+    }
+}

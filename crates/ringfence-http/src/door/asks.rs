@@ -1,0 +1,57 @@
+//! Questions that wait for an answer.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::{Extension, Json};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::words::{Body, Named, OfId};
+use crate::Shared;
+use crate::answer::{Answer, Fault, Problem};
+use crate::asks::Question;
+use crate::tenants::{Caller, Scope};
+
+/// What waits.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Waiting {
+    /// Oldest first.
+    #[schema(value_type = Vec<Object>)]
+    asks: Vec<Question>,
+}
+
+/// What somebody says.
+#[derive(Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Said {
+    /// `allow_once`, `allow_session`, `allow_permanent` or `deny`.
+    #[schema(value_type = String)]
+    answer: ringfence_api::Answer,
+}
+
+/// Questions that wait for somebody's answer
+#[utoipa::path(get, path = "/v1/asks", tag = "watching", responses(
+    (status = 200, description = "Oldest first", body = Waiting), (status = 401, description = "No token", body = Problem),
+    (status = 403, description = "It lacks the scope `asks`", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+pub(super) async fn list(State(house): State<Shared>, Extension(caller): Extension<Caller>) -> Answer<Json<Waiting>> {
+    caller.has(Scope::Asks)?;
+    Ok(Json(Waiting { asks: house.asks.list().into_iter().filter(|ask| caller.sees(&ask.user_id)).collect() }))
+}
+
+/// Answer one
+#[utoipa::path(post, path = "/v1/asks/{id}", tag = "watching", request_body = Said, params(("id" = String, Path, description = "The question")), responses(
+    (status = 204, description = "It was heard"), (status = 400, description = "No answer", body = Problem), (status = 401, description = "No token", body = Problem),
+    (status = 403, description = "It lacks the scope `asks`", body = Problem), (status = 404, description = "Nobody waits for it", body = Problem),
+    (status = 413, description = "Too much", body = Problem), (status = 415, description = "No JSON", body = Problem),
+    (status = 422, description = "No answer", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+pub(super) async fn answer(
+    State(house): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    Named(OfId { id }): Named<OfId>,
+    Body(said): Body<Said>,
+) -> Answer<StatusCode> {
+    caller.has(Scope::Asks)?;
+    let gone = || Fault::absent("no-such-ask", "nobody waits for that answer any more").hint("GET /v1/asks lists what waits");
+    house.asks.find(&id).filter(|ask| caller.sees(&ask.user_id)).ok_or_else(gone)?;
+    if house.asks.answer(&id, said.answer) { Ok(StatusCode::NO_CONTENT) } else { Err(gone()) }
+}

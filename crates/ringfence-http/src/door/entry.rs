@@ -1,0 +1,181 @@
+//! What every request has to pass: whom it is for, where it comes from, who sent it, how fast.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use ringfence_audit::{Act, Details, Record, Verdict, now_ms};
+
+use super::{Peer, log};
+use crate::Shared;
+use crate::answer::Fault;
+use crate::tenants::Caller;
+
+/// So many requests in a second may come from one address without a token that is known.
+const STRANGERS: u32 = 20;
+
+pub(super) struct Entry {
+    house: Shared,
+    /// What `Host` may say.
+    hosts: Vec<String>,
+    /// What `Origin` may say.
+    origins: Vec<String>,
+}
+
+impl Entry {
+    pub(super) fn new(house: Shared, bound: SocketAddr) -> Self {
+        let settings = &house.settings;
+        let port = bound.port();
+        let mut hosts: Vec<String> = ["127.0.0.1", "localhost", "[::1]"].map(|name| format!("{name}:{port}")).to_vec();
+        hosts.push(bound.to_string());
+        for name in &settings.hosts {
+            hosts.extend([name.to_ascii_lowercase(), format!("{}:{port}", name.to_ascii_lowercase())]);
+        }
+        let scheme = if settings.tls.is_some() { "https" } else { "http" };
+        let mut origins: Vec<String> = hosts.iter().map(|host| format!("{scheme}://{host}")).collect();
+        // Behind a proxy that speaks TLS, browsers name that.
+        origins.extend(settings.hosts.iter().map(|name| format!("https://{}", name.to_ascii_lowercase())));
+        origins.extend(settings.origins.iter().map(|origin| origin.trim_end_matches('/').to_ascii_lowercase()));
+        Self { house, hosts, origins }
+    }
+
+    /// A page in a browser may send requests here under a name of its own that leads to us, or
+    /// from its own origin: the first is known by `Host`, the second by `Origin`, which no
+    /// program but a browser sends.
+    fn whereabouts(&self, request: &Request) -> Result<(), Fault> {
+        let one = |name: header::HeaderName| one(request.headers(), name);
+        let host = one(header::HOST).or_else(|| request.uri().authority().map(|authority| authority.as_str().to_owned()));
+        if !host.as_ref().is_some_and(|host| self.hosts.contains(&host.to_ascii_lowercase())) {
+            return Err(Fault::new(StatusCode::MISDIRECTED_REQUEST, "host", "the service is not known by this name")
+                .hint("name it by its address, or start it with `--host NAME`"));
+        }
+        if request.headers().contains_key(header::ORIGIN) {
+            let origin = one(header::ORIGIN).map(|origin| origin.to_ascii_lowercase());
+            if !origin.is_some_and(|origin| self.origins.contains(&origin)) {
+                return Err(Fault::new(StatusCode::FORBIDDEN, "origin", "pages of this origin may not use the service")
+                    .hint("start it with `--origin URL`"));
+            }
+        }
+        Ok(())
+    }
+
+    fn caller(&self, request: &Request, peer: SocketAddr) -> Result<Caller, Fault> {
+        let said = one(request.headers(), header::AUTHORIZATION);
+        let word = said.as_deref().and_then(|said| said.split_at_checked("Bearer ".len()));
+        let word = word.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("Bearer ")).map(|(_, word)| word);
+        let caller = word.and_then(|word| self.house.tenants.caller(word.as_bytes()));
+        let Some(caller) = caller else {
+            self.house.metrics.strangers.fetch_add(1, Ordering::Relaxed);
+            self.house.tenants.take(&format!("address {}", peer.ip()), STRANGERS).map_err(too_fast)?;
+            return Err(Fault::new(StatusCode::UNAUTHORIZED, "token", "a token is needed that the service knows")
+                .hint("send it as `Authorization: Bearer TOKEN`"));
+        };
+        let rate = caller.user.as_ref().map_or(self.house.settings.quotas, |user| self.house.tenants.quotas(user)).requests_per_second;
+        self.house.tenants.take(&format!("token {}", caller.id), rate).map_err(too_fast)?;
+        Ok(caller)
+    }
+}
+
+fn too_fast(seconds: u64) -> Fault {
+    Fault::new(StatusCode::TOO_MANY_REQUESTS, "rate", "more requests than are allowed in a second").hint("wait for a moment").after(seconds)
+}
+
+/// The value of a header that is there once.
+fn one(headers: &HeaderMap, name: header::HeaderName) -> Option<String> {
+    let mut values = headers.get_all(name).iter();
+    let (Some(value), None) = (values.next(), values.next()) else { return None };
+    value.to_str().ok().map(str::to_owned)
+}
+
+/// What anybody may see: that it is there, what it offers, and the page, which asks for a token.
+fn is_open(path: &str) -> bool {
+    matches!(path, "/healthz" | "/readyz" | "/openapi.json" | "/") || path.starts_with("/page/")
+}
+
+pub(super) async fn admit(State(entry): State<Arc<Entry>>, mut request: Request, next: Next) -> Response {
+    let begun = Instant::now();
+    let method = request.method().clone();
+    let matched = request.extensions().get::<MatchedPath>().map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
+    let peer = request.extensions().get::<Peer>().map_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)), |peer| peer.0);
+    let origin = request.headers().get(header::ORIGIN).cloned();
+    let mut token = None;
+    let mut answer = match entry.whereabouts(&request) {
+        Err(fault) => fault.into_response(),
+        Ok(()) if method == Method::OPTIONS && origin.is_some() => StatusCode::NO_CONTENT.into_response(),
+        Ok(()) if is_open(request.uri().path()) => next.run(request).await,
+        Ok(()) => match entry.caller(&request, peer) {
+            Err(fault) => {
+                let status = fault.status;
+                let mut answer = fault.into_response();
+                if status == StatusCode::UNAUTHORIZED {
+                    // Nobody unknown keeps a place by asking on and on and reading none of the answers.
+                    answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+                }
+                answer
+            }
+            Ok(caller) => {
+                token = Some(caller.id.clone());
+                let target = format!("{method} {}", request.uri().path());
+                request.extensions_mut().insert(caller.clone());
+                let answer = next.run(request).await;
+                if answer.status() == StatusCode::FORBIDDEN {
+                    entry.refused(&caller, target);
+                }
+                answer
+            }
+        },
+    };
+    dress(answer.headers_mut(), origin);
+    entry.house.metrics.requested(&matched, method.as_str(), answer.status().as_u16());
+    log::answered(&method, &matched, answer.status(), begun.elapsed(), token.as_deref());
+    answer
+}
+
+impl Entry {
+    /// Somebody reached for what is not theirs.
+    fn refused(&self, caller: &Caller, target: String) {
+        let record = |subject: &ringfence_audit::Subject| Record {
+            timestamp: now_ms(),
+            agent: subject.agent.clone(),
+            session: subject.session.clone(),
+            operation: Act::Request,
+            target: target.clone(),
+            result: Verdict::Blocked,
+            policy: format!("token {}", caller.id),
+            reason: Some("the token does not allow it".into()),
+            details: Details::None {},
+        };
+        self.house.record_own(record);
+        if let Some(user) = &caller.user {
+            self.house.record(user, record);
+        }
+    }
+}
+
+/// What browsers have to be told with every answer.
+fn dress(headers: &mut HeaderMap, origin: Option<HeaderValue>) {
+    let fixed = [
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (
+            header::CONTENT_SECURITY_POLICY,
+            "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+        ),
+    ];
+    for (name, value) in fixed {
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
+    }
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    if let Some(origin) = origin {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers
+            .insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("authorization, content-type, idempotency-key, accept"));
+        headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, PUT, PATCH, DELETE"));
+        headers.append(header::VARY, HeaderValue::from_static("origin"));
+    }
+}

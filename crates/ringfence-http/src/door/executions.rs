@@ -1,0 +1,362 @@
+//! Commands in skills: run at once, watched, or asked about later.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use futures_util::stream::{self, Stream};
+use ringfence_api::{Stream as Which, base64};
+use ringfence_audit::digest;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use utoipa::{IntoParams, ToSchema};
+
+use super::words::{Asked, Body, Named, OfId, OfSkill};
+use crate::Shared;
+use crate::answer::{Answer, Fault, Problem};
+use crate::executions::{Begun, Execution, LONGEST, Output, State as Far, Status, Wanted, begin};
+use crate::tenants::{Caller, Scope};
+
+/// A command for a skill.
+#[derive(Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Command {
+    /// A line for bash.
+    #[schema(min_length = 1, max_length = 65536)]
+    command: String,
+    /// How long it may take; never longer than five minutes.
+    #[schema(minimum = 1, maximum = 300000)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeout_ms: Option<u64>,
+    /// Whether what is about to be refused waits for somebody's answer (`/v1/asks`).
+    #[serde(default)]
+    ask: bool,
+}
+
+/// How it is to be run.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Manner {
+    /// Answer at once, and keep the result for whoever asks `/v1/executions/{id}`.
+    #[serde(default, rename = "async")]
+    #[param(rename = "async")]
+    is_async: bool,
+}
+
+/// Run a command in a skill
+///
+/// In a sandbox of its own, in which only this skill's directory is. With `Accept:
+/// text/event-stream` what it writes is told as it comes. An `Idempotency-Key` makes the same
+/// request, sent again, the same execution. Whoever leaves before the end cancels it, unless it
+/// has such a key or is async.
+#[utoipa::path(post, path = "/v1/skills/{userId}/{agentId}/{skillId}/execute", tag = "executions", request_body = Command,
+    params(("userId" = String, Path, description = "The tenant"), ("agentId" = String, Path, description = "The agent"), ("skillId" = String, Path, description = "The skill"), Manner,
+        ("Idempotency-Key" = Option<String>, Header, description = "Up to 128 printable characters")), responses(
+    (status = 200, description = "What became of it: stdout, stderr, exitCode, blocked, denials, breaches …", body = Object), (status = 202, description = "It was begun", body = Status),
+    (status = 400, description = "No command", body = Problem), (status = 401, description = "No token", body = Problem), (status = 403, description = "Not with this token", body = Problem),
+    (status = 404, description = "No such skill", body = Problem), (status = 409, description = "It was cancelled", body = Problem), (status = 413, description = "Too large", body = Problem),
+    (status = 415, description = "No JSON", body = Problem), (status = 422, description = "Not what is expected", body = Problem), (status = 429, description = "Too fast, or too many", body = Problem),
+    (status = 503, description = "The machine is full", body = Problem)))]
+pub(super) async fn execute(
+    State(house): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    Named(of): Named<OfSkill>,
+    Asked(manner): Asked<Manner>,
+    headers: HeaderMap,
+    Body(command): Body<Command>,
+) -> Answer<Response> {
+    let skill = of.id();
+    caller.may(Scope::Execute, &skill.user)?;
+    let is_streamed = headers.get(header::ACCEPT).is_some_and(|accept| accept.as_bytes().starts_with(b"text/event-stream"));
+    let key = key(&headers, &command)?;
+    let timeout = timeout(&command)?;
+    if command.command.is_empty() || command.command.len() > 64 << 10 || command.command.contains('\0') {
+        return Err(Fault::wrong("command", "a command has 1 to 65536 bytes, and no NUL"));
+    }
+    let is_kept = manner.is_async;
+    let is_left_alone = is_kept || key.is_some();
+    let wanted = Wanted { skill, command: command.command, timeout, is_kept, key, asks: command.ask };
+    let (execution, begun) = begin(&house, wanted).await?;
+    let mut answer = if manner.is_async {
+        (StatusCode::ACCEPTED, [(header::LOCATION, format!("/v1/executions/{}", execution.id))], Json(execution.status())).into_response()
+    } else if is_streamed {
+        Sse::new(told(execution.clone(), Leaves::of(&execution, is_left_alone))).keep_alive(KeepAlive::default()).into_response()
+    } else {
+        let leaves = Leaves::of(&execution, is_left_alone);
+        let status = execution.ended().await;
+        leaves.stays();
+        result(status, &execution)?
+    };
+    if let Ok(id) = HeaderValue::from_str(&execution.id) {
+        answer.headers_mut().insert("x-execution-id", id);
+    }
+    if begun == Begun::Before {
+        answer.headers_mut().insert("idempotency-replayed", HeaderValue::from_static("true"));
+    }
+    Ok(answer)
+}
+
+fn key(headers: &HeaderMap, command: &Command) -> Answer<Option<(String, String)>> {
+    let wrong = || Fault::wrong("idempotency-key", "an Idempotency-Key has 1 to 128 printable characters");
+    let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
+    let key = key.to_str().ok().filter(|key| (1..=128).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic()));
+    let all = serde_json::to_vec(command).map_err(|error| Fault::ours(&error))?;
+    Ok(Some((key.ok_or_else(wrong)?.to_owned(), digest(&all).to_string())))
+}
+
+fn timeout(command: &Command) -> Answer<Option<Duration>> {
+    let longest = LONGEST.as_millis() as u64;
+    match command.timeout_ms {
+        Some(0) => Err(Fault::wrong("timeout", "`timeoutMs` is 1 or more")),
+        Some(ms) if ms > longest => {
+            Err(Fault::wrong("timeout", format!("`timeoutMs` is at most {longest}")).hint("five minutes are the hard limit"))
+        }
+        other => Ok(other.map(Duration::from_millis)),
+    }
+}
+
+fn result(status: Status, execution: &Execution) -> Answer<Response> {
+    match (status.state, status.result) {
+        (Far::Ended, Some(result)) => Ok(Json(result).into_response()),
+        _ => Err(execution.fault()),
+    }
+}
+
+/// Whoever waits for the end. Dropped before it, they do not want it any more.
+struct Leaves(Option<Arc<Execution>>);
+
+impl Leaves {
+    fn of(execution: &Arc<Execution>, is_left_alone: bool) -> Self {
+        Self((!is_left_alone).then(|| execution.clone()))
+    }
+
+    fn stays(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        if let Some(execution) = self.0.take().filter(|execution| !execution.state().is_over()) {
+            execution.cancel();
+        }
+    }
+}
+
+/// How far somebody has read.
+struct Reading {
+    execution: Arc<Execution>,
+    output: Option<Arc<Output>>,
+    changes: tokio::sync::watch::Receiver<u64>,
+    next: usize,
+    ready: std::collections::VecDeque<(&'static str, Value)>,
+    is_over: bool,
+    _leaves: Leaves,
+}
+
+impl Reading {
+    fn new(execution: Arc<Execution>, leaves: Leaves) -> Self {
+        let (output, mut changes) = (execution.output(), execution.watch());
+        changes.mark_changed();
+        let ready = [("begun", json!({ "id": execution.id }))].into();
+        Self { execution, output, changes, next: 0, ready, is_over: false, _leaves: leaves }
+    }
+
+    /// What comes next; `None` after the end.
+    async fn next(&mut self) -> Option<(&'static str, Value)> {
+        loop {
+            if let Some(ready) = self.ready.pop_front() {
+                return Some(ready);
+            }
+            if self.is_over {
+                return None;
+            }
+            let _ = self.changes.changed().await;
+            // Looked at first: what it wrote before its end is read below.
+            let status = self.execution.status();
+            if let Some(output) = &self.output {
+                let (chunks, next, missed) = output.from(self.next);
+                self.next = next;
+                if missed > 0 {
+                    self.ready.push_back(("missed", json!({ "chunks": missed })));
+                }
+                self.ready.extend(chunks.into_iter().map(|chunk| (name(chunk.stream), spelt(&chunk.bytes))));
+            }
+            if status.state.is_over() {
+                self.is_over = true;
+                let end = match (status.result, status.error) {
+                    (Some(result), _) => ("result", result),
+                    (None, error) => ("error", serde_json::to_value(error).unwrap_or_default()),
+                };
+                self.ready.push_back(end);
+            }
+        }
+    }
+}
+
+fn name(stream: Which) -> &'static str {
+    match stream {
+        Which::Out => "stdout",
+        Which::Err => "stderr",
+    }
+}
+
+/// As text, and exactly where it is none.
+fn spelt(bytes: &[u8]) -> Value {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => json!({ "text": text }),
+        Err(_) => json!({ "text": String::from_utf8_lossy(bytes), "base64": base64(bytes) }),
+    }
+}
+
+fn told(execution: Arc<Execution>, leaves: Leaves) -> impl Stream<Item = Result<Event, Infallible>> {
+    stream::unfold(Reading::new(execution, leaves), |mut reading| async move {
+        let (kind, value) = reading.next().await?;
+        Some((Ok(Event::default().event(kind).data(value.to_string())), reading))
+    })
+}
+
+/// What is known of several.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Several {
+    executions: Vec<Status>,
+}
+
+/// Which ones.
+#[derive(Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Chosen {
+    /// Only this tenant's.
+    user_id: Option<String>,
+    /// Only those that wait or run.
+    #[serde(default)]
+    running: bool,
+    /// How many at most.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+}
+
+/// List commands that run, and the last that have ended
+#[utoipa::path(get, path = "/v1/executions", tag = "executions", params(Chosen), responses(
+    (status = 200, description = "Newest first, without what they wrote", body = Several), (status = 400, description = "No such choice", body = Problem),
+    (status = 401, description = "No token", body = Problem), (status = 403, description = "It lacks the scope `execute`", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+pub(super) async fn list(
+    State(house): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    Asked(chosen): Asked<Chosen>,
+) -> Answer<Json<Several>> {
+    caller.has(Scope::Execute)?;
+    let is_meant = |status: &Status| {
+        caller.sees(&status.user_id)
+            && chosen.user_id.as_ref().is_none_or(|user| user == status.user_id.as_ref())
+            && !(chosen.running && status.state.is_over())
+    };
+    let all = house.executions.list();
+    let found = all.iter().map(|execution| execution.status()).filter(is_meant).take(chosen.limit.unwrap_or(100).clamp(1, 1000));
+    Ok(Json(Several { executions: found.map(Status::brief).collect() }))
+}
+
+fn find(house: &Shared, caller: &Caller, id: &str) -> Answer<Arc<Execution>> {
+    caller.has(Scope::Execute)?;
+    let unknown = || Fault::absent("no-such-execution", "there is no such execution").hint("GET /v1/executions lists them");
+    house.executions.find(id).filter(|execution| caller.sees(&execution.skill.user)).ok_or_else(unknown)
+}
+
+/// How far it is with a command, and its result once it has ended
+#[utoipa::path(get, path = "/v1/executions/{id}", tag = "executions", params(("id" = String, Path, description = "The execution")), responses(
+    (status = 200, description = "How it stands", body = Status), (status = 401, description = "No token", body = Problem), (status = 403, description = "Not with this token", body = Problem),
+    (status = 404, description = "No such execution", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+pub(super) async fn status(
+    State(house): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    Named(OfId { id }): Named<OfId>,
+) -> Answer<Json<Status>> {
+    Ok(Json(find(&house, &caller, &id)?.status()))
+}
+
+/// Cancel a command
+///
+/// It is interrupted, and ended if it does not mind. One that has ended stays as it is.
+#[utoipa::path(delete, path = "/v1/executions/{id}", tag = "executions", params(("id" = String, Path, description = "The execution")), responses(
+    (status = 202, description = "It was told", body = Status), (status = 401, description = "No token", body = Problem), (status = 403, description = "Not with this token", body = Problem),
+    (status = 404, description = "No such execution", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+pub(super) async fn cancel(
+    State(house): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    Named(OfId { id }): Named<OfId>,
+) -> Answer<Response> {
+    let execution = find(&house, &caller, &id)?;
+    if !execution.state().is_over() {
+        execution.cancel();
+        house.asks.withdraw(&execution.id);
+    }
+    Ok((StatusCode::ACCEPTED, Json(execution.status())).into_response())
+}
+
+/// What a command writes, as it comes, then its result
+#[utoipa::path(get, path = "/v1/executions/{id}/events", tag = "executions", params(("id" = String, Path, description = "The execution")), responses(
+    (status = 200, description = "`begun`, `stdout`, `stderr`, then `result` or `error`", content_type = "text/event-stream", body = String),
+    (status = 401, description = "No token", body = Problem), (status = 403, description = "Not with this token", body = Problem),
+    (status = 404, description = "No such execution", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+pub(super) async fn events(
+    State(house): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    Named(OfId { id }): Named<OfId>,
+) -> Answer<Response> {
+    let execution = find(&house, &caller, &id)?;
+    Ok(Sse::new(told(execution, Leaves(None))).keep_alive(KeepAlive::default()).into_response())
+}
+
+/// The same over a WebSocket, on which `{"cancel": true}` cancels it
+#[utoipa::path(get, path = "/v1/executions/{id}/socket", tag = "executions", params(("id" = String, Path, description = "The execution")), responses(
+    (status = 101, description = "One JSON object a message: `{event, data}`"), (status = 400, description = "No WebSocket", body = Problem),
+    (status = 401, description = "No token", body = Problem), (status = 403, description = "Not with this token", body = Problem),
+    (status = 404, description = "No such execution", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+pub(super) async fn socket(
+    State(house): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    Named(OfId { id }): Named<OfId>,
+    upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
+) -> Answer<Response> {
+    let execution = find(&house, &caller, &id)?;
+    let upgrade = upgrade.map_err(|rejection| Fault::wrong("websocket", rejection.body_text()).hint("GET …/events needs none"))?;
+    Ok(upgrade.max_message_size(64 << 10).on_upgrade(|socket| converse(socket, execution)))
+}
+
+async fn converse(mut socket: WebSocket, execution: Arc<Execution>) {
+    let mut reading = Reading::new(execution.clone(), Leaves(None));
+    loop {
+        tokio::select! {
+            told = reading.next() => match told {
+                Some((event, data)) => {
+                    let message = json!({ "event": event, "data": data }).to_string();
+                    if socket.send(Message::Text(message.into())).await.is_err() {
+                        return;
+                    }
+                }
+                None => {
+                    let _ = socket.send(Message::Close(None)).await;
+                    return;
+                }
+            },
+            said = socket.recv() => match said {
+                Some(Ok(Message::Text(text))) => {
+                    let said: Value = serde_json::from_str(&text).unwrap_or_default();
+                    if said["cancel"] == true {
+                        execution.cancel();
+                    }
+                }
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => return,
+            },
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! How it is, and what is going on.
+
+use std::convert::Infallible;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::{self, Stream};
+use serde_json::json;
+use tokio::sync::broadcast::error::RecvError;
+
+use crate::Shared;
+use crate::answer::{Answer, Fault, Problem};
+use crate::tenants::{Caller, Scope};
+
+/// Whether the service is there.
+#[utoipa::path(get, path = "/healthz", tag = "service", security(()), responses((status = 200, description = "It is there", body = String)))]
+pub(super) async fn healthy() -> &'static str {
+    "ok\n"
+}
+
+/// Whether it can confine commands at this moment.
+#[utoipa::path(get, path = "/readyz", tag = "service", security(()), responses(
+    (status = 200, description = "It can", body = String), (status = 503, description = "It cannot", body = Problem)))]
+pub(super) async fn ready(State(house): State<Shared>) -> Answer<&'static str> {
+    let trial = tokio::task::spawn_blocking(move || house.trial()).await;
+    match trial {
+        Ok(Ok(())) => Ok("ready\n"),
+        Ok(Err(error)) => {
+            super::log::failed(&error);
+            Err(Fault::new(StatusCode::SERVICE_UNAVAILABLE, "not-ready", "no command could be confined").after(5))
+        }
+        Err(error) => Err(Fault::ours(&error)),
+    }
+}
+
+/// Numbers for Prometheus.
+#[utoipa::path(get, path = "/metrics", tag = "service", responses(
+    (status = 200, description = "In Prometheus' own words", body = String),
+    (status = 401, description = "No token", body = Problem), (status = 403, description = "It lacks the scope `audit`, or is a tenant's", body = Problem),
+    (status = 429, description = "Too fast", body = Problem)))]
+pub(super) async fn metrics(State(house): State<Shared>, Extension(caller): Extension<Caller>) -> Answer<Response> {
+    caller.has(Scope::Audit)?;
+    if caller.user.is_some() {
+        return Err(Fault::new(StatusCode::FORBIDDEN, "tenant", "these numbers are of all tenants")
+            .hint("use a token that is for no user in particular"));
+    }
+    let gauges = [
+        ("executions_running", "Commands that wait or run.", house.executions.running() as u64),
+        ("asks_waiting", "Questions that wait for an answer.", house.asks.list().len() as u64),
+    ];
+    let text = house.metrics.text(&gauges);
+    Ok(([(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4"))], text).into_response())
+}
+
+/// What happens, as it happens: executions that begin and end, refusals, questions.
+#[utoipa::path(get, path = "/v1/events", tag = "watching", responses(
+    (status = 200, description = "A stream that ends with the connection", content_type = "text/event-stream", body = String),
+    (status = 401, description = "No token", body = Problem), (status = 403, description = "It lacks the scope `audit`", body = Problem),
+    (status = 429, description = "Too fast", body = Problem)))]
+pub(super) async fn events(
+    State(house): State<Shared>,
+    Extension(caller): Extension<Caller>,
+) -> Answer<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
+    caller.has(Scope::Audit)?;
+    let hears = house.events.hear();
+    let stream = stream::unfold((hears, caller), |(mut hears, caller)| async move {
+        loop {
+            let event = match hears.recv().await {
+                Ok(event) if caller.sees(&event.user) => {
+                    Event::default().event(event.kind).data(serde_json::to_string(&event).unwrap_or_default())
+                }
+                Ok(_) => continue,
+                Err(RecvError::Lagged(missed)) => Event::default().event("missed").data(json!({ "missed": missed }).to_string()),
+                Err(RecvError::Closed) => return None,
+            };
+            return Some((Ok(event), (hears, caller)));
+        }
+    });
+    Ok(Sse::new(stream).keep_alive(KeepAlive::default()))
+}

@@ -1,0 +1,29 @@
+//! The service's own log: one JSON object a line, on standard error. No body, no query, no token.
+
+use std::io::Write;
+use std::time::Duration;
+
+use axum::http::{Method, StatusCode};
+use ringfence_audit::{now_ms, rfc3339};
+use serde_json::{Value, json};
+
+use crate::answer::chain;
+
+/// A request was answered. The path is the router's, without what callers put in.
+pub(crate) fn answered(method: &Method, path: &str, status: StatusCode, took: Duration, token: Option<&str>) {
+    let level = if status.is_server_error() { "error" } else { "info" };
+    write(&json!({
+        "time": rfc3339(now_ms()), "level": level, "event": "request", "method": method.as_str(), "path": path,
+        "status": status.as_u16(), "ms": took.as_millis() as u64, "token": token,
+    }));
+}
+
+/// Something of ours failed.
+pub(crate) fn failed(error: &dyn std::error::Error) {
+    write(&json!({ "time": rfc3339(now_ms()), "level": "error", "event": "failure", "message": chain(error) }));
+}
+
+fn write(line: &Value) {
+    // Where nobody reads it there is nobody to be told.
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}

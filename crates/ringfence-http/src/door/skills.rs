@@ -1,0 +1,267 @@
+//! Skills: brought, listed, read, edited.
+
+use std::io::{Seek, SeekFrom, Write};
+use std::sync::atomic::Ordering;
+
+use axum::extract::multipart::{MultipartError, MultipartRejection};
+use axum::extract::{Multipart, State};
+use axum::http::StatusCode;
+use axum::{Extension, Json};
+use ringfence_audit::{Act, Details, Record, Verdict, now_ms};
+use ringfence_skills::{Content, Edit, Edited, Expect, Files, LineRange, Name, Replacement, SkillId, SkillInfo, Uploaded};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use utoipa::{IntoParams, ToSchema};
+
+use super::words::{Asked, Body, Named, OfSkill, Shelf};
+use crate::Shared;
+use crate::answer::{Answer, Fault, Problem};
+use crate::tenants::{Caller, Scope};
+
+/// An archive, as a form has it.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "it describes what is read part by part")]
+pub(super) struct Archive {
+    /// A ZIP file in which every directory at the top is a skill.
+    #[schema(value_type = String, format = Binary)]
+    file: Vec<u8>,
+}
+
+/// Bring skills
+///
+/// Each skill in the archive replaces the one of that name as a whole; others stay.
+#[utoipa::path(post, path = "/v1/skills/{userId}/{agentId}/upload", tag = "skills", request_body(content = Archive, content_type = "multipart/form-data"),
+    params(("userId" = String, Path, description = "The tenant"), ("agentId" = String, Path, description = "The agent")), responses(
+    (status = 200, description = "What is there now", body = Object), (status = 400, description = "No archive, or one that is refused", body = Problem),
+    (status = 401, description = "No token", body = Problem), (status = 403, description = "Not with this token", body = Problem),
+    (status = 409, description = "Somebody else replaces it", body = Problem), (status = 413, description = "Too large", body = Problem),
+    (status = 415, description = "No form", body = Problem), (status = 429, description = "Too fast", body = Problem),
+    (status = 507, description = "Beyond the tenant's quota", body = Problem)))]
+pub(super) async fn upload(
+    State(house): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    Named(shelf): Named<Shelf>,
+    form: Result<Multipart, MultipartRejection>,
+) -> Answer<Json<Uploaded>> {
+    let Shelf { user_id: user, agent_id: agent } = shelf;
+    caller.may(Scope::WriteSkills, &user)?;
+    let no_form = |_| {
+        Fault::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content-type", "an archive comes as multipart/form-data")
+            .hint("curl -F file=@skills.zip")
+    };
+    let archive = received(form.map_err(no_form)?).await?;
+    house.settle(&user).map_err(|error| Fault::ours(&error))?;
+    let quota = house.tenants.quotas(&user).storage_bytes;
+    let (store, whose) = (house.clone(), (user.clone(), agent.clone()));
+    let taken = apart(move || Ok(store.store.upload(&whose.0, &whose.1, archive, Some(quota))?)).await;
+    match &taken {
+        Ok(uploaded) => {
+            house.metrics.uploads.fetch_add(1, Ordering::Relaxed);
+            for skill in &uploaded.skills {
+                note(&house, &user, Act::Upload, &format!("{user}/{agent}/{}", skill.info.skill_id), None);
+            }
+        }
+        Err(fault) => note(&house, &user, Act::Upload, &format!("{user}/{agent}"), Some(&fault.problem.message)),
+    }
+    taken.map(Json)
+}
+
+/// The field `file`, in a file without a name.
+async fn received(mut form: Multipart) -> Answer<std::fs::File> {
+    let broken = |error: MultipartError| {
+        let code = if error.status() == StatusCode::PAYLOAD_TOO_LARGE { "too-large" } else { "form" };
+        Fault::new(error.status(), code, error.body_text())
+    };
+    let mut found = None;
+    while let Some(mut field) = form.next_field().await.map_err(broken)? {
+        if field.name() != Some("file") {
+            return Err(Fault::wrong("form", "the form has a field that is not `file`").hint("curl -F file=@skills.zip"));
+        }
+        if found.is_some() {
+            return Err(Fault::wrong("form", "there are two fields `file`").hint("one archive may hold many skills"));
+        }
+        let mut file = unnamed().map_err(|error| Fault::ours(&error))?;
+        while let Some(chunk) = field.chunk().await.map_err(broken)? {
+            file.write_all(&chunk).map_err(|error| Fault::ours(&error))?;
+        }
+        file.seek(SeekFrom::Start(0)).map_err(|error| Fault::ours(&error))?;
+        found = Some(file);
+    }
+    found.ok_or_else(|| Fault::wrong("form", "the form has no field `file`").hint("curl -F file=@skills.zip"))
+}
+
+/// A file that is gone with whoever holds it.
+fn unnamed() -> std::io::Result<std::fs::File> {
+    use rustix::fs::{MemfdFlags, memfd_create};
+    Ok(memfd_create("archive", MemfdFlags::CLOEXEC)?.into())
+}
+
+/// What blocks does so elsewhere.
+pub(super) async fn apart<T: Send + 'static>(work: impl FnOnce() -> Answer<T> + Send + 'static) -> Answer<T> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| Fault::ours(&error))?
+}
+
+/// Puts on record what was done with a tenant's things.
+pub(super) fn note(house: &Shared, user: &Name, act: Act, target: &str, failed: Option<&str>) {
+    house.record(user, |subject| Record {
+        timestamp: now_ms(),
+        agent: subject.agent.clone(),
+        session: subject.session.clone(),
+        operation: act,
+        target: target.to_owned(),
+        result: if failed.is_some() { Verdict::Blocked } else { Verdict::Allowed },
+        policy: "service".into(),
+        reason: failed.map(str::to_owned),
+        details: Details::None {},
+    });
+    house.events.tell("skills", user, json!({ "what": act.word(), "target": target, "failed": failed }));
+}
+
+/// Skills of an agent.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Skills {
+    #[schema(value_type = Vec<Object>)]
+    skills: Vec<SkillInfo>,
+}
+
+/// List skills, with what their SKILL.md says
+#[utoipa::path(get, path = "/v1/skills/{userId}/{agentId}/list", tag = "skills",
+    params(("userId" = String, Path, description = "The tenant"), ("agentId" = String, Path, description = "The agent")), responses(
+    (status = 200, description = "By name", body = Skills), (status = 400, description = "No name", body = Problem), (status = 401, description = "No token", body = Problem),
+    (status = 403, description = "Not with this token", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+pub(super) async fn list(
+    State(house): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    Named(shelf): Named<Shelf>,
+) -> Answer<Json<Skills>> {
+    caller.may(Scope::ReadSkills, &shelf.user_id)?;
+    apart(move || Ok(Json(Skills { skills: house.store.list(&shelf.user_id, &shelf.agent_id)? }))).await
+}
+
+/// List a skill's files, also those in directories
+#[utoipa::path(get, path = "/v1/skills/{userId}/{agentId}/{skillId}/files", tag = "skills",
+    params(("userId" = String, Path, description = "The tenant"), ("agentId" = String, Path, description = "The agent"), ("skillId" = String, Path, description = "The skill")), responses(
+    (status = 200, description = "By path", body = Object), (status = 400, description = "No name", body = Problem), (status = 401, description = "No token", body = Problem),
+    (status = 403, description = "Not with this token", body = Problem), (status = 404, description = "No such skill", body = Problem),
+    (status = 413, description = "Too many", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+pub(super) async fn files(
+    State(house): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    Named(of): Named<OfSkill>,
+) -> Answer<Json<Files>> {
+    let id = of.id();
+    caller.may(Scope::ReadSkills, &id.user)?;
+    apart(move || Ok(Json(house.store.files(&id)?))).await
+}
+
+/// Which file, and which lines of it.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Part {
+    /// From the skill's directory on.
+    path: String,
+    /// The first line, from 1.
+    #[param(minimum = 1)]
+    start: Option<u64>,
+    /// The last line.
+    #[param(minimum = 1)]
+    end: Option<u64>,
+}
+
+/// Read a file, or some lines of it
+#[utoipa::path(get, path = "/v1/skills/{userId}/{agentId}/{skillId}/content", tag = "skills",
+    params(("userId" = String, Path, description = "The tenant"), ("agentId" = String, Path, description = "The agent"), ("skillId" = String, Path, description = "The skill"), Part), responses(
+    (status = 200, description = "The file, or the lines", body = Object), (status = 400, description = "No path, or no lines", body = Problem), (status = 401, description = "No token", body = Problem),
+    (status = 403, description = "Not with this token", body = Problem), (status = 404, description = "No such file", body = Problem),
+    (status = 413, description = "Too large", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+pub(super) async fn content(
+    State(house): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    Named(of): Named<OfSkill>,
+    Asked(part): Asked<Part>,
+) -> Answer<Json<Content>> {
+    let id = of.id();
+    caller.may(Scope::ReadSkills, &id.user)?;
+    let lines = lines(part.start, part.end)?;
+    apart(move || Ok(Json(house.store.content(&id, &part.path, lines)?))).await
+}
+
+fn lines(start: Option<u64>, end: Option<u64>) -> Answer<Option<LineRange>> {
+    let wrong = || Fault::wrong("lines", "lines are counted from 1, and the last is not before the first").hint("start=1&end=20");
+    match (start, end) {
+        (None, None) => Ok(None),
+        (Some(0), _) => Err(wrong()),
+        (start, Some(end)) if end < start.unwrap_or(1) => Err(wrong()),
+        (start, end) => Ok(Some(LineRange { start: start.unwrap_or(1), end })),
+    }
+}
+
+/// What a file is to hold.
+#[derive(Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Change {
+    /// From the skill's directory on.
+    path: String,
+    /// The whole file, or what is to stand in place of the lines.
+    content: String,
+    /// The first line that is replaced, from 1; without it, the whole file is.
+    #[schema(minimum = 1)]
+    start: Option<u64>,
+    /// The last; without it, the last of the file.
+    #[schema(minimum = 1)]
+    end: Option<u64>,
+    /// The `etag` of the content that this is meant for; if it is another by now, nothing is done.
+    expect: Option<String>,
+}
+
+/// Write a file, or replace lines of it
+#[utoipa::path(put, path = "/v1/skills/{userId}/{agentId}/{skillId}/edit", tag = "skills", request_body = Change,
+    params(("userId" = String, Path, description = "The tenant"), ("agentId" = String, Path, description = "The agent"), ("skillId" = String, Path, description = "The skill")), responses(
+    (status = 200, description = "What is there now", body = Object), (status = 400, description = "No path, or no lines", body = Problem), (status = 401, description = "No token", body = Problem),
+    (status = 403, description = "Not with this token", body = Problem), (status = 404, description = "No such file", body = Problem),
+    (status = 409, description = "It is another by now", body = Problem), (status = 413, description = "Too large", body = Problem), (status = 415, description = "No JSON", body = Problem),
+    (status = 422, description = "Not what is expected", body = Problem), (status = 429, description = "Too fast", body = Problem), (status = 507, description = "Beyond the tenant's quota", body = Problem)))]
+pub(super) async fn edit(
+    State(house): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    Named(of): Named<OfSkill>,
+    Body(change): Body<Change>,
+) -> Answer<Json<Edited>> {
+    let id = of.id();
+    caller.may(Scope::WriteSkills, &id.user)?;
+    let lines = lines(change.start, change.end)?;
+    let quota = house.tenants.quotas(&id.user).storage_bytes;
+    let target = format!("{}/{}", shown(&id), change.path);
+    let replacement = match lines {
+        Some(range) => Replacement::Lines { range, text: change.content },
+        None => Replacement::Whole { bytes: change.content.into_bytes() },
+    };
+    let edit = Edit { path: change.path, change: replacement, expect: change.expect.map_or(Expect::Anything, Expect::Etag) };
+    let (store, whose) = (house.clone(), id.clone());
+    let edited = apart(move || Ok(store.store.edit(&whose, &edit, Some(quota))?)).await;
+    note(&house, &id.user, Act::Edit, &target, edited.as_ref().err().map(|fault| fault.problem.message.as_str()));
+    edited.map(Json)
+}
+
+/// Remove a skill
+#[utoipa::path(delete, path = "/v1/skills/{userId}/{agentId}/{skillId}", tag = "skills",
+    params(("userId" = String, Path, description = "The tenant"), ("agentId" = String, Path, description = "The agent"), ("skillId" = String, Path, description = "The skill")), responses(
+    (status = 204, description = "It is gone"), (status = 400, description = "No name", body = Problem), (status = 401, description = "No token", body = Problem),
+    (status = 403, description = "Not with this token", body = Problem), (status = 404, description = "No such skill", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+pub(super) async fn remove(
+    State(house): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    Named(of): Named<OfSkill>,
+) -> Answer<StatusCode> {
+    let id = of.id();
+    caller.may(Scope::WriteSkills, &id.user)?;
+    let (store, whose) = (house.clone(), id.clone());
+    let removed = apart(move || Ok(store.store.remove(&whose)?)).await;
+    note(&house, &id.user, Act::Remove, &shown(&id), removed.as_ref().err().map(|fault| fault.problem.message.as_str()));
+    removed.map(|()| StatusCode::NO_CONTENT)
+}
+
+fn shown(id: &SkillId) -> String {
+    format!("{}/{}/{}", id.user, id.agent, id.skill)
+}

@@ -1,0 +1,316 @@
+//! Commands that run in skills, those that wait for it, and those that have ended.
+
+mod kept;
+mod output;
+mod run;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use axum::http::StatusCode;
+use ringfence_audit::now_ms;
+use ringfence_provider::Interrupter;
+use ringfence_skills::{Name, SkillId};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::sync::{Semaphore, watch};
+use utoipa::ToSchema;
+
+pub(crate) use kept::recover;
+pub(crate) use output::Output;
+pub(crate) use run::{Begun, LONGEST, Wanted, begin};
+
+use crate::answer::{Fault, Problem};
+use crate::tenants::lock;
+
+/// So many of a tenant's that have ended are remembered, and so many bytes of their results.
+const REMEMBERED: usize = 200;
+const BYTES: usize = 16 << 20;
+
+/// How far it is with a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum State {
+    /// Others go first.
+    Waiting,
+    Running,
+    /// There is a result.
+    Ended,
+    /// It could not be run.
+    Failed,
+    /// The service ended while it ran.
+    Lost,
+}
+
+impl State {
+    pub(crate) fn is_over(self) -> bool {
+        !matches!(self, State::Waiting | State::Running)
+    }
+}
+
+/// What is known of a command.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Status {
+    /// What it is known by, also in the audit log.
+    pub(crate) id: String,
+    #[schema(value_type = String)]
+    pub(crate) user_id: Name,
+    #[schema(value_type = String)]
+    pub(crate) agent_id: Name,
+    #[schema(value_type = String)]
+    pub(crate) skill_id: Name,
+    pub(crate) command: String,
+    pub(crate) state: State,
+    pub(crate) created_ms: u64,
+    pub(crate) started_ms: Option<u64>,
+    pub(crate) ended_ms: Option<u64>,
+    /// Once it has ended.
+    #[schema(value_type = Option<Object>)]
+    pub(crate) result: Option<Value>,
+    /// If it could not be run.
+    #[serde(default)]
+    pub(crate) error: Option<Problem>,
+    /// Whether it is kept until somebody asks for it.
+    #[serde(default)]
+    pub(crate) is_kept: bool,
+    /// What makes the same request the same execution.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(ignore)]
+    pub(crate) key: Option<(String, String)>,
+}
+
+impl Status {
+    /// Without what it wrote.
+    pub(crate) fn brief(mut self) -> Self {
+        for name in ["stdout", "stderr", "stdoutBase64", "stderrBase64", "enforced"] {
+            if let Some(Value::Object(result)) = &mut self.result {
+                result.remove(name);
+            }
+        }
+        self
+    }
+}
+
+/// A command.
+pub(crate) struct Execution {
+    pub(crate) id: String,
+    pub(crate) skill: SkillId,
+    pub(crate) command: String,
+    pub(crate) is_kept: bool,
+    pub(crate) key: Option<(String, String)>,
+    status: Mutex<Status>,
+    /// What it writes. Whoever watches has it as long as they watch; afterwards it stands in the
+    /// result.
+    output: Mutex<Option<Arc<Output>>>,
+    /// How large its result is.
+    weight: AtomicUsize,
+    /// Changes with every change.
+    changed: watch::Sender<u64>,
+    interrupter: Mutex<Option<Box<dyn Interrupter>>>,
+    is_unwanted: AtomicBool,
+    /// Why it could not be run, for whoever waits.
+    fault: Mutex<Option<Fault>>,
+}
+
+impl Execution {
+    fn new(id: String, wanted: &Wanted) -> Self {
+        let Wanted { skill, command, is_kept, key, .. } = wanted.clone();
+        let status = Status {
+            id: id.clone(),
+            user_id: skill.user.clone(),
+            agent_id: skill.agent.clone(),
+            skill_id: skill.skill.clone(),
+            command: command.clone(),
+            state: State::Waiting,
+            created_ms: now_ms(),
+            started_ms: None,
+            ended_ms: None,
+            result: None,
+            error: None,
+            is_kept,
+            key: key.clone(),
+        };
+        Self {
+            id,
+            skill,
+            command,
+            is_kept,
+            key,
+            status: Mutex::new(status),
+            output: Mutex::new(Some(Arc::default())),
+            weight: AtomicUsize::new(0),
+            changed: watch::channel(0).0,
+            interrupter: Mutex::default(),
+            is_unwanted: AtomicBool::new(false),
+            fault: Mutex::default(),
+        }
+    }
+
+    /// Why there is no result.
+    pub(crate) fn fault(&self) -> Fault {
+        let told = lock(&self.fault).clone();
+        told.unwrap_or_else(|| Fault::new(StatusCode::CONFLICT, "lost", "the service ended while it ran").hint("begin it again"))
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        lock(&self.status).clone()
+    }
+
+    pub(crate) fn state(&self) -> State {
+        lock(&self.status).state
+    }
+
+    /// Hears of every change from now on.
+    pub(crate) fn watch(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// Until it has ended.
+    pub(crate) async fn ended(&self) -> Status {
+        let mut changes = self.watch();
+        loop {
+            let status = self.status();
+            if status.state.is_over() {
+                return status;
+            }
+            // The sender is ours, and is there as long as we are.
+            let _ = changes.changed().await;
+        }
+    }
+
+    /// Ends it, whether it runs already or not.
+    pub(crate) fn cancel(&self) {
+        {
+            // Held meanwhile: what begins now sees one or the other.
+            let interrupter = lock(&self.interrupter);
+            self.is_unwanted.store(true, Ordering::SeqCst);
+            if let Some(interrupter) = &*interrupter {
+                interrupter.interrupt();
+            }
+        }
+        self.stirs();
+    }
+
+    /// What it writes, for somebody who begins to watch.
+    pub(crate) fn output(&self) -> Option<Arc<Output>> {
+        lock(&self.output).clone()
+    }
+
+    fn is_unwanted(&self) -> bool {
+        self.is_unwanted.load(Ordering::SeqCst)
+    }
+
+    fn runs(&self, by: Box<dyn Interrupter>) {
+        let mut interrupter = lock(&self.interrupter);
+        if self.is_unwanted() {
+            by.interrupt();
+        }
+        *interrupter = Some(by);
+    }
+
+    fn change(&self, how: impl FnOnce(&mut Status)) {
+        how(&mut lock(&self.status));
+        self.stirs();
+    }
+
+    fn stirs(&self) {
+        self.changed.send_modify(|number| *number += 1);
+    }
+
+    fn finish(&self, result: Result<Value, Fault>) {
+        *lock(&self.interrupter) = None;
+        *lock(&self.output) = None;
+        if let Ok(value) = &result {
+            let of = |name: &str| value[name].as_str().map_or(0, str::len);
+            self.weight.store(1024 + of("stdout") + of("stderr"), Ordering::SeqCst);
+        }
+        self.change(|status| {
+            status.ended_ms = Some(now_ms());
+            match result {
+                Ok(value) => (status.state, status.result) = (State::Ended, Some(value)),
+                Err(fault) => {
+                    (status.state, status.error) = (State::Failed, Some(fault.problem.clone()));
+                    *lock(&self.fault) = Some(fault);
+                }
+            }
+        });
+    }
+}
+
+/// All of them.
+pub(crate) struct Executions {
+    /// Places of those that run at the same time.
+    places: Arc<Semaphore>,
+    of_users: Mutex<HashMap<Name, Arc<Semaphore>>>,
+    /// Taken by whoever looks for a key and may have to add one.
+    keys: tokio::sync::Mutex<()>,
+    /// Ids begin with the time, so that they are in order.
+    known: Mutex<BTreeMap<String, Arc<Execution>>>,
+}
+
+impl Executions {
+    pub(crate) fn new(at_once: usize) -> Self {
+        Self {
+            places: Arc::new(Semaphore::new(at_once)),
+            of_users: Mutex::default(),
+            keys: tokio::sync::Mutex::new(()),
+            known: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn find(&self, id: &str) -> Option<Arc<Execution>> {
+        lock(&self.known).get(id).cloned()
+    }
+
+    /// Newest first.
+    pub(crate) fn list(&self) -> Vec<Arc<Execution>> {
+        lock(&self.known).values().rev().cloned().collect()
+    }
+
+    /// Those of a tenant.
+    fn of(&self, user: &Name) -> impl Iterator<Item = Arc<Execution>> {
+        let user = user.clone();
+        self.list().into_iter().filter(move |execution| execution.skill.user == user)
+    }
+
+    /// One that was asked for with this key.
+    fn keyed(&self, skill: &SkillId, key: &str) -> Option<Arc<Execution>> {
+        let is_it = |execution: &&Arc<Execution>| execution.key.as_ref().is_some_and(|(own, _)| own == key) && execution.skill == *skill;
+        lock(&self.known).values().rev().find(is_it).cloned()
+    }
+
+    fn add(&self, execution: &Arc<Execution>) {
+        let mut known = lock(&self.known);
+        known.insert(execution.id.clone(), execution.clone());
+        let user = &execution.skill.user;
+        let is_over = |other: &Execution| other.skill.user == *user && other.state().is_over();
+        let over: Vec<Arc<Execution>> = known.values().rev().filter(|other| is_over(other)).cloned().collect();
+        let mut bytes = 0;
+        for (number, other) in over.iter().enumerate() {
+            bytes += other.weight.load(Ordering::SeqCst);
+            if number >= REMEMBERED || bytes > BYTES {
+                known.remove(&other.id);
+            }
+        }
+    }
+
+    /// Another number of places for a tenant. Whoever runs keeps theirs.
+    pub(crate) fn resize(&self, user: &Name, most: usize) {
+        lock(&self.of_users).insert(user.clone(), Arc::new(Semaphore::new(most)));
+    }
+
+    fn forget(&self, id: &str) {
+        lock(&self.known).remove(id);
+    }
+
+    /// How many wait or run.
+    pub(crate) fn running(&self) -> usize {
+        lock(&self.known).values().filter(|execution| !execution.state().is_over()).count()
+    }
+
+    pub(crate) fn cancel_all(&self) {
+        self.list().iter().filter(|execution| !execution.state().is_over()).for_each(|execution| execution.cancel());
+    }
+}

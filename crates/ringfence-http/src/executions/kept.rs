@@ -1,0 +1,137 @@
+//! What of a command outlives the service: that it runs, and its result where somebody will ask.
+
+use std::fs;
+use std::io;
+use std::sync::Arc;
+
+use ringfence_audit::{Act, Details, Ended, Record, Verdict, now_ms};
+use ringfence_policy::AbsPath;
+use ringfence_skills::{Name, SkillId};
+use tokio::sync::watch;
+
+use super::{Execution, State, Status};
+use crate::Shared;
+use crate::answer::Problem;
+use crate::house::{House, append, put};
+
+/// So many results of a tenant are kept.
+const MOST: usize = 1000;
+/// And so long.
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// Writes down how it stands. Before it starts that is what tells a later service of it.
+pub(super) fn write(house: &Shared, status: &Status) {
+    let written = serde_json::to_vec(status).map_err(io::Error::other).and_then(|text| put(file(house, status).as_path(), &text));
+    if let Err(error) = written {
+        crate::door::log::failed(&error);
+    }
+}
+
+pub(super) fn remove(house: &Shared, status: &Status) {
+    if let Err(error) = fs::remove_file(file(house, status).as_path()) {
+        crate::door::log::failed(&error);
+    }
+}
+
+fn file(house: &House, status: &Status) -> AbsPath {
+    house.tenant(status.user_id.as_ref()).join("executions").join(format!("{}.json", status.id))
+}
+
+/// What a service before this one has left.
+#[derive(Debug, Default)]
+pub(crate) struct Recovered {
+    /// Commands that ran when it ended.
+    pub(crate) lost: usize,
+}
+
+/// Reads what is kept; what ran has ended with the service that ran it, and is on record as that.
+pub(crate) fn recover(house: &Shared) -> io::Result<Recovered> {
+    let mut recovered = Recovered::default();
+    for tenant in fs::read_dir(house.data.join("tenants").as_path())? {
+        let directory = tenant?.path().join("executions");
+        let mut kept: Vec<Status> = Vec::new();
+        for entry in fs::read_dir(directory).into_iter().flatten() {
+            let path = entry?.path();
+            let is_whole = path.extension().is_some_and(|extension| extension == "json");
+            match fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).filter(|_| is_whole) {
+                Some(status) => kept.push(status),
+                // Half written when the service was killed.
+                None => fs::remove_file(&path)?,
+            }
+        }
+        kept.sort_by(|one, other| other.id.cmp(&one.id));
+        for (number, mut status) in kept.into_iter().enumerate() {
+            let is_lost = !status.state.is_over();
+            if is_lost {
+                recovered.lost += 1;
+                lose(house, &mut status);
+            }
+            let is_old = status.created_ms + DAY_MS < now_ms() || number >= MOST;
+            if is_old || !(status.is_kept || status.key.is_some()) {
+                remove(house, &status);
+                continue;
+            }
+            if is_lost {
+                write(house, &status);
+            }
+            house.executions.add(&Arc::new(Execution::kept(status)));
+        }
+    }
+    Ok(recovered)
+}
+
+fn lose(house: &House, status: &mut Status) {
+    status.state = State::Lost;
+    status.ended_ms = Some(now_ms());
+    let message = "the service ended while it ran, and it with the service".to_owned();
+    status.error = Some(Problem { code: "lost".into(), message: message.clone(), hint: Some("begin it again".into()) });
+    let ended = Ended {
+        exit_code: 137,
+        duration_ms: 0,
+        timed_out: false,
+        breaches: Vec::new(),
+        denials: 0,
+        denials_dropped: 0,
+        allowed: None,
+        allowed_dropped: None,
+        connections_dropped: 0,
+        error: Some("lost".into()),
+    };
+    let record = Record {
+        timestamp: now_ms(),
+        agent: Some(format!("{}/{}/{}", status.user_id, status.agent_id, status.skill_id)),
+        session: status.id.clone(),
+        operation: Act::End,
+        target: status.command.clone(),
+        result: Verdict::Failed,
+        policy: "service".into(),
+        reason: Some(message),
+        details: Details::Ended(ended),
+    };
+    let log = house.tenant(status.user_id.as_ref()).join("audit");
+    if let Err(error) = append(log.as_path(), &record) {
+        crate::door::log::failed(&error);
+    }
+}
+
+impl Execution {
+    /// One of which only the result is left.
+    fn kept(status: Status) -> Self {
+        let part = |name: &Name| name.clone();
+        let skill = SkillId { user: part(&status.user_id), agent: part(&status.agent_id), skill: part(&status.skill_id) };
+        Self {
+            id: status.id.clone(),
+            skill,
+            command: status.command.clone(),
+            is_kept: status.is_kept,
+            key: status.key.clone(),
+            status: std::sync::Mutex::new(status),
+            output: std::sync::Mutex::default(),
+            weight: std::sync::atomic::AtomicUsize::new(1024),
+            changed: watch::channel(0).0,
+            interrupter: std::sync::Mutex::default(),
+            is_unwanted: std::sync::atomic::AtomicBool::new(false),
+            fault: std::sync::Mutex::default(),
+        }
+    }
+}

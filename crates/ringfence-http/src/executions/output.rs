@@ -1,0 +1,50 @@
+//! What a command wrote, for those who watch it from wherever they begin.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use ringfence_api::Stream;
+
+use crate::tenants::lock;
+
+/// So much is kept for somebody who comes later or reads slowly.
+const KEPT: usize = 1 << 20;
+
+/// Something that was written in one go.
+#[derive(Debug, Clone)]
+pub(crate) struct Chunk {
+    pub(crate) stream: Stream,
+    pub(crate) bytes: Vec<u8>,
+}
+
+#[derive(Default)]
+pub(crate) struct Output(Mutex<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    /// How many chunks are gone from the beginning.
+    gone: usize,
+    chunks: VecDeque<Chunk>,
+    bytes: usize,
+}
+
+impl Output {
+    pub(super) fn push(&self, stream: Stream, bytes: &[u8]) {
+        let mut inner = lock(&self.0);
+        inner.bytes += bytes.len();
+        inner.chunks.push_back(Chunk { stream, bytes: bytes.to_vec() });
+        while inner.bytes > KEPT && inner.chunks.len() > 1 {
+            let first = inner.chunks.pop_front().expect("there are several");
+            inner.bytes -= first.bytes.len();
+            inner.gone += 1;
+        }
+    }
+
+    /// What came from this chunk on, the number of the next, and how many were missed.
+    pub(crate) fn from(&self, number: usize) -> (Vec<Chunk>, usize, usize) {
+        let inner = lock(&self.0);
+        let missed = inner.gone.saturating_sub(number);
+        let chunks: Vec<Chunk> = inner.chunks.iter().skip(number.saturating_sub(inner.gone)).cloned().collect();
+        (chunks, inner.gone + inner.chunks.len(), missed)
+    }
+}

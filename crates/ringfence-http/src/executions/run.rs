@@ -1,0 +1,217 @@
+//! The life of a command in a skill.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use ringfence::ExecuteResult;
+use ringfence_api::{Afterwards, Asker, Outcome, Stdio};
+use ringfence_audit::{now_ms, session_id};
+use ringfence_engine::{Asked, EngineError, Resolved, Watcher, run_watched};
+use ringfence_policy::{AbsPath, Flags};
+use ringfence_skills::{Lease, SkillId};
+use serde_json::{Value, json};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::{Execution, State, kept};
+use crate::Shared;
+use crate::answer::{Answer, Fault, chain};
+use crate::asks::Desk;
+use crate::tenants::lock;
+
+/// The hardest limit of all, whatever a policy says: five minutes.
+pub(crate) const LONGEST: Duration = Duration::from_secs(300);
+/// So much of each stream is in the result.
+const KEPT: usize = 1 << 20;
+/// So many of a tenant may wait for their turn.
+const WAITING: usize = 1024;
+
+/// A command that somebody wants to run.
+#[derive(Clone)]
+pub(crate) struct Wanted {
+    pub(crate) skill: SkillId,
+    pub(crate) command: String,
+    pub(crate) timeout: Option<Duration>,
+    /// Whether its result is kept until somebody asks for it.
+    pub(crate) is_kept: bool,
+    /// What makes the same request the same execution, and a digest of all it says.
+    pub(crate) key: Option<(String, String)>,
+    /// Whether somebody is asked about what it is refused.
+    pub(crate) asks: bool,
+}
+
+/// Begins a command, or finds that it was begun before.
+pub(crate) async fn begin(house: &Shared, wanted: Wanted) -> Answer<(Arc<Execution>, Begun)> {
+    // A skill that is not there is told at once.
+    house.store.info(&wanted.skill)?;
+    let user = wanted.skill.user.clone();
+    house.settle(&user).map_err(|error| Fault::ours(&error))?;
+    let most = house.tenants.quotas(&user).executions as usize;
+    if most == 0 {
+        return Err(Fault::new(StatusCode::FORBIDDEN, "quota", format!("`{user}` may run nothing")).hint("the quota `executions` is 0"));
+    }
+    let own = lock(&house.executions.of_users).entry(user.clone()).or_insert_with(|| Arc::new(Semaphore::new(most))).clone();
+    let execution = {
+        // One at a time: two that come with the same key are the same.
+        let _turn = house.executions.keys.lock().await;
+        if let Some((key, digest)) = &wanted.key
+            && let Some(known) = house.executions.keyed(&wanted.skill, key)
+        {
+            let is_same = known.key.as_ref().is_some_and(|(_, own)| own == digest);
+            return if is_same { Ok((known, Begun::Before)) } else { Err(other_request(key)) };
+        }
+        if house.executions.of(&user).filter(|other| !other.state().is_over()).count() >= WAITING {
+            return Err(Fault::new(StatusCode::TOO_MANY_REQUESTS, "queue-full", format!("{WAITING} commands of `{user}` wait already"))
+                .hint("try again when some have ended")
+                .after(1));
+        }
+        let execution = Arc::new(Execution::new(session_id(), &wanted));
+        house.executions.add(&execution);
+        execution
+    };
+    let (house, begun) = (house.clone(), execution.clone());
+    // Whoever asked for it may leave, and it has to end all the same.
+    tokio::spawn(async move {
+        let places = [own, house.executions.places.clone()];
+        let Some(places) = turn(&begun, places).await else { return unwanted(&begun, &house) };
+        let failed = begun.clone();
+        let started = {
+            let house = house.clone();
+            thread::Builder::new().name("execution".into()).spawn(move || {
+                let result = run(&house, &begun, &wanted);
+                finish(&house, &begun, result);
+                drop(places);
+            })
+        };
+        if let Err(error) = started {
+            let full = Fault::new(StatusCode::SERVICE_UNAVAILABLE, "no-thread", format!("no thread can be started: {error}"));
+            finish(&house, &failed, Err(full.hint("the machine is full: try again").after(1)));
+        }
+    });
+    Ok((execution, Begun::Now))
+}
+
+/// Whether it was begun by this very request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Begun {
+    Now,
+    Before,
+}
+
+fn other_request(key: &str) -> Fault {
+    let message = format!("the key `{key}` belongs to another request");
+    Fault::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency-mismatch", message)
+        .hint("use a new `Idempotency-Key` for each different request")
+}
+
+/// Waits for its places, unless nobody wants it any more.
+async fn turn(execution: &Execution, places: [Arc<Semaphore>; 2]) -> Option<Vec<OwnedSemaphorePermit>> {
+    let mut changes = execution.watch();
+    let all = async {
+        let mut taken = Vec::new();
+        for place in places {
+            taken.push(place.acquire_owned().await.ok()?);
+        }
+        Some(taken)
+    };
+    let left = async {
+        while !execution.is_unwanted() {
+            let _ = changes.changed().await;
+        }
+    };
+    tokio::select! {
+        taken = all => taken.filter(|_| !execution.is_unwanted()),
+        () = left => None,
+    }
+}
+
+fn unwanted(execution: &Execution, house: &Shared) {
+    let fault = Fault::new(StatusCode::CONFLICT, "cancelled", "it was cancelled before it began");
+    execution.finish(Err(fault));
+    if !execution.is_kept {
+        house.executions.forget(&execution.id);
+    }
+}
+
+fn finish(house: &Shared, execution: &Execution, result: Answer<Value>) {
+    execution.finish(result);
+    let status = execution.status();
+    if execution.is_kept || execution.key.is_some() {
+        kept::write(house, &status);
+    } else {
+        kept::remove(house, &status);
+    }
+    let about = json!({ "id": status.id, "agentId": status.agent_id, "skillId": status.skill_id, "command": status.command,
+        "state": status.state, "exitCode": status.result.as_ref().map(|result| result["exitCode"].clone()),
+        "blocked": status.result.as_ref().map(|result| result["blocked"].clone()),
+        "durationMs": status.result.as_ref().map(|result| result["durationMs"].clone()) });
+    house.metrics.ended(&status);
+    house.events.tell("execution-ended", &status.user_id, about);
+}
+
+/// On a thread of its own: the kernel ends a sandbox with the thread that made it.
+fn run(house: &Shared, execution: &Arc<Execution>, wanted: &Wanted) -> Answer<Value> {
+    let mut lease = house.store.lease(&wanted.skill)?;
+    let directory = AbsPath::new(lease.path()).expect("the store is kept by an absolute path");
+    let needs = house.store.needs(&wanted.skill)?;
+    let mut resolved = house.policy(&wanted.skill, &directory, &needs)?;
+    limit(&mut resolved, wanted.timeout);
+    let desk = || Arc::new(Desk { asks: house.asks.clone(), user: wanted.skill.user.clone(), about: execution.id.clone() });
+    let asker = wanted.asks.then(|| desk() as Arc<dyn Asker>);
+    if asker.is_some() {
+        resolved.grants.network.for_asking();
+    }
+    let asked = Asked {
+        command: vec!["/bin/bash".into(), "-c".into(), wanted.command.clone().into()],
+        cwd: directory.clone(),
+        flags: Flags::none(directory.clone()),
+        files: house.files(),
+        stdio: Stdio::Capture { limit: KEPT },
+        asker,
+        agent: Some(format!("{}/{}/{}", wanted.skill.user, wanted.skill.agent, wanted.skill.skill)),
+        session: execution.id.clone(),
+    };
+    execution.change(|status| (status.state, status.started_ms) = (State::Running, Some(now_ms())));
+    kept::write(house, &execution.status());
+    let about = json!({ "id": execution.id, "agentId": wanted.skill.agent, "skillId": wanted.skill.skill, "command": wanted.command });
+    house.events.tell("execution-begun", &wanted.skill.user, about);
+    let mut warnings = Vec::new();
+    let outcome = watched(house, execution, (&asked, &resolved), &mut lease, &mut warnings)?;
+    for denial in &outcome.denials {
+        let mut about = serde_json::to_value(denial).unwrap_or_default();
+        about["execution"] = execution.id.clone().into();
+        house.events.tell("denial", &wanted.skill.user, about);
+    }
+    warnings.extend(resolved.grants.warnings.iter().cloned());
+    let result = ExecuteResult { cwd: None, shell: Afterwards::Ended, warnings, ..outcome.into() };
+    serde_json::to_value(&result).map_err(|error| Fault::ours(&error))
+}
+
+fn watched(
+    house: &Shared,
+    execution: &Arc<Execution>,
+    (asked, resolved): (&Asked, &Resolved),
+    lease: &mut Lease,
+    warnings: &mut Vec<String>,
+) -> Result<Outcome, EngineError> {
+    let provider = (house.place)();
+    let mut begun = |reach: ringfence_engine::session::Reach| {
+        lease.stands();
+        execution.runs(reach.interrupter);
+    };
+    let output = execution.output().unwrap_or_default();
+    let mut sink = |stream, bytes: &[u8]| {
+        output.push(stream, bytes);
+        execution.stirs();
+    };
+    let watcher = Watcher { begun: &mut begun, sink: &mut sink };
+    run_watched(provider.as_ref(), asked, resolved, watcher, &mut |error| warnings.push(chain(error)))
+}
+
+/// No command takes longer than it was given, and none longer than five minutes.
+fn limit(resolved: &mut Resolved, timeout: Option<Duration>) {
+    let limits = &mut resolved.grants.limits;
+    let given = timeout.map(|timeout| timeout.as_millis() as u64);
+    limits.wall_ms = [limits.wall_ms, given, Some(LONGEST.as_millis() as u64)].into_iter().flatten().min();
+}

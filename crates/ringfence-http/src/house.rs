@@ -1,0 +1,194 @@
+//! What all requests share: where things are kept, who may do what, and what is going on.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ringfence_audit::{Act, AuditError, Details, Log, Options, Record, Subject, Verdict, now_ms};
+use ringfence_engine::{Files, Resolved, Surroundings, platform, resolve_in};
+use ringfence_policy::{AbsPath, Facts, Flags, Fsync};
+use ringfence_skills::{Name, Needs, SkillId, Store};
+
+use crate::answer::Answer;
+use crate::asks::Asks;
+use crate::events::Events;
+use crate::executions::Executions;
+use crate::metrics::Metrics;
+use crate::tenants::Tenants;
+use crate::{Place, ServeError, Settings};
+
+/// What the policy of a new service says.
+pub const POLICY: &str = include_str!("policy.toml");
+
+pub(crate) struct House {
+    pub(crate) settings: Settings,
+    /// Canonical.
+    pub(crate) data: AbsPath,
+    pub(crate) place: Place,
+    pub(crate) store: Store,
+    pub(crate) tenants: Tenants,
+    pub(crate) executions: Executions,
+    pub(crate) events: Arc<Events>,
+    pub(crate) asks: Arc<Asks>,
+    pub(crate) metrics: Metrics,
+}
+
+impl House {
+    pub(crate) fn open(settings: Settings, place: Place) -> Result<(Self, Option<String>), ServeError> {
+        let data = prepared(&settings.data)?;
+        // Locked for as long as it is open: two services would replace what the other one runs.
+        let store = Store::open(data.as_path(), settings.bounds.clone())?;
+        let policy = data.join("policy.toml");
+        if !policy.as_path().exists() {
+            put(policy.as_path(), POLICY.as_bytes()).map_err(|source| of(&policy, source))?;
+        }
+        let (tenants, made) = Tenants::open(&data, &settings)?;
+        let events = Arc::new(Events::default());
+        let executions = Executions::new(settings.at_once);
+        let asks = Arc::new(Asks::new(events.clone()));
+        let metrics = Metrics::default();
+        let house = Self { settings, data, place, store, tenants, executions, events, asks, metrics };
+        // What is wrong with the policy is said now, and not to the first tenant.
+        house.trial()?;
+        Ok((house, made))
+    }
+
+    /// Whether a command could be confined now.
+    pub(crate) fn trial(&self) -> Result<(), ServeError> {
+        let nobody = self.data.join("skills");
+        let resolved = resolve_in(self.surroundings("-", &nobody), &Flags::none(nobody.clone()), &self.files())?;
+        let provider = (self.place)();
+        ringfence_engine::plan(provider.as_ref(), &resolved).map(drop)?;
+        Ok(())
+    }
+
+    /// Which policies hold: the service's, and above it the tenant's.
+    pub(crate) fn files(&self) -> Files {
+        Files { service: Some(self.data.join("policy.toml")), ..Files::default() }
+    }
+
+    /// Where things of a tenant are that no command sees.
+    pub(crate) fn tenant(&self, user: &str) -> AbsPath {
+        self.data.join("tenants").join(user)
+    }
+
+    /// What commands of a tenant find around them: nothing of whoever runs the service.
+    pub(crate) fn surroundings(&self, user: &str, workspace: &AbsPath) -> Surroundings {
+        let own = self.tenant(user);
+        let passed = |name: &str| std::env::var_os(name).map(|value| (OsString::from(name), value));
+        let mut variables: Vec<(OsString, OsString)> = ["LANG", "LC_ALL"].iter().filter_map(|name| passed(name)).collect();
+        variables.push(("USER".into(), "skill".into()));
+        let mut facts = Facts::plain(workspace.clone(), own.join("home"), own.join("store"));
+        facts.user = "skill".into();
+        facts.platform = platform();
+        facts.state = own.clone();
+        // The tenant's own policy is found where a person's would be.
+        facts.variables.insert("XDG_CONFIG_HOME".into(), own.to_string());
+        facts.path_dirs = ["/usr/local/bin", "/usr/bin", "/bin"].iter().filter_map(AbsPath::new).collect();
+        Surroundings::of_somebody(facts, variables)
+    }
+
+    /// The policy for a skill: the tenant's, and never more than it says it needs.
+    pub(crate) fn policy(&self, id: &SkillId, directory: &AbsPath, needs: &Needs) -> Answer<Resolved> {
+        let surroundings = self.surroundings(id.user.as_ref(), directory);
+        let mut resolved = resolve_in(surroundings, &Flags::none(directory.clone()), &self.files())?;
+        crate::skills::narrow(&mut resolved.grants, needs)?;
+        Ok(resolved)
+    }
+
+    /// Records what was done with a tenant's things, or refused, in the tenant's log.
+    pub(crate) fn record(&self, user: &Name, make: impl FnOnce(&Subject) -> Record) {
+        self.record_in(&self.tenant(user.as_ref()).join("audit"), Some(user.to_string()), make);
+    }
+
+    /// The same in the service's own log.
+    pub(crate) fn record_own(&self, make: impl FnOnce(&Subject) -> Record) {
+        self.record_in(&self.data.join("audit"), None, make);
+    }
+
+    /// Records that something was changed by an administrator.
+    pub(crate) fn managed(&self, user: Option<&Name>, what: &str) {
+        let record = |subject: &Subject| Record {
+            timestamp: now_ms(),
+            agent: subject.agent.clone(),
+            session: subject.session.clone(),
+            operation: Act::Manage,
+            target: what.to_owned(),
+            result: Verdict::Allowed,
+            policy: "service".into(),
+            reason: None,
+            details: Details::None {},
+        };
+        self.record_own(record);
+        if let Some(user) = user {
+            self.record(user, record);
+        }
+    }
+
+    fn record_in(&self, directory: &AbsPath, agent: Option<String>, make: impl FnOnce(&Subject) -> Record) {
+        let subject = Subject { agent, session: "service".into() };
+        let record = make(&subject);
+        if let Err(error) = append(directory.as_path(), &record) {
+            crate::door::log::failed(&error);
+        }
+    }
+
+    /// Makes the places of a tenant, if they are not there.
+    pub(crate) fn settle(&self, user: &Name) -> io::Result<()> {
+        let own = self.tenant(user.as_ref());
+        for directory in [own.clone(), own.join("executions"), own.join("ringfence")] {
+            make_directory(directory.as_path())?;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn append(directory: &Path, record: &Record) -> Result<(), AuditError> {
+    let options = Options { fsync: Fsync::Never, rotate_bytes: 64 << 20 };
+    let mut log = Log::open(directory, options)?;
+    log.append(std::slice::from_ref(record))?;
+    log.finish()
+}
+
+/// The directory of everything: made if it is not there, and nobody else's.
+fn prepared(path: &Path) -> Result<AbsPath, ServeError> {
+    let fail = |source| ServeError::Data { path: path.to_owned(), source };
+    let whole = std::path::absolute(path).map_err(fail)?;
+    DirBuilder::new().recursive(true).mode(0o700).create(&whole).map_err(fail)?;
+    let real = fs::canonicalize(&whole).map_err(fail)?;
+    let metadata = fs::metadata(&real).map_err(fail)?;
+    let is_ours = metadata.uid() == rustix::process::geteuid().as_raw();
+    if !is_ours || metadata.mode() & 0o022 != 0 {
+        return Err(fail(io::Error::new(io::ErrorKind::PermissionDenied, "others can write there")));
+    }
+    let data = AbsPath::new(&real).ok_or_else(|| fail(io::ErrorKind::InvalidInput.into()))?;
+    make_directory(data.join("tenants").as_path()).map_err(fail)?;
+    Ok(data)
+}
+
+pub(crate) fn of(path: &AbsPath, source: io::Error) -> ServeError {
+    ServeError::Data { path: path.as_path().to_owned(), source }
+}
+
+pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+/// Puts a file in place, whole or not at all.
+pub(crate) fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", ringfence_audit::session_id()));
+    let beside: PathBuf = path.with_file_name(name);
+    let written = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&beside).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&beside, path)
+    });
+    written.inspect_err(|_| drop(fs::remove_file(&beside)))
+}

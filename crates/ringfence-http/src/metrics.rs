@@ -1,0 +1,102 @@
+//! Numbers for whoever watches many services, in the words of Prometheus.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::executions::{State, Status};
+use crate::tenants::lock;
+
+/// Upper bounds of how long commands take, in milliseconds.
+const BOUNDS: [u64; 12] = [5, 10, 20, 50, 100, 200, 500, 1_000, 5_000, 30_000, 120_000, 300_000];
+
+#[derive(Default)]
+pub(crate) struct Metrics {
+    /// By path as the router has it, method and status.
+    requests: Mutex<BTreeMap<(String, String, u16), u64>>,
+    /// By what came of them.
+    executions: Mutex<BTreeMap<&'static str, u64>>,
+    /// By the limit's name.
+    breaches: Mutex<BTreeMap<String, u64>>,
+    denials: AtomicU64,
+    pub(crate) strangers: AtomicU64,
+    pub(crate) uploads: AtomicU64,
+    durations: [AtomicU64; BOUNDS.len()],
+    duration_sum: AtomicU64,
+    duration_count: AtomicU64,
+}
+
+impl Metrics {
+    pub(crate) fn requested(&self, path: &str, method: &str, status: u16) {
+        *lock(&self.requests).entry((path.to_owned(), method.to_owned(), status)).or_default() += 1;
+    }
+
+    pub(crate) fn ended(&self, status: &Status) {
+        let result = status.result.as_ref();
+        let is = |name: &str| result.is_some_and(|result| result[name] == true);
+        let what = match status.state {
+            State::Ended if is("blocked") => "blocked",
+            State::Ended if is("timedOut") => "timed-out",
+            State::Ended => "ended",
+            _ => "failed",
+        };
+        *lock(&self.executions).entry(what).or_default() += 1;
+        let Some(result) = result else { return };
+        self.denials.fetch_add(result["denials"].as_array().map_or(0, |denials| denials.len() as u64), Ordering::Relaxed);
+        for breach in result["breaches"].as_array().into_iter().flatten() {
+            *lock(&self.breaches).entry(breach["limit"].as_str().unwrap_or_default().to_owned()).or_default() += 1;
+        }
+        let took = result["durationMs"].as_u64().unwrap_or_default();
+        for (bound, count) in BOUNDS.iter().zip(&self.durations) {
+            if took <= *bound {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        self.duration_sum.fetch_add(took, Ordering::Relaxed);
+        self.duration_count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// As text; `gauges` are what is so at this moment.
+    pub(crate) fn text(&self, gauges: &[(&str, &str, u64)]) -> String {
+        let mut text = String::new();
+        let head = |text: &mut String, name: &str, kind: &str, help: &str| {
+            let _ = writeln!(text, "# HELP ringfence_{name} {help}\n# TYPE ringfence_{name} {kind}");
+        };
+        head(&mut text, "requests_total", "counter", "Requests, by path, method and status.");
+        for ((path, method, status), count) in &*lock(&self.requests) {
+            let _ = writeln!(text, "ringfence_requests_total{{path=\"{path}\",method=\"{method}\",status=\"{status}\"}} {count}");
+        }
+        head(&mut text, "executions_total", "counter", "Commands that were run, by what came of them.");
+        for (what, count) in &*lock(&self.executions) {
+            let _ = writeln!(text, "ringfence_executions_total{{result=\"{what}\"}} {count}");
+        }
+        head(&mut text, "breaches_total", "counter", "Limits that commands went beyond.");
+        for (limit, count) in &*lock(&self.breaches) {
+            let _ = writeln!(text, "ringfence_breaches_total{{limit=\"{limit}\"}} {count}");
+        }
+        let counters = [
+            ("denials_total", "Things that were refused to commands.", &self.denials),
+            ("unauthorized_total", "Requests without a token that is known.", &self.strangers),
+            ("uploads_total", "Archives that were taken in.", &self.uploads),
+        ];
+        for (name, help, count) in counters {
+            head(&mut text, name, "counter", help);
+            let _ = writeln!(text, "ringfence_{name} {}", count.load(Ordering::Relaxed));
+        }
+        head(&mut text, "execution_seconds", "histogram", "How long commands took.");
+        for (bound, count) in BOUNDS.iter().zip(&self.durations) {
+            let bound = *bound as f64 / 1000.0;
+            let _ = writeln!(text, "ringfence_execution_seconds_bucket{{le=\"{bound}\"}} {}", count.load(Ordering::Relaxed));
+        }
+        let count = self.duration_count.load(Ordering::Relaxed);
+        let sum = self.duration_sum.load(Ordering::Relaxed) as f64 / 1000.0;
+        let _ = writeln!(text, "ringfence_execution_seconds_bucket{{le=\"+Inf\"}} {count}");
+        let _ = writeln!(text, "ringfence_execution_seconds_sum {sum}\nringfence_execution_seconds_count {count}");
+        for (name, help, value) in gauges {
+            head(&mut text, name, "gauge", help);
+            let _ = writeln!(text, "ringfence_{name} {value}");
+        }
+        text
+    }
+}

@@ -1,0 +1,124 @@
+//! What a skill says it needs, as a ceiling.
+
+use axum::http::StatusCode;
+use ringfence_policy::{Effect, Grants, HostRule, Limit, Listed, NetworkMode, OpenPorts, Origin, Rule, Source};
+use ringfence_skills::Needs;
+
+use crate::answer::{Answer, Fault};
+
+/// Takes away whatever a skill does not say it needs. Where it says nothing, the tenant's policy
+/// stays as it is; nothing that it says opens anything.
+pub(crate) fn narrow(grants: &mut Grants, needs: &Needs) -> Answer<()> {
+    if let Some(hosts) = &needs.hosts {
+        let hosts: Result<Vec<HostRule>, _> = hosts.iter().map(|host| HostRule::parse(host)).collect();
+        narrow_hosts(grants, &hosts.map_err(|error| unread(&error))?);
+    }
+    if let Some(writes) = &needs.writes {
+        narrow_writes(grants, writes);
+    }
+    for (name, amount) in needs.limits.iter().flatten() {
+        let limit = Limit::ALL.iter().copied().find(|limit| limit.word() == name).ok_or_else(|| unread(&"there is no such limit"))?;
+        let most = limit.amount(amount).ok_or_else(|| unread(&limit.expected()))?;
+        let least = [grants.limits.of(limit), Some(most)].into_iter().flatten().min();
+        grants.limits = grants.limits.with(limit, least);
+    }
+    Ok(())
+}
+
+/// It could be read when the skill was brought: a ceiling is never guessed away.
+fn unread(why: &dyn std::fmt::Display) -> Fault {
+    Fault::new(StatusCode::CONFLICT, "needs", format!("what the skill says it needs cannot be read: {why}")).hint("upload the skill again")
+}
+
+fn origin(text: String) -> Origin {
+    Origin::new(Source::Project, text)
+}
+
+fn narrow_hosts(grants: &mut Grants, hosts: &[HostRule]) {
+    let network = &mut grants.network;
+    let listed = |rule: HostRule| Listed { origin: origin(format!("SKILL.md metadata.hosts: {rule}")), rule };
+    network.allow = match network.mode {
+        NetworkMode::None => Vec::new(),
+        NetworkMode::Full => hosts.iter().cloned().map(listed).collect(),
+        NetworkMode::AllowList => {
+            let both = network.allow.iter().flat_map(|allowed| hosts.iter().filter_map(|host| allowed.rule.meet(host)));
+            both.map(listed).collect()
+        }
+    };
+    // What is reached by no list would not be narrowed by one.
+    network.localhost = OpenPorts::default();
+    network.git = false;
+    network.mode = if network.allow.is_empty() { NetworkMode::None } else { NetworkMode::AllowList };
+    network.mode_origin = Some(origin("SKILL.md metadata.hosts".into()));
+}
+
+fn narrow_writes(grants: &mut Grants, writes: &[String]) {
+    let workspace = grants.workspace.clone();
+    let within: Vec<_> = writes.iter().map(|path| workspace.join(path)).collect();
+    let was_writable = grants.rules.iter().any(|rule| rule.effect == Effect::Write && rule.root == workspace);
+    for rule in grants.rules.iter_mut().filter(|rule| rule.effect == Effect::Write) {
+        if !within.iter().any(|path| rule.root.is_within(path)) {
+            rule.effect = Effect::Read;
+            rule.origin = origin("SKILL.md metadata.writes".into());
+        }
+    }
+    if was_writable {
+        for root in within {
+            let origin = origin(format!("SKILL.md metadata.writes: {root}"));
+            grants.rules.push(Rule { root, effect: Effect::Write, origin, locked: false });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfence_policy::{AbsPath, Access, Facts, Flags, NetworkMode, Verdict, parse, resolve};
+
+    use super::*;
+
+    fn grants(policy: &str) -> Grants {
+        let path = |text: &str| AbsPath::new(text).unwrap();
+        let facts = Facts::plain(path("/data/skills/u/a/s"), path("/data/tenants/u/home"), path("/data/tenants/u/store"));
+        let layer = parse(policy, &path("/data/policy.toml"), Source::User).unwrap();
+        resolve(&[layer], &Flags::none(facts.workspace.clone()), &facts).unwrap()
+    }
+
+    fn hosts(list: &[&str]) -> Needs {
+        Needs { hosts: Some(list.iter().map(|host| (*host).to_owned()).collect()), ..Needs::default() }
+    }
+
+    fn allowed(policy: &str, needs: &Needs) -> Vec<String> {
+        let mut grants = grants(policy);
+        narrow(&mut grants, needs).unwrap();
+        assert_eq!(grants.network.mode == NetworkMode::None, grants.network.allow.is_empty());
+        grants.network.allow.iter().map(|listed| listed.rule.to_string()).collect()
+    }
+
+    #[test]
+    fn hosts_are_those_that_both_name() {
+        let tenant = "version = 1\n[network]\nmode = \"allow-list\"\nallow = [\"*.example.org\", \"api.test:443\"]\n";
+        assert_eq!(allowed(tenant, &hosts(&["a.example.org", "example.org", "evil.test", "api.test"])), ["a.example.org", "api.test:443"]);
+        assert_eq!(allowed(tenant, &hosts(&["*.b.example.org:80", "api.test:80"])), ["*.b.example.org:80"]);
+        assert_eq!(allowed(tenant, &hosts(&[])), [""; 0]);
+        assert_eq!(allowed("version = 1\n[network]\nmode = \"full\"\n", &hosts(&["one.test"])), ["one.test"]);
+        assert_eq!(allowed("version = 1\n", &hosts(&["one.test"])), [""; 0]);
+    }
+
+    #[test]
+    fn only_what_it_names_may_be_written() {
+        let mut grants = grants("version = 1\n");
+        narrow(&mut grants, &Needs { writes: Some(vec!["out".into()]), ..Needs::default() }).unwrap();
+        let may = |path: &str, how| grants.decide(&AbsPath::new(path).unwrap(), how).verdict == Verdict::Allowed;
+        assert!(may("/data/skills/u/a/s/out/x", Access::Write));
+        assert!(!may("/data/skills/u/a/s/x", Access::Write));
+        assert!(may("/data/skills/u/a/s/x", Access::Read));
+    }
+
+    #[test]
+    fn a_limit_is_never_raised() {
+        let mut grants = grants("version = 1\n[limits]\nmemory = \"64MiB\"\n");
+        let limits = Some(vec![("memory".into(), "1TiB".into()), ("processes".into(), "4".into())]);
+        narrow(&mut grants, &Needs { limits, ..Needs::default() }).unwrap();
+        assert_eq!((grants.limits.memory, grants.limits.processes), (Some(64 << 20), Some(4)));
+    }
+}

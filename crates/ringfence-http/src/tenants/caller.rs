@@ -1,0 +1,96 @@
+//! Whoever sent a request.
+
+use axum::http::StatusCode;
+use ringfence_skills::Name;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::Kept;
+use crate::answer::{Answer, Fault};
+
+/// What a token lets its holder do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub(crate) enum Scope {
+    /// Lists and reads skills.
+    #[serde(rename = "skills:read")]
+    ReadSkills,
+    /// Uploads, edits and removes them.
+    #[serde(rename = "skills:write")]
+    WriteSkills,
+    /// Runs commands in them.
+    #[serde(rename = "execute")]
+    Execute,
+    /// Makes sandboxes, and does whatever they let one do.
+    #[serde(rename = "sandboxes")]
+    Sandboxes,
+    /// Answers questions.
+    #[serde(rename = "asks")]
+    Asks,
+    /// Reads the audit log.
+    #[serde(rename = "audit")]
+    Audit,
+    /// Makes tokens, sets policies and quotas.
+    #[serde(rename = "admin")]
+    Admin,
+}
+
+impl Scope {
+    pub(crate) const ALL: [Scope; 7] =
+        [Scope::ReadSkills, Scope::WriteSkills, Scope::Execute, Scope::Sandboxes, Scope::Asks, Scope::Audit, Scope::Admin];
+
+    fn word(self) -> &'static str {
+        match self {
+            Scope::ReadSkills => "skills:read",
+            Scope::WriteSkills => "skills:write",
+            Scope::Execute => "execute",
+            Scope::Sandboxes => "sandboxes",
+            Scope::Asks => "asks",
+            Scope::Audit => "audit",
+            Scope::Admin => "admin",
+        }
+    }
+}
+
+/// Whoever sent a request.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller {
+    /// The token's id.
+    pub(crate) id: String,
+    /// Whose things they may touch; everybody's if nobody is named.
+    pub(crate) user: Option<Name>,
+    scopes: Vec<Scope>,
+}
+
+impl Caller {
+    pub(super) fn of(kept: &Kept) -> Self {
+        Self { id: kept.id.clone(), user: kept.user.clone(), scopes: kept.scopes.clone() }
+    }
+
+    /// Whether they may do this with things of that tenant.
+    pub(crate) fn may(&self, scope: Scope, user: &Name) -> Answer<()> {
+        self.has(scope)?;
+        if self.sees(user) {
+            return Ok(());
+        }
+        Err(Fault::new(StatusCode::FORBIDDEN, "other-tenant", format!("this token is not for `{user}`"))
+            .hint("ask whoever runs the service for a token of that user"))
+    }
+
+    /// Whether they may do this at all.
+    pub(crate) fn has(&self, scope: Scope) -> Answer<()> {
+        if self.scopes.contains(&scope) {
+            return Ok(());
+        }
+        Err(Fault::new(StatusCode::FORBIDDEN, "scope", format!("this token lacks the scope `{}`", scope.word()))
+            .hint("ask whoever runs the service for a token that has it"))
+    }
+
+    pub(crate) fn scopes(&self) -> &[Scope] {
+        &self.scopes
+    }
+
+    /// Whether things of that tenant are theirs to see.
+    pub(crate) fn sees(&self, user: &Name) -> bool {
+        self.user.as_ref().is_none_or(|own| own == user)
+    }
+}

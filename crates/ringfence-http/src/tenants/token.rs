@@ -1,0 +1,146 @@
+//! Words that callers are known by. Only digests of them are kept.
+
+use std::fs::{self, OpenOptions};
+use std::hint::black_box;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+
+use ringfence_audit::now_ms;
+use ringfence_policy::AbsPath;
+use ringfence_skills::Name;
+use rustix::rand::{GetRandomFlags, getrandom};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::{ADMIN, Scope};
+use crate::ServeError;
+use crate::house::of;
+
+/// The shortest that is taken from somebody: nobody tries that many.
+pub const SHORTEST_TOKEN: usize = 16;
+
+/// What digests are made with beside the word: whoever reads those alone can compare nothing.
+pub(crate) struct Key([u8; 32]);
+
+impl Key {
+    pub(super) fn open(path: &AbsPath) -> Result<Self, ServeError> {
+        let fail = |source| of(path, source);
+        match fs::read(path.as_path()) {
+            Ok(bytes) => {
+                let wrong = |_| io::Error::new(io::ErrorKind::InvalidData, "it is not 32 bytes long");
+                bytes.try_into().map(Self).map_err(wrong).map_err(fail)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let key = random::<32>().map_err(fail)?;
+                let mut options = OpenOptions::new();
+                let mut file = options.create_new(true).write(true).mode(0o600).open(path.as_path()).map_err(fail)?;
+                file.write_all(&key).and_then(|()| file.sync_all()).map_err(fail)?;
+                Ok(Self(key))
+            }
+            Err(source) => Err(fail(source)),
+        }
+    }
+
+    /// HMAC-SHA-256 of a word.
+    pub(crate) fn digest(&self, word: &[u8]) -> [u8; 32] {
+        let pad = |with: u8| -> Vec<u8> { (0..64).map(|i| self.0.get(i).copied().unwrap_or(0) ^ with).collect() };
+        let inner = Sha256::new().chain_update(pad(0x36)).chain_update(word).finalize();
+        Sha256::new().chain_update(pad(0x5c)).chain_update(inner).finalize().into()
+    }
+}
+
+/// A token as it is kept.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Kept {
+    pub(crate) id: String,
+    pub(crate) label: String,
+    /// Whose things it is for; everybody's if nobody is named.
+    pub(crate) user: Option<Name>,
+    pub(crate) scopes: Vec<Scope>,
+    pub(crate) created_ms: u64,
+    pub(crate) expires_ms: Option<u64>,
+    digest: String,
+}
+
+/// What a new one is to be.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Made {
+    pub(crate) label: String,
+    pub(crate) user: Option<Name>,
+    pub(crate) scopes: Vec<Scope>,
+    pub(crate) expires_ms: Option<u64>,
+}
+
+impl Kept {
+    pub(super) fn new(id: String, made: Made, key: &Key) -> io::Result<(Self, String)> {
+        let word = format!("rf_{id}_{}", hex(&random::<24>()?));
+        let digest = hex(&key.digest(word.as_bytes()));
+        let Made { label, user, scopes, expires_ms } = made;
+        let scopes = if id == ADMIN { Scope::ALL.to_vec() } else { scopes };
+        Ok((Self { id, label, user, scopes, created_ms: now_ms(), expires_ms, digest }, word))
+    }
+
+    /// The administrator's, chosen by somebody; `None` if it is too short, or cannot stand in a
+    /// header.
+    pub(super) fn given(word: &str, key: &Key) -> Option<Self> {
+        let is_word = word.bytes().all(|byte| byte.is_ascii_graphic()) && word.len() >= SHORTEST_TOKEN;
+        is_word.then(|| Self {
+            id: ADMIN.into(),
+            label: "the administrator's, given at the start".into(),
+            user: None,
+            scopes: Scope::ALL.to_vec(),
+            created_ms: now_ms(),
+            expires_ms: None,
+            digest: hex(&key.digest(word.as_bytes())),
+        })
+    }
+
+    /// All of the digest is compared: how long it takes says nothing of the word.
+    pub(super) fn is(&self, digest: &[u8; 32]) -> bool {
+        let said = hex(digest);
+        let differs = self.digest.bytes().zip(said.bytes()).fold(0, |differs, (one, other)| black_box(differs | (one ^ other)));
+        self.digest.len() == said.len() && differs == 0
+    }
+}
+
+pub(super) fn new_id() -> io::Result<String> {
+    Ok(hex(&random::<6>()?))
+}
+
+fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    // So few bytes come whole.
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(bytes)
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_is_the_usual_hmac() {
+        // RFC 4231, test case 2, with the key padded by zeros as the algorithm does itself.
+        let mut key = [0; 32];
+        key[..4].copy_from_slice(b"Jefe");
+        let digest = Key(key).digest(b"what do ya want for nothing?");
+        assert_eq!(hex(&digest), "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+    }
+
+    #[test]
+    fn only_the_word_itself_is_known() {
+        let key = Key([7; 32]);
+        let (kept, word) = Kept::new("x".into(), Made::default(), &key).unwrap();
+        assert!(kept.is(&key.digest(word.as_bytes())));
+        assert!(!kept.is(&key.digest(&word.as_bytes()[1..])));
+        assert!(!kept.is(&Key([8; 32]).digest(word.as_bytes())));
+        assert!(!serde_json::to_string(&kept).unwrap().contains(&word));
+        assert!(Kept::given("0123456789abcde", &key).is_none());
+        assert!(Kept::given("0123456789 abcdef", &key).is_none());
+    }
+}
