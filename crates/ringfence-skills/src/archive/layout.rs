@@ -1,0 +1,140 @@
+//! Which byte of an archive belongs to what.
+//!
+//! The entries, one behind the other from the first byte on; then the directory; then its end
+//! with a comment, up to the last byte. There is no other form in which no two programs see
+//! different archives: a gap may hold headers for one that reads from the front, bytes before
+//! the first entry move every offset for one that reads from the back, and entries that share
+//! their bytes make petabytes of a few of them.
+
+use std::io::{Read, Seek, SeekFrom};
+
+use super::fault::{ArchiveError, Fault};
+use super::record::{DESCRIPTOR, Fields, Record, extras};
+use crate::bounds::Bounds;
+
+/// The end of the directory without its comment.
+const END: u64 = 22;
+/// An entry's header without its name and extra field.
+const HEADER: u64 = 30;
+/// A directory of as many entries as are taken is far smaller, if its names are.
+const LARGEST_DIRECTORY: u64 = 16 << 20;
+
+/// Every entry in the order of the directory, each at a place of its own.
+pub(super) fn read(archive: &mut (impl Read + Seek), bounds: &Bounds) -> Result<Vec<Record>, ArchiveError> {
+    let size = archive.seek(SeekFrom::End(0)).map_err(|error| Fault::from(error).whole())?;
+    if size > bounds.archive {
+        return Err(Fault::ArchiveSize { size, limit: bounds.archive }.whole());
+    }
+    let directory = Directory::find(archive, size, bounds).map_err(Fault::whole)?;
+    let bytes = piece(archive, directory.at, directory.length).map_err(Fault::whole)?;
+    let mut fields = Fields(&bytes);
+    let mut records = Vec::new();
+    for _ in 0..directory.count {
+        records.push(Record::central(&mut fields).map_err(|(name, fault)| fault.of(&name))?);
+    }
+    if !fields.0.is_empty() {
+        return Err(Fault::Broken { what: "it is longer than its entries" }.whole());
+    }
+    for record in &mut records {
+        enter(archive, record, directory.at).map_err(|fault| fault.of(&record.name))?;
+    }
+    tile(archive, &records, directory.at)?;
+    Ok(records)
+}
+
+/// Where the directory stands.
+struct Directory {
+    at: u64,
+    length: u64,
+    count: u16,
+}
+
+impl Directory {
+    fn find(archive: &mut (impl Read + Seek), size: u64, bounds: &Bounds) -> Result<Directory, Fault> {
+        let tail = size.min(END + u64::from(u16::MAX));
+        let bytes = piece(archive, size - tail, tail)?;
+        // The last one counts, for everybody who reads from the back.
+        let from = bytes.windows(4).rposition(|window| window == b"PK\x05\x06").ok_or(Fault::NoArchive)?;
+        let at = size - tail + from as u64;
+        let mut fields = Fields(&bytes[from + 4..]);
+        let disks = (fields.u16()?, fields.u16()?);
+        let (here, count) = (fields.u16()?, fields.u16()?);
+        let (length, begin) = (fields.u32()?, fields.u32()?);
+        let comment = fields.u16()?;
+        if here == u16::MAX || count == u16::MAX || length == u32::MAX || begin == u32::MAX {
+            return Err(Fault::Zip64);
+        }
+        if disks != (0, 0) || here != count {
+            return Err(Fault::Volumes);
+        }
+        if fields.0.len() != usize::from(comment) {
+            return Err(Fault::Stray { from: size - fields.0.len() as u64 + u64::from(comment), to: size });
+        }
+        let (length, begin) = (u64::from(length), u64::from(begin));
+        if begin + length != at {
+            return Err(if begin + length < at {
+                Fault::Stray { from: begin + length, to: at }
+            } else {
+                Fault::Broken { what: "it overlaps its end" }
+            });
+        }
+        if usize::from(count) > bounds.entries {
+            return Err(Fault::Entries { count: count.into(), limit: bounds.entries as u64 });
+        }
+        if length > LARGEST_DIRECTORY {
+            return Err(Fault::Broken { what: "it is larger than 16 MiB" });
+        }
+        Ok(Directory { at: begin, length, count })
+    }
+}
+
+/// Reads the header before an entry's bytes, and finds out where they begin.
+fn enter(archive: &mut (impl Read + Seek), record: &mut Record, end: u64) -> Result<(), Fault> {
+    if record.header + HEADER > end {
+        return Err(Fault::Broken { what: "an entry is not where the directory says" });
+    }
+    let fixed = piece(archive, record.header, HEADER)?;
+    let (name, extra) = record.compare(&fixed)?;
+    let bytes = piece(archive, record.header + HEADER, (name + extra) as u64)?;
+    let (name, extra) = bytes.split_at(name);
+    if name != record.name {
+        return Err(Fault::Disagreement { what: "name" });
+    }
+    extras(extra, name)?;
+    record.data = record.header + HEADER + bytes.len() as u64;
+    Ok(())
+}
+
+/// Whether the entries stand one behind the other, from the first byte up to the directory.
+fn tile(archive: &mut (impl Read + Seek), records: &[Record], end: u64) -> Result<(), ArchiveError> {
+    let mut order: Vec<&Record> = records.iter().collect();
+    order.sort_by_key(|record| record.header);
+    let first = order.first().map_or(end, |record| record.header);
+    if first != 0 {
+        return Err(Fault::Stray { from: 0, to: first }.whole());
+    }
+    for (i, record) in order.iter().enumerate() {
+        let next = order.get(i + 1).map_or(end, |next| next.header);
+        let behind = record.data + record.length;
+        let fault = match next.checked_sub(behind) {
+            None => Some(Fault::Overlap),
+            Some(gap) if record.flags & DESCRIPTOR != 0 => {
+                let bytes = if gap <= 16 { piece(archive, behind, gap).map_err(|fault| fault.of(&record.name))? } else { Vec::new() };
+                (!record.is_described_by(&bytes)).then_some(Fault::Disagreement { what: "size" })
+            }
+            Some(0) => None,
+            Some(_) => Some(Fault::Stray { from: behind, to: next }),
+        };
+        if let Some(fault) = fault {
+            return Err(fault.of(&record.name));
+        }
+    }
+    Ok(())
+}
+
+fn piece(archive: &mut (impl Read + Seek), at: u64, length: u64) -> Result<Vec<u8>, Fault> {
+    archive.seek(SeekFrom::Start(at))?;
+    let mut bytes = vec![0; usize::try_from(length).map_err(|_| Fault::Broken { what: "it ends too early" })?];
+    archive.read_exact(&mut bytes)?;
+    Ok(bytes)
+}

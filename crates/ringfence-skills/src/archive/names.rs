@@ -1,0 +1,205 @@
+//! Which names an archive may have, one by one and beside each other.
+
+use std::collections::BTreeMap;
+use std::collections::HashMap;
+
+use ringfence_policy::is_hidden;
+use unicode_normalization::UnicodeNormalization;
+
+use super::fault::{ArchiveError, Fault};
+use super::record::{DEFLATED, Record};
+use super::{Entry, Kind, Packed};
+use crate::bounds::Bounds;
+use crate::info::Warning;
+use crate::name::Name;
+
+/// What some systems put into every archive, and nobody misses.
+const LITTER: &[&str] = &["__MACOSX", ".DS_Store"];
+/// Small things may become as much larger as they like.
+const SMALL: u64 = 1 << 20;
+
+/// The entries by name, and what was left out.
+pub(super) fn judge(records: Vec<Record>, bounds: &Bounds) -> Result<(Vec<Entry>, Vec<Warning>), ArchiveError> {
+    let mut entries = BTreeMap::new();
+    let mut known = Known::default();
+    let (mut total, mut litter) = (0u64, 0u64);
+    for record in records {
+        let fail = |fault: Fault| fault.of(&record.name);
+        let entry = one(&record, bounds).map_err(fail)?;
+        total = total.saturating_add(entry.packed.size);
+        if total > bounds.total {
+            return Err(fail(Fault::TotalSize { size: total, limit: bounds.total }));
+        }
+        if entry.name.split('/').any(|part| LITTER.contains(&part)) {
+            litter += 1;
+            continue;
+        }
+        known.add(&entry).map_err(fail)?;
+        entries.insert(entry.name.clone(), entry);
+    }
+    let warnings = (litter > 0).then(|| Warning::new(format!("{litter} entries of `__MACOSX` and `.DS_Store` were left out")));
+    Ok((entries.into_values().collect(), warnings.into_iter().collect()))
+}
+
+/// The skills that stand at the top of it.
+pub(super) fn skills(entries: &[Entry], bounds: &Bounds) -> Result<Vec<Name>, ArchiveError> {
+    let mut skills: Vec<Name> = Vec::new();
+    for entry in entries {
+        let (top, is_top) = entry.name.split_once('/').map_or((entry.name.as_str(), true), |(top, _)| (top, false));
+        if is_top && entry.kind != Kind::Directory {
+            let fault = if top.eq_ignore_ascii_case("SKILL.md") { Fault::SkillAtTop } else { Fault::TopLevelFile };
+            return Err(fault.of(top.as_bytes()));
+        }
+        if skills.last().is_none_or(|last| last.as_str() != top) && !skills.iter().any(|skill| skill.as_str() == top) {
+            skills.push(Name::try_from(top).map_err(|source| Fault::SkillName { source }.of(top.as_bytes()))?);
+        }
+        if skills.len() > bounds.skills {
+            return Err(Fault::Skills { count: skills.len() as u64, limit: bounds.skills as u64 }.whole());
+        }
+    }
+    for skill in &skills {
+        let file = format!("{skill}/SKILL.md");
+        if !entries.iter().any(|entry| entry.name == file && entry.kind != Kind::Directory) {
+            return Err(Fault::NoSkillFile.of(skill.as_str().as_bytes()));
+        }
+    }
+    if skills.is_empty() { Err(Fault::Empty.whole()) } else { Ok(skills) }
+}
+
+/// What one record says by itself.
+fn one(record: &Record, bounds: &Bounds) -> Result<Entry, Fault> {
+    let name = std::str::from_utf8(&record.name).map_err(|_| Fault::NotUtf8)?;
+    let (name, is_directory) = name.strip_suffix('/').map_or((name, false), |name| (name, true));
+    check_name(name, bounds)?;
+    let kind = kind(record, is_directory)?;
+    if kind == Kind::Directory && (record.size != 0 || record.length > 2) {
+        return Err(Fault::TwoKinds);
+    }
+    if record.size > bounds.file {
+        return Err(Fault::FileSize { size: record.size, limit: bounds.file });
+    }
+    if record.size > SMALL && (record.size - SMALL) / record.length.max(1) > bounds.ratio {
+        return Err(Fault::Ratio { limit: bounds.ratio });
+    }
+    let packed = Packed {
+        at: record.data,
+        length: record.length,
+        size: record.size,
+        checksum: record.checksum,
+        is_deflated: record.method == DEFLATED,
+    };
+    Ok(Entry { name: name.to_owned(), kind, packed })
+}
+
+fn check_name(name: &str, bounds: &Bounds) -> Result<(), Fault> {
+    if name.starts_with('/') {
+        return Err(Fault::Absolute);
+    }
+    if name.contains('\\') {
+        return Err(Fault::Backslash);
+    }
+    if name.as_bytes().get(1) == Some(&b':') && name.as_bytes()[0].is_ascii_alphabetic() {
+        return Err(Fault::Drive);
+    }
+    if let Some(character) = name.chars().find(|c| is_hidden(*c)) {
+        return Err(Fault::Character { character });
+    }
+    if name.is_empty() {
+        return Err(Fault::Nameless);
+    }
+    let mut depth = 0;
+    for part in name.split('/') {
+        match part {
+            ".." => return Err(Fault::Upwards),
+            "" | "." => return Err(Fault::EmptyPart),
+            part if part.len() > bounds.component => return Err(Fault::TooLong { limit: bounds.component }),
+            _ => depth += 1,
+        }
+    }
+    if name.len() > bounds.name {
+        return Err(Fault::TooLong { limit: bounds.name });
+    }
+    if depth > bounds.depth { Err(Fault::TooDeep { limit: bounds.depth }) } else { Ok(()) }
+}
+
+/// What it is, by its name, its mode and what DOS said of it: all three have to agree. The mode is
+/// looked at whoever made the archive, as some programs do that unpack.
+fn kind(record: &Record, is_directory: bool) -> Result<Kind, Fault> {
+    let mode = record.attributes >> 16;
+    match mode & 0o170_000 {
+        0 => {}
+        0o040_000 if is_directory => {}
+        0o100_000 if !is_directory => {}
+        0o040_000 | 0o100_000 => return Err(Fault::TwoKinds),
+        0o120_000 => return Err(Fault::Link),
+        _ => return Err(Fault::Special),
+    }
+    if mode & 0o7000 != 0 {
+        return Err(Fault::Privileged);
+    }
+    if record.attributes & 0x10 != 0 && !is_directory {
+        return Err(Fault::TwoKinds);
+    }
+    Ok(match is_directory {
+        true => Kind::Directory,
+        false if mode & 0o111 != 0 => Kind::Program,
+        false => Kind::File,
+    })
+}
+
+/// The names so far, with every directory on the way to them.
+#[derive(Default)]
+struct Known {
+    /// By what all spellings of a name have in common.
+    names: HashMap<String, (String, Is)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Is {
+    File,
+    /// It has an entry of its own.
+    Directory,
+    /// Something lies in it.
+    Way,
+}
+
+impl Known {
+    fn add(&mut self, entry: &Entry) -> Result<(), Fault> {
+        for (at, _) in entry.name.match_indices('/') {
+            match self.put(&entry.name[..at], Is::Way)? {
+                Some(Is::File) => return Err(Fault::FileAndDirectory),
+                Some(Is::Directory) | None => {}
+                Some(Is::Way) => {}
+            }
+        }
+        let is = if entry.kind == Kind::Directory { Is::Directory } else { Is::File };
+        match (is, self.put(&entry.name, is)?) {
+            (_, None) | (Is::Directory, Some(Is::Way)) => Ok(()),
+            (Is::File, Some(Is::File)) | (Is::Directory, Some(Is::Directory)) => Err(Fault::Twice),
+            _ => Err(Fault::FileAndDirectory),
+        }
+    }
+
+    /// What was there by that name. A directory's own entry stays known as that.
+    fn put(&mut self, name: &str, is: Is) -> Result<Option<Is>, Fault> {
+        let key = common(name);
+        let Some((spelt, was)) = self.names.get_mut(&key) else {
+            self.names.insert(key, (name.to_owned(), is));
+            return Ok(None);
+        };
+        if spelt != name {
+            return Err(Fault::Alike { other: spelt.clone() });
+        }
+        let before = *was;
+        if is == Is::Directory && before == Is::Way {
+            *was = Is::Directory;
+        }
+        Ok(Some(before))
+    }
+}
+
+/// What all spellings of a name have in common that some system takes for the same: upper and
+/// lower case, composed and decomposed characters.
+fn common(name: &str) -> String {
+    name.nfkd().collect::<String>().to_uppercase().to_lowercase().nfkd().collect()
+}

@@ -1,0 +1,181 @@
+//! One entry as the two headers of it tell, byte by byte.
+
+use super::fault::Fault;
+
+/// An entry of the central directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) name: Vec<u8>,
+    pub(super) flags: u16,
+    pub(super) method: u16,
+    pub(super) checksum: u32,
+    pub(super) length: u64,
+    pub(super) size: u64,
+    /// The upper half is the mode on Unix.
+    pub(super) attributes: u32,
+    /// Where the header before its bytes stands.
+    pub(super) header: u64,
+    /// Where its bytes stand; known once that header was read.
+    pub(super) data: u64,
+}
+
+/// In `flags`: what follows the bytes says how many they were.
+pub(super) const DESCRIPTOR: u16 = 1 << 3;
+const ENCRYPTED: u16 = 1 | 1 << 6 | 1 << 13;
+/// How hard the compressor tried, which nobody needs to know.
+const EFFORT: u16 = 0b110;
+const UTF8: u16 = 1 << 11;
+
+const STORED: u16 = 0;
+pub(super) const DEFLATED: u16 = 8;
+
+/// A cursor over bytes that ends with `Broken`, never with a panic.
+pub(super) struct Fields<'a>(pub(super) &'a [u8]);
+
+impl<'a> Fields<'a> {
+    pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8], Fault> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or(Fault::Broken { what: "it ends too early" })?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    pub(super) fn u16(&mut self) -> Result<u16, Fault> {
+        let bytes = self.take(2)?;
+        Ok(u16::from_le_bytes([bytes[0], bytes[1]]))
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32, Fault> {
+        let bytes = self.take(4)?;
+        Ok(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+    }
+}
+
+impl Record {
+    /// Reads the next one of the central directory.
+    pub(super) fn central(fields: &mut Fields<'_>) -> Result<Record, (Vec<u8>, Fault)> {
+        let fixed = |fields: &mut Fields<'_>| -> Result<(Record, [u16; 4]), Fault> {
+            if fields.u32()? != 0x0201_4b50 {
+                return Err(Fault::Broken { what: "an entry has no signature" });
+            }
+            fields.take(4)?;
+            let (flags, method) = (fields.u16()?, fields.u16()?);
+            fields.take(4)?;
+            let (checksum, length, size) = (fields.u32()?, fields.u32()?, fields.u32()?);
+            let lengths = [fields.u16()?, fields.u16()?, fields.u16()?, fields.u16()?];
+            fields.take(2)?;
+            let (attributes, header) = (fields.u32()?, fields.u32()?);
+            let record = Record {
+                name: fields.take(lengths[0].into())?.to_vec(),
+                flags,
+                method,
+                checksum,
+                length: length.into(),
+                size: size.into(),
+                attributes,
+                header: header.into(),
+                data: 0,
+            };
+            Ok((record, lengths))
+        };
+        let (record, [_, extra, comment, disk]) = fixed(fields).map_err(|fault| (Vec::new(), fault))?;
+        let rest = |fields: &mut Fields<'_>| -> Result<(), Fault> {
+            let extra = fields.take(extra.into())?;
+            fields.take(comment.into())?;
+            record.judge(disk)?;
+            extras(extra, &record.name)
+        };
+        match rest(fields) {
+            Ok(()) => Ok(record),
+            Err(fault) => Err((record.name, fault)),
+        }
+    }
+
+    fn judge(&self, disk: u16) -> Result<(), Fault> {
+        let huge = u64::from(u32::MAX);
+        if self.length == huge || self.size == huge || self.header == huge {
+            return Err(Fault::Zip64);
+        }
+        if disk != 0 {
+            return Err(Fault::Volumes);
+        }
+        if self.flags & ENCRYPTED != 0 {
+            return Err(Fault::Encrypted);
+        }
+        if self.flags & !(EFFORT | DESCRIPTOR | UTF8) != 0 {
+            return Err(Fault::Flags { flags: self.flags });
+        }
+        match self.method {
+            STORED if self.length != self.size => Err(Fault::Size),
+            STORED | DEFLATED => Ok(()),
+            method => Err(Fault::Method { method }),
+        }
+    }
+
+    /// Holds the header before the bytes, without name and extra field, against this one. Returns how long those
+    /// two are.
+    pub(super) fn compare(&self, fixed: &[u8]) -> Result<(usize, usize), Fault> {
+        let mut fields = Fields(fixed);
+        if fields.u32()? != 0x0403_4b50 {
+            return Err(Fault::Broken { what: "an entry is not where the directory says" });
+        }
+        fields.take(2)?;
+        let (flags, method) = (fields.u16()?, fields.u16()?);
+        fields.take(4)?;
+        let (checksum, length, size) = (fields.u32()?, fields.u32()?, fields.u32()?);
+        if length == u32::MAX || size == u32::MAX {
+            return Err(Fault::Zip64);
+        }
+        let is_later = self.flags & DESCRIPTOR != 0;
+        let same = |here: u32, there: u64| u64::from(here) == there || (is_later && here == 0);
+        for (holds, what) in [
+            (flags & !EFFORT == self.flags & !EFFORT, "flags"),
+            (method == self.method, "method"),
+            (same(checksum, self.checksum.into()), "checksum"),
+            (same(length, self.length) && same(size, self.size), "size"),
+        ] {
+            if !holds {
+                return Err(Fault::Disagreement { what });
+            }
+        }
+        Ok((fields.u16()?.into(), fields.u16()?.into()))
+    }
+
+    /// Whether `bytes` behind those of the entry say the same as the directory: with a signature
+    /// or without.
+    pub(super) fn is_described_by(&self, bytes: &[u8]) -> bool {
+        let says = |bytes: &[u8]| {
+            let mut fields = Fields(bytes);
+            let mut is = |value: u64| fields.u32().is_ok_and(|field| u64::from(field) == value);
+            is(self.checksum.into()) && is(self.length) && is(self.size)
+        };
+        match bytes.len() {
+            12 => says(bytes),
+            16 => bytes.starts_with(b"PK\x07\x08") && says(&bytes[4..]),
+            _ => false,
+        }
+    }
+}
+
+/// Extra fields carry times and owners, which nobody needs here; but some could make of the entry
+/// something else than its header says.
+pub(super) fn extras(bytes: &[u8], name: &[u8]) -> Result<(), Fault> {
+    let mut fields = Fields(bytes);
+    while fields.0.len() >= 4 {
+        let (id, length) = (fields.u16()?, fields.u16()?);
+        let data = fields.take(length.into()).map_err(|_| Fault::Broken { what: "an extra field is longer than all of them" })?;
+        match id {
+            0x0001 => return Err(Fault::Zip64),
+            0x0017 | 0x9901 => return Err(Fault::Encrypted),
+            // The first four numbers are times and owners; behind them stands where a link leads.
+            0x000d if data.len() > 12 => return Err(Fault::Link),
+            0x756e => return Err(Fault::Extra { id, what: "kind" }),
+            0x7075 if data.get(5..) != Some(name) => return Err(Fault::Extra { id, what: "name" }),
+            _ => {}
+        }
+    }
+    // Programs that align what they pack leave up to three zeros.
+    if fields.0.iter().any(|byte| *byte != 0) {
+        return Err(Fault::Broken { what: "an extra field has no end" });
+    }
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! The bytes of files, counted while they come.
+
+use std::io::{self, Read, Seek, SeekFrom};
+
+use flate2::{Crc, Decompress, FlushDecompress, Status};
+
+use super::fault::{ArchiveError, Fault};
+use super::{Archive, Entry};
+use crate::error::StoreError;
+
+const CHUNK: usize = 64 << 10;
+
+/// Who takes what is unpacked.
+pub(crate) trait Sink {
+    /// The next entry: a file of this kind, or a directory.
+    fn begin(&mut self, entry: &Entry) -> Result<(), StoreError>;
+    /// More bytes of it.
+    fn more(&mut self, bytes: &[u8]) -> Result<(), StoreError>;
+    /// That was all of it.
+    fn end(&mut self) -> Result<(), StoreError>;
+}
+
+/// Unpacks every entry, in the order of their names.
+pub(crate) fn unpack(from: &mut (impl Read + Seek), archive: &Archive, into: &mut impl Sink) -> Result<(), StoreError> {
+    for entry in &archive.entries {
+        into.begin(entry)?;
+        let mut checked = Checked { entry, into, size: 0, crc: Crc::new() };
+        from.seek(SeekFrom::Start(entry.packed.at)).map_err(|error| checked.fault(error.into()))?;
+        let packed = from.by_ref().take(entry.packed.length);
+        if entry.packed.is_deflated {
+            inflate(packed, &mut checked)?
+        } else {
+            copy(packed, &mut checked)?
+        }
+        checked.close()?;
+        into.end()?;
+    }
+    Ok(())
+}
+
+fn copy(mut packed: impl Read, checked: &mut Checked<'_, impl Sink>) -> Result<(), StoreError> {
+    let mut chunk = vec![0; CHUNK];
+    loop {
+        match fill(&mut packed, &mut chunk).map_err(|error| checked.fault(error.into()))? {
+            0 => return Ok(()),
+            count => checked.take(&chunk[..count])?,
+        }
+    }
+}
+
+/// The stream must end where the entry does: what stands behind it would be seen by nobody, or by
+/// others only.
+fn inflate(mut packed: impl Read, checked: &mut Checked<'_, impl Sink>) -> Result<(), StoreError> {
+    let mut machine = Decompress::new(false);
+    let (mut chunk, mut out) = (vec![0; CHUNK], vec![0; CHUNK]);
+    let mut is_over = false;
+    loop {
+        let count = fill(&mut packed, &mut chunk).map_err(|error| checked.fault(error.into()))?;
+        if is_over || count == 0 {
+            return if is_over && count == 0 { Ok(()) } else { Err(checked.fault(Fault::Data)) };
+        }
+        let mut rest = &chunk[..count];
+        loop {
+            let (before_in, before_out) = (machine.total_in(), machine.total_out());
+            let status = machine.decompress(rest, &mut out, FlushDecompress::None).map_err(|_| checked.fault(Fault::Data))?;
+            let (read, made) = ((machine.total_in() - before_in) as usize, (machine.total_out() - before_out) as usize);
+            checked.take(&out[..made])?;
+            rest = &rest[read..];
+            if status == Status::StreamEnd {
+                is_over = true;
+                break;
+            }
+            // Nothing more comes of what is there.
+            if read == 0 && made == 0 {
+                break;
+            }
+        }
+        if !rest.is_empty() {
+            return Err(checked.fault(Fault::Data));
+        }
+    }
+}
+
+fn fill(from: &mut impl Read, chunk: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match from.read(chunk) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}
+
+/// The bytes of one entry, held against what it says of them.
+struct Checked<'a, S> {
+    entry: &'a Entry,
+    into: &'a mut S,
+    size: u64,
+    crc: Crc,
+}
+
+impl<S: Sink> Checked<'_, S> {
+    fn take(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        self.size += bytes.len() as u64;
+        // Its bounds were held against the size that it says: no more than that comes out of it.
+        if self.size > self.entry.packed.size {
+            return Err(self.fault(Fault::Size));
+        }
+        self.crc.update(bytes);
+        self.into.more(bytes)
+    }
+
+    fn close(&self) -> Result<(), StoreError> {
+        if self.size != self.entry.packed.size {
+            return Err(self.fault(Fault::Size));
+        }
+        if self.crc.sum() != self.entry.packed.checksum {
+            return Err(self.fault(Fault::Checksum));
+        }
+        Ok(())
+    }
+
+    fn fault(&self, fault: Fault) -> StoreError {
+        let error: ArchiveError = fault.of(self.entry.name.as_bytes());
+        error.into()
+    }
+}

@@ -1,0 +1,263 @@
+//! What stands in a file.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+
+use ringfence_policy::is_hidden;
+use rustix::fs::{FileType, Stat};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::bounds::Bounds;
+use crate::error::StoreError;
+use crate::lines::LineRange;
+use crate::name::SkillId;
+use crate::store::{Held, Store};
+use crate::tree;
+
+/// What stands in a file, or in some lines of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Content {
+    /// As it was asked for.
+    pub path: String,
+    /// What was asked for of it.
+    #[serde(flatten)]
+    pub body: Body,
+    /// How long the whole file is.
+    pub bytes: u64,
+    /// SHA-256 of the whole file, in hexadecimal: what a change may expect.
+    pub etag: String,
+    /// How many lines it has, if it is a text.
+    pub total_lines: Option<u64>,
+    /// The first line that is here.
+    pub start: Option<u64>,
+    /// The last line that is here, or begins here.
+    pub end: Option<u64>,
+    /// Whether there was too much of it to hand it out at once.
+    pub truncated: bool,
+    /// Whether its owner may run it.
+    pub executable: bool,
+    /// When it was last written, in milliseconds since 1970.
+    pub modified_ms: u64,
+}
+
+/// Text as it is, anything else in base64.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "encoding", content = "content", rename_all = "camelCase")]
+pub enum Body {
+    /// UTF-8 without NUL.
+    Text(String),
+    /// RFC 4648, with padding.
+    Base64(String),
+}
+
+impl Store {
+    /// What stands in a file of a skill; with `lines`, those of it, which must be a text.
+    pub fn content(&self, skill: &SkillId, path: &str, lines: Option<LineRange>) -> Result<Content, StoreError> {
+        check_path(path, &self.inner.bounds)?;
+        let held = self.hold(skill)?;
+        let (file, stat) = open(&held, path)?;
+        let size = stat.st_size as u64;
+        if size > self.inner.bounds.file {
+            return Err(StoreError::TooLarge { what: format!("`{path}`"), size, limit: self.inner.bounds.file });
+        }
+        let mut taken = Taking::new(lines, self.inner.bounds.content);
+        taken.read(file, self.inner.bounds.file).map_err(StoreError::io("read", format!("skills/{skill}/{path}")))?;
+        taken.finish(skill, path, &stat)
+    }
+}
+
+/// Opens a plain file of the version that is held.
+pub(crate) fn open(held: &Held, path: &str) -> Result<(File, Stat), StoreError> {
+    let not_a_file = |kind| StoreError::NotAFile { skill: held.skill.clone(), path: path.to_owned(), kind };
+    let file = tree::readable(&held.directory, path).map_err(|errno| match errno {
+        Errno::NOENT | Errno::NOTDIR => StoreError::NoFile { skill: held.skill.clone(), path: path.to_owned() },
+        Errno::LOOP => not_a_file("a link, or lies behind one"),
+        Errno::NXIO | Errno::NODEV => not_a_file("a socket or a device"),
+        errno => StoreError::system("open", format!("skills/{}/{path}", held.skill))(errno),
+    })?;
+    let stat = rustix::fs::fstat(&file).map_err(StoreError::system("look at", format!("skills/{}/{path}", held.skill)))?;
+    match tree::kind(&stat) {
+        FileType::RegularFile => Ok((File::from(file), stat)),
+        FileType::Directory => Err(not_a_file("a directory")),
+        _ => Err(not_a_file("a pipe or a device")),
+    }
+}
+
+/// What names a file in a skill. The kernel keeps it below the skill in any case; this is so that
+/// whoever asks is told what is wrong.
+pub(crate) fn check_path(path: &str, bounds: &Bounds) -> Result<(), StoreError> {
+    let refuse = |what| Err(StoreError::Path { path: path.chars().filter(|c| !is_hidden(*c)).take(200).collect(), what });
+    if path.starts_with('/') {
+        return refuse("it is absolute");
+    }
+    if path.contains('\0') {
+        return refuse("it has a NUL in it");
+    }
+    if path.len() > tree::LONGEST || path.split('/').any(|part| part.len() > bounds.component) {
+        return refuse("it is too long");
+    }
+    if path.split('/').any(|part| matches!(part, "" | "." | "..")) {
+        return refuse("a part of it is empty, `.` or `..`");
+    }
+    Ok(())
+}
+
+/// A file while it is read, once from its beginning to its end.
+struct Taking {
+    lines: Option<LineRange>,
+    most: usize,
+    kept: Vec<u8>,
+    is_cut: bool,
+    digest: Sha256,
+    /// The line that comes next, from 1, and whether something of it was there.
+    line: u64,
+    is_within: bool,
+    has_nul: bool,
+    last_kept: u64,
+    bytes: u64,
+}
+
+impl Taking {
+    fn new(lines: Option<LineRange>, most: u64) -> Taking {
+        Taking {
+            lines,
+            most: usize::try_from(most).unwrap_or(usize::MAX),
+            kept: Vec::new(),
+            is_cut: false,
+            digest: Sha256::new(),
+            line: 1,
+            is_within: false,
+            has_nul: false,
+            last_kept: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Ends at `limit` even where the file grows while it is read.
+    fn read(&mut self, file: File, limit: u64) -> std::io::Result<()> {
+        let mut file = BufReader::with_capacity(64 << 10, std::io::Read::take(file, limit));
+        loop {
+            let chunk = file.fill_buf()?;
+            if chunk.is_empty() {
+                return Ok(());
+            }
+            self.digest.update(chunk);
+            self.bytes += chunk.len() as u64;
+            self.has_nul |= chunk.contains(&0);
+            for piece in chunk.split_inclusive(|byte| *byte == b'\n') {
+                self.keep(piece);
+                self.is_within = !piece.ends_with(b"\n");
+                self.line += u64::from(!self.is_within);
+            }
+            let length = chunk.len();
+            file.consume(length);
+        }
+    }
+
+    fn keep(&mut self, piece: &[u8]) {
+        if self.lines.is_some_and(|lines| !lines.has(self.line)) {
+            return;
+        }
+        let room = self.most - self.kept.len();
+        self.is_cut |= piece.len() > room;
+        if room > 0 {
+            self.kept.extend_from_slice(&piece[..piece.len().min(room)]);
+            self.last_kept = self.line;
+        }
+    }
+
+    fn finish(mut self, skill: &SkillId, path: &str, stat: &Stat) -> Result<Content, StoreError> {
+        let total = self.line - 1 + u64::from(self.is_within);
+        let is_text = !self.has_nul && is_utf8(&mut self.kept, self.is_cut);
+        if let Some(lines) = self.lines {
+            if !is_text {
+                return Err(StoreError::NotText { skill: skill.clone(), path: path.to_owned() });
+            }
+            lines.check(total)?;
+            if lines.start > total.max(1) {
+                return Err(lines.none_of(total));
+            }
+        }
+        let start = self.lines.map_or(1, |lines| lines.start);
+        let body = match String::from_utf8(self.kept) {
+            Ok(text) if is_text => Body::Text(text),
+            Ok(text) => Body::Base64(base64(text.as_bytes())),
+            Err(error) => Body::Base64(base64(error.as_bytes())),
+        };
+        let has_lines = is_text && self.last_kept > 0;
+        Ok(Content {
+            path: path.to_owned(),
+            body,
+            bytes: self.bytes,
+            etag: hex(&self.digest.finalize()),
+            total_lines: is_text.then_some(total),
+            start: has_lines.then_some(start),
+            end: has_lines.then_some(self.last_kept),
+            truncated: self.is_cut,
+            executable: stat.st_mode & 0o100 != 0,
+            modified_ms: tree::modified_ms(stat),
+        })
+    }
+}
+
+/// Whether it is UTF-8. A character that was cut in two at the end is taken away.
+fn is_utf8(bytes: &mut Vec<u8>, is_cut: bool) -> bool {
+    match std::str::from_utf8(bytes) {
+        Ok(_) => true,
+        Err(error) if is_cut && error.error_len().is_none() => {
+            let valid = error.valid_up_to();
+            bytes.truncate(valid);
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+pub(crate) fn etag(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let number = group.iter().chain(&[0, 0]).take(3).fold(0usize, |number, byte| number << 8 | usize::from(*byte));
+        for i in 0..4 {
+            text.push(if i <= group.len() { char::from(DIGITS[number >> (18 - 6 * i) & 63]) } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_that_of_the_standard() {
+        for (bytes, expect) in
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("fooba", "Zm9vYmE="), ("foobar", "Zm9vYmFy")]
+        {
+            assert_eq!(base64(bytes.as_bytes()), expect);
+        }
+        assert_eq!(base64(&[0xff, 0xef, 0xbe]), "/+++");
+    }
+
+    #[test]
+    fn a_path_stays_in_the_skill() {
+        let check = |path: &str| check_path(path, &Bounds::default());
+        for path in ["a", "a/b.txt", ".hidden", "a b", "ä\\x", "..."] {
+            assert!(check(path).is_ok(), "{path:?}");
+        }
+        for path in ["", "/a", "a/", "a//b", "./a", "a/./b", "..", "a/../b", "a\0", &"x".repeat(256), &"a/".repeat(3000)] {
+            assert_eq!(check(path).unwrap_err().code(), "path", "{path:?}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! What a skill says of itself.
+
+mod head;
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsFd;
+
+use rustix::fs::FileType;
+use serde::{Deserialize, Serialize};
+
+use crate::error::StoreError;
+use crate::name::{Name, SkillId};
+use crate::needs::{Needs, NeedsError};
+use crate::store::{Held, Store};
+use crate::tree;
+use crate::usage::count;
+
+pub(crate) use head::Head;
+
+/// A skill, as its `SKILL.md` describes it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SkillInfo {
+    /// Its directory.
+    pub skill_id: Name,
+    /// What it calls itself; its directory if it does not.
+    pub name: String,
+    /// What it is for.
+    pub description: Option<String>,
+    /// Under which licence.
+    pub license: Option<String>,
+    /// What it has to have around it.
+    pub compatibility: Option<String>,
+    /// Whatever else its author wrote, in that order.
+    pub metadata: serde_json::Map<String, serde_json::Value>,
+    /// Tools that it is meant to use.
+    pub allowed_tools: Vec<String>,
+    /// What it may have at most; none if that is not on record, and then nothing should run in it.
+    pub needs: Option<Needs>,
+    /// How many bytes of instructions stand below its head.
+    pub body_bytes: u64,
+    /// Where it departs from the rules for skills.
+    pub warnings: Vec<Warning>,
+    /// Bytes of all its plain files.
+    pub bytes: u64,
+    /// Its files of any kind but directories.
+    pub files: u64,
+    /// When it was uploaded or last edited, in milliseconds since 1970.
+    pub updated_ms: u64,
+}
+
+/// Something that is not as it should be and stands in nobody's way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Warning {
+    /// The line of `SKILL.md`, from 1, where it is about one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub line: Option<u32>,
+    /// In words.
+    pub what: String,
+}
+
+impl Warning {
+    pub(crate) fn new(what: impl Into<String>) -> Warning {
+        Warning { line: None, what: what.into() }
+    }
+
+    pub(crate) fn at(line: u32, what: impl Into<String>) -> Warning {
+        Warning { line: Some(line), what: what.into() }
+    }
+}
+
+/// A head ends within that, or is none.
+const LONGEST_HEAD: u64 = (1 << 18) + 4096;
+pub(crate) const SKILL_FILE: &str = "SKILL.md";
+
+impl Store {
+    /// The skills of an agent, by name.
+    pub fn list(&self, user: &Name, agent: &Name) -> Result<Vec<SkillInfo>, StoreError> {
+        let mut infos = Vec::new();
+        for skill in self.inner.children(&format!("{user}/{agent}"))? {
+            match self.info(&SkillId { user: user.clone(), agent: agent.clone(), skill }) {
+                Ok(info) => infos.push(info),
+                Err(StoreError::NoSkill { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(infos)
+    }
+
+    /// One skill.
+    pub fn info(&self, skill: &SkillId) -> Result<SkillInfo, StoreError> {
+        let held = self.hold(skill)?;
+        describe(&held, self.inner.bounds.counted)
+    }
+}
+
+/// What the version that is held says of itself.
+pub(crate) fn describe(held: &Held, most: u64) -> Result<SkillInfo, StoreError> {
+    let usage = count(held.directory.as_fd(), most).map_err(StoreError::system("count", held.skill.path()))?;
+    let (head, size) = read(held);
+    let card = held.card().ok();
+    let mut warnings = head.warnings;
+    match (&head.needs, &card) {
+        (_, None) => warnings.push(Warning::new("what it may do is not on record: upload it again")),
+        (Err(error), Some(_)) => warnings.push(Warning::new(format!("{error}; what holds is what was uploaded"))),
+        (Ok(says), Some(card)) if *says != card.needs => {
+            warnings.push(Warning::new("something that ran in it changed its needs; what holds is what was uploaded"));
+        }
+        _ => {}
+    }
+    Ok(SkillInfo {
+        skill_id: held.skill.skill.clone(),
+        name: head.name.unwrap_or_else(|| held.skill.skill.to_string()),
+        description: head.description,
+        license: head.license,
+        compatibility: head.compatibility,
+        metadata: head.metadata,
+        allowed_tools: head.allowed_tools,
+        updated_ms: card.as_ref().map_or(0, |card| card.updated_ms),
+        needs: card.map(|card| card.needs),
+        body_bytes: size.saturating_sub(head.length),
+        warnings,
+        bytes: usage.bytes,
+        files: usage.files,
+    })
+}
+
+/// The head of the file as it is now; one that is missing is an empty one.
+fn read(held: &Held) -> (Head, u64) {
+    let name = held.skill.skill.as_str();
+    let missing = |what: &str| (Head { warnings: vec![Warning::new(what)], ..Head::none() }, 0);
+    let Ok(file) = tree::readable(&held.directory, SKILL_FILE) else { return missing("there is no SKILL.md that can be read") };
+    let Ok(stat) = rustix::fs::fstat(&file) else { return missing("there is no SKILL.md that can be read") };
+    if tree::kind(&stat) != FileType::RegularFile {
+        return missing("SKILL.md is no file");
+    }
+    let mut bytes = Vec::new();
+    if File::from(file).take(LONGEST_HEAD).read_to_end(&mut bytes).is_err() {
+        return missing("there is no SKILL.md that can be read");
+    }
+    (Head::parse(&bytes, name), stat.st_size as u64)
+}
+
+/// What a `SKILL.md` that comes in says it needs.
+pub(crate) fn needs_of(bytes: &[u8], skill: &str) -> Result<Needs, NeedsError> {
+    Head::parse(&bytes[..bytes.len().min(LONGEST_HEAD as usize)], skill).needs
+}

@@ -1,0 +1,202 @@
+//! The head of a `SKILL.md`, by the rules of agentskills.io.
+//!
+//! Authors rely on what other programs make of it, so nothing but needs is an error: whatever
+//! departs from the rules is told with its line.
+
+use ringfence_policy::front_matter::{Entry, Kind, Value};
+use ringfence_policy::{AbsPath, FrontMatter};
+
+use super::Warning;
+use crate::needs::{Needs, NeedsError};
+
+#[derive(Debug)]
+pub(crate) struct Head {
+    pub(crate) name: Option<String>,
+    pub(crate) description: Option<String>,
+    pub(crate) license: Option<String>,
+    pub(crate) compatibility: Option<String>,
+    pub(crate) metadata: serde_json::Map<String, serde_json::Value>,
+    pub(crate) allowed_tools: Vec<String>,
+    pub(crate) needs: Result<Needs, NeedsError>,
+    /// How many bytes it has, both fences included.
+    pub(crate) length: u64,
+    pub(crate) warnings: Vec<Warning>,
+}
+
+const KEYS: &[&str] = &["name", "description", "license", "compatibility", "metadata", "allowed-tools"];
+const LONGEST_NAME: usize = 64;
+const LONGEST_DESCRIPTION: usize = 1024;
+const LONGEST_COMPATIBILITY: usize = 500;
+
+impl Head {
+    pub(crate) fn none() -> Head {
+        Head {
+            name: None,
+            description: None,
+            license: None,
+            compatibility: None,
+            metadata: serde_json::Map::new(),
+            allowed_tools: Vec::new(),
+            needs: Ok(Needs::default()),
+            length: 0,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Reads what a file begins with; `directory` is the skill's.
+    pub(crate) fn parse(bytes: &[u8], directory: &str) -> Head {
+        let text = String::from_utf8_lossy(bytes);
+        // Errors name a file; this one has no other name that tells a reader anything.
+        let file = AbsPath::root().join("SKILL.md");
+        let read = match FrontMatter::parse(&text, &file, &[]) {
+            Ok(read) => read,
+            Err(error) => {
+                let what = error.to_string();
+                let what = what.strip_prefix(&format!("{file}:")).unwrap_or(&what);
+                let needs = Needs::suspected(head_of(&text), what).map(|()| Needs::default());
+                let warning = Warning::at(1, format!("its head cannot be read: {what}"));
+                return Head { needs, warnings: vec![warning], ..Head::none() };
+            }
+        };
+        let mut head = Head { needs: Needs::of(&read), length: (text.len() - read.body.len()) as u64, ..Head::none() };
+        if matches!(text, std::borrow::Cow::Owned(_)) {
+            head.warn(1, "it is not UTF-8");
+        }
+        head.name(&read, directory);
+        head.description = head.text(&read, "description", LONGEST_DESCRIPTION);
+        if head.description.is_none() {
+            head.warn(1, "`description` is missing: nobody can tell when to use the skill");
+        }
+        head.license = head.text(&read, "license", LONGEST_DESCRIPTION);
+        head.compatibility = head.text(&read, "compatibility", LONGEST_COMPATIBILITY);
+        head.metadata(&read);
+        head.tools(&read);
+        for entry in read.entries.iter().filter(|entry| !KEYS.contains(&entry.key.as_str())) {
+            head.warn(entry.at.0, format!("`{}` is not known for skills", entry.key));
+        }
+        head
+    }
+
+    fn warn(&mut self, line: u32, what: impl Into<String>) {
+        self.warnings.push(Warning::at(line, what));
+    }
+
+    /// The text of a key; one that cannot be read strictly is taken as it stands.
+    fn text(&mut self, read: &FrontMatter, key: &str, longest: usize) -> Option<String> {
+        let entry = read.get(key)?;
+        let line = entry.at.0;
+        let text = match &entry.value.kind {
+            Kind::Text(text) | Kind::Raw(text) => text.trim().to_owned(),
+            Kind::Nothing => String::new(),
+            Kind::List(_) | Kind::Map(_) => {
+                self.warn(line, format!("`{key}` is no text"));
+                return None;
+            }
+        };
+        if text.is_empty() {
+            self.warn(line, format!("`{key}` is empty"));
+            return None;
+        }
+        if matches!(entry.value.kind, Kind::Raw(_)) {
+            self.warn(line, format!("`{key}` is no plain YAML: write it in quotation marks"));
+        }
+        let length = text.chars().count();
+        if length > longest {
+            self.warn(line, format!("`{key}` has {length} characters, more than {longest}"));
+        }
+        Some(text)
+    }
+
+    fn name(&mut self, read: &FrontMatter, directory: &str) {
+        let line = read.get("name").map_or(1, |entry| entry.at.0);
+        self.name = self.text(read, "name", LONGEST_NAME);
+        let Some(name) = self.name.clone() else {
+            if read.get("name").is_none() {
+                self.warn(1, "`name` is missing; the directory's is taken");
+            }
+            return;
+        };
+        let is_plain = name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+        if !is_plain || name.starts_with('-') || name.ends_with('-') || name.contains("--") {
+            self.warn(line, "`name` is not of lower case letters and digits with single hyphens between them");
+        }
+        if name != directory {
+            self.warn(line, format!("`name` is not that of the directory (`{directory}`), by which the skill is found"));
+        }
+    }
+
+    fn metadata(&mut self, read: &FrontMatter) {
+        let Some(entry) = read.get("metadata") else { return };
+        match &entry.value.kind {
+            Kind::Map(entries) => self.metadata = map(entries),
+            Kind::Nothing => {}
+            Kind::Text(text) | Kind::Raw(text) => {
+                // Many write it as JSON, which is YAML as well.
+                match serde_json::from_str(text) {
+                    Ok(serde_json::Value::Object(entries)) => self.metadata = entries,
+                    _ => self.warn(entry.at.0, "`metadata` is no map of keys and values that can be read"),
+                }
+            }
+            Kind::List(_) => self.warn(entry.at.0, "`metadata` is a list, not a map"),
+        }
+    }
+
+    fn tools(&mut self, read: &FrontMatter) {
+        let Some(entry) = read.get("allowed-tools") else { return };
+        match &entry.value.kind {
+            Kind::Text(text) | Kind::Raw(text) => self.allowed_tools = words(text),
+            Kind::List(items) => {
+                self.allowed_tools =
+                    items.iter().filter_map(|item| if let Kind::Text(text) = &item.kind { Some(text.clone()) } else { None }).collect();
+                self.warn(entry.at.0, "`allowed-tools` is a list; the rules say words with blanks between them");
+            }
+            Kind::Nothing => {}
+            Kind::Map(_) => self.warn(entry.at.0, "`allowed-tools` is a map, not words with blanks between them"),
+        }
+    }
+}
+
+/// What stands before the second fence; nothing where there is no first one.
+fn head_of(text: &str) -> &str {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut lines = text.split_inclusive('\n');
+    let is_fence = |line: &str| line.trim_end() == "---";
+    let Some(first) = lines.next().filter(|line| is_fence(line)) else { return "" };
+    let length: usize = lines.take_while(|line| !is_fence(line)).map(str::len).sum();
+    &text[..first.len() + length]
+}
+
+fn map(entries: &[Entry]) -> serde_json::Map<String, serde_json::Value> {
+    entries.iter().map(|entry| (entry.key.clone(), value(&entry.value))).collect()
+}
+
+fn value(of: &Value) -> serde_json::Value {
+    match &of.kind {
+        Kind::Nothing => serde_json::Value::Null,
+        Kind::Text(text) | Kind::Raw(text) => text.as_str().into(),
+        Kind::List(items) => items.iter().map(value).collect(),
+        Kind::Map(entries) => map(entries).into(),
+    }
+}
+
+/// Words with blanks or commas between them; those in parentheses belong to the word.
+fn words(text: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut depth = 0u32;
+    for c in text.chars() {
+        depth = match c {
+            '(' => depth + 1,
+            ')' => depth.saturating_sub(1),
+            _ => depth,
+        };
+        match c {
+            c if depth == 0 && (c.is_whitespace() || c == ',') => words.push(String::new()),
+            c => words.last_mut().unwrap_or(&mut String::new()).push(c),
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,235 @@
+//! What a skill says it needs: hosts, places to write, limits.
+//!
+//! They are a ceiling. So whatever could be one and cannot be read for certain is an error, and
+//! never the same as having said nothing.
+
+use ringfence_policy::front_matter::{Entry, Kind, Value};
+use ringfence_policy::{FrontMatter, HostRule, HostRuleError, Limit, is_hidden};
+use serde::{Deserialize, Serialize};
+
+/// What a skill says it needs, under `metadata` in its `SKILL.md`. What is none was not said; an
+/// empty list says that nothing is needed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Needs {
+    /// Hosts, as rules of a policy.
+    pub hosts: Option<Vec<String>>,
+    /// Paths from the skill's directory on; `.` is the whole of it.
+    pub writes: Option<Vec<String>>,
+    /// Limits of a policy, each with how much.
+    pub limits: Option<Vec<(String, String)>>,
+}
+
+/// Why needs cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NeedsError {
+    /// Something that may be one of them stands where it cannot be read.
+    #[error("line {line}: `{key}` stands in a head that cannot be read: {what}")]
+    Unreadable {
+        /// Where, from 1.
+        line: u32,
+        /// Which key.
+        key: &'static str,
+        /// Why not.
+        what: String,
+    },
+    /// It stands where it means nothing.
+    #[error("line {line}: `{key}` means nothing here")]
+    Misplaced {
+        /// Where, from 1.
+        line: u32,
+        /// As it is written.
+        key: String,
+    },
+    /// It is of a shape that it cannot have.
+    #[error("line {line}: `{key}` is neither a text nor a list of texts")]
+    Shape {
+        /// Where, from 1.
+        line: u32,
+        /// Which key.
+        key: &'static str,
+    },
+    /// A host is none.
+    #[error("line {line}: `{text}` is no host: {source}")]
+    Host {
+        /// Where, from 1.
+        line: u32,
+        /// As it is written.
+        text: String,
+        /// Why not.
+        source: HostRuleError,
+    },
+    /// A path is none of the skill's.
+    #[error("line {line}: `{text}` is no path below the skill's directory")]
+    Write {
+        /// Where, from 1.
+        line: u32,
+        /// As it is written.
+        text: String,
+    },
+    /// A limit is none, is there twice, or says nothing.
+    #[error("line {line}: `{text}` is no limit")]
+    Limit {
+        /// Where, from 1.
+        line: u32,
+        /// As it is written.
+        text: String,
+        /// What can be said instead.
+        expected: String,
+    },
+}
+
+impl NeedsError {
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            NeedsError::Unreadable { .. } => "write the head as plain YAML between two lines of `---`, each key once".into(),
+            NeedsError::Misplaced { key, .. } => format!("write `{}` under `metadata`", key.to_ascii_lowercase()),
+            NeedsError::Shape { .. } => "write `a, b`, or a list with dashes".into(),
+            NeedsError::Host { source, .. } => source.hint(),
+            NeedsError::Write { .. } => "write paths such as `out/reports`, without `..`, `~`, `$` or wildcards".into(),
+            NeedsError::Limit { expected, .. } => expected.clone(),
+        }
+    }
+}
+
+const KEYS: [&str; 3] = ["hosts", "writes", "limits"];
+
+impl Needs {
+    /// Whether nothing was said.
+    pub fn is_empty(&self) -> bool {
+        *self == Needs::default()
+    }
+
+    /// Reads them out of a head.
+    pub(crate) fn of(head: &FrontMatter) -> Result<Needs, NeedsError> {
+        if let Some(entry) = head.entries.iter().find(|entry| key_of(&entry.key).is_some()) {
+            return Err(NeedsError::Misplaced { line: entry.at.0, key: entry.key.clone() });
+        }
+        let mut needs = Needs::default();
+        let Some(metadata) = head.get("metadata") else { return Ok(needs) };
+        let entries = match &metadata.value.kind {
+            Kind::Map(entries) => entries,
+            Kind::Nothing => return Ok(needs),
+            Kind::Raw(text) | Kind::Text(text) => {
+                return mentioned(text)
+                    .map_or(Ok(needs), |(line, key)| Err(unreadable(metadata.value.at.0 + line, key, "`metadata` is no map")));
+            }
+            Kind::List(items) => {
+                let texts = items.iter().filter_map(|item| Some((item.at.0, mentioned(&text(item)?)?.1)));
+                return texts.into_iter().next().map_or(Ok(needs), |(line, key)| Err(unreadable(line, key, "`metadata` is no map")));
+            }
+        };
+        for entry in entries {
+            match key_of(&entry.key) {
+                Some(key) if key != entry.key => return Err(NeedsError::Misplaced { line: entry.at.0, key: entry.key.clone() }),
+                Some("hosts") => needs.hosts = Some(hosts(entry)?),
+                Some("writes") => needs.writes = Some(writes(entry)?),
+                Some(_) => needs.limits = Some(limits(entry)?),
+                None => {}
+            }
+        }
+        Ok(needs)
+    }
+
+    /// Whether a head that cannot be read may hold some.
+    pub(crate) fn suspected(head: &str, what: &str) -> Result<(), NeedsError> {
+        mentioned(head).map_or(Ok(()), |(line, key)| Err(unreadable(line + 1, key, what)))
+    }
+}
+
+fn unreadable(line: u32, key: &'static str, what: &str) -> NeedsError {
+    NeedsError::Unreadable { line, key, what: what.to_owned() }
+}
+
+fn key_of(word: &str) -> Option<&'static str> {
+    KEYS.into_iter().find(|key| key.eq_ignore_ascii_case(word))
+}
+
+/// The line, from 0, in which a text has one of the keys as a word of its own.
+fn mentioned(text: &str) -> Option<(u32, &'static str)> {
+    let mut lines = (0u32..).zip(text.lines());
+    lines.find_map(|(i, line)| {
+        let mut words = line.split(|c: char| !(c.is_alphanumeric() || c == '-' || c == '_'));
+        words.find_map(key_of).map(|key| (i, key))
+    })
+}
+
+fn text(value: &Value) -> Option<String> {
+    if let Kind::Text(text) = &value.kind { Some(text.clone()) } else { None }
+}
+
+/// Texts with their lines: `a, b`, or a list.
+fn texts(entry: &Entry, key: &'static str, between: &[char]) -> Result<Vec<(u32, String)>, NeedsError> {
+    let line = entry.value.at.0;
+    let shape = |line| NeedsError::Shape { line, key };
+    let whole: Vec<(u32, String)> = match &entry.value.kind {
+        Kind::Nothing => return Ok(Vec::new()),
+        Kind::Text(text) => text.split(between).map(|part| (line, part.trim().to_owned())).filter(|(_, part)| !part.is_empty()).collect(),
+        Kind::List(items) => {
+            let read = items.iter().map(|item| Ok((item.at.0, text(item).ok_or_else(|| shape(item.at.0))?.trim().to_owned())));
+            read.collect::<Result<_, NeedsError>>()?
+        }
+        Kind::Map(_) | Kind::Raw(_) => return Err(shape(line)),
+    };
+    Ok(whole)
+}
+
+fn hosts(entry: &Entry) -> Result<Vec<String>, NeedsError> {
+    let mut hosts = Vec::new();
+    for (line, text) in texts(entry, "hosts", &[',', ' ', '\n'])? {
+        HostRule::parse(&text).map_err(|source| NeedsError::Host { line, text: text.clone(), source })?;
+        hosts.push(text);
+    }
+    Ok(hosts)
+}
+
+fn writes(entry: &Entry) -> Result<Vec<String>, NeedsError> {
+    let mut writes = Vec::new();
+    for (line, text) in texts(entry, "writes", &[',', '\n'])? {
+        let path = text.trim_end_matches('/');
+        let path = path.strip_prefix("./").unwrap_or(path);
+        // What a policy gives a meaning to would mean more here than it says.
+        let is_plain = !path.contains(|c: char| is_hidden(c) || "*?[]{}$~!\\".contains(c)) && !path.starts_with('@');
+        let is_below = !text.starts_with('/') && (path == "." || path.split('/').all(|part| !matches!(part, "" | "." | "..")));
+        if !is_plain || !is_below {
+            return Err(NeedsError::Write { line, text });
+        }
+        writes.push(path.to_owned());
+    }
+    Ok(writes)
+}
+
+fn limits(entry: &Entry) -> Result<Vec<(String, String)>, NeedsError> {
+    let pairs: Vec<(u32, String, String)> = match &entry.value.kind {
+        Kind::Map(entries) => {
+            let read = entries.iter().map(|entry| {
+                let amount = text(&entry.value).ok_or(NeedsError::Shape { line: entry.at.0, key: "limits" })?;
+                Ok((entry.at.0, entry.key.clone(), amount))
+            });
+            read.collect::<Result<_, NeedsError>>()?
+        }
+        _ => {
+            let read = texts(entry, "limits", &[',', '\n'])?.into_iter().map(|(line, text)| {
+                let expected = "write each as `wall=60s`".to_owned();
+                let (word, amount) = text.split_once(['=', ':']).ok_or(NeedsError::Limit { line, text: text.clone(), expected })?;
+                Ok((line, word.trim().to_owned(), amount.trim().to_owned()))
+            });
+            read.collect::<Result<_, NeedsError>>()?
+        }
+    };
+    let mut limits: Vec<(String, String)> = Vec::new();
+    for (line, word, amount) in pairs {
+        let fail = |expected: String| NeedsError::Limit { line, text: format!("{word}={amount}"), expected };
+        let all = || Limit::ALL.iter().map(|limit| limit.word()).collect::<Vec<_>>().join(", ");
+        let limit: Limit = word.parse().map_err(|()| fail(format!("write one of {}", all())))?;
+        if limit.amount(&amount).is_none() {
+            return Err(fail(format!("write {}", limit.expected())));
+        }
+        if limits.iter().any(|(there, _)| *there == word) {
+            return Err(fail("write each limit once".into()));
+        }
+        limits.push((word, amount));
+    }
+    Ok(limits)
+}

@@ -1,0 +1,176 @@
+//! Taking in an archive.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+use serde::{Deserialize, Serialize};
+
+use crate::archive::{self, Archive, Entry, Kind, Sink};
+use crate::card::Card;
+use crate::error::StoreError;
+use crate::info::{SKILL_FILE, SkillInfo, Warning, needs_of};
+use crate::name::{Name, SkillId};
+use crate::needs::Needs;
+use crate::store::{Inner, Store};
+use crate::table::Heed;
+use crate::tree;
+
+/// What was taken in.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Uploaded {
+    /// Every skill of the archive.
+    pub skills: Vec<Taken>,
+    /// What is to be said of the archive itself.
+    pub warnings: Vec<Warning>,
+}
+
+/// A skill that was taken in.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Taken {
+    /// As it is now.
+    #[serde(flatten)]
+    pub info: SkillInfo,
+    /// Whether one of that name was there before.
+    pub replaced: bool,
+}
+
+/// Beyond so many files, all of the file system is written to disk at once.
+const MANY: usize = 64;
+
+impl Store {
+    /// Takes in the skills of an archive: the directories at its top. Those of the same names are
+    /// replaced, each in one step; the agent's others stay. An archive with anything wrong in it
+    /// is refused, and then nothing has changed. With a `quota`, the user has no more bytes than
+    /// that afterwards.
+    pub fn upload(&self, user: &Name, agent: &Name, mut archive: impl Read + Seek, quota: Option<u64>) -> Result<Uploaded, StoreError> {
+        let inner = &self.inner;
+        let judged = archive::judge(&mut archive, &inner.bounds)?;
+        let staged = Staged::new(inner)?;
+        let needs = staged.fill(&mut archive, &judged)?;
+        let skill_of = |skill: &Name| SkillId { user: user.clone(), agent: agent.clone(), skill: skill.clone() };
+        let skills: Vec<SkillId> = judged.skills.iter().map(skill_of).collect();
+
+        let _user = quota.map(|_| inner.claim_user(&skills[0])).transpose()?;
+        if let Some(quota) = quota {
+            let size = judged.entries.iter().map(|entry| entry.packed.size).sum();
+            self.afford(user, size, 0, &skills, quota)?;
+        }
+        let claim = inner.claim(&skills, Heed::Setups)?;
+        for (skill, needs) in skills.iter().zip(needs) {
+            let number = tree::look(&staged.directory, skill.skill.as_str()).map_err(StoreError::system("look at", skill.path()))?.st_ino;
+            let written = Card::new(needs).write(inner.cards.as_fd(), inner.staging.as_fd(), &inner.fresh(), skill, number);
+            written.map_err(StoreError::io("write", format!("cards/{skill}")))?;
+        }
+        let mut taken = Vec::new();
+        for skill in &skills {
+            let replaced = inner.replace(&staged.directory, skill.skill.as_str(), skill)?;
+            taken.push((skill, replaced));
+        }
+        drop(claim);
+        let taken = taken.into_iter().map(|(skill, replaced)| Ok(Taken { info: self.info(skill)?, replaced }));
+        Ok(Uploaded { skills: taken.collect::<Result<_, StoreError>>()?, warnings: judged.warnings })
+    }
+}
+
+/// A directory of our own in staging, gone when this is dropped.
+struct Staged<'a> {
+    inner: &'a Inner,
+    name: String,
+    directory: OwnedFd,
+}
+
+impl<'a> Staged<'a> {
+    fn new(inner: &'a Inner) -> Result<Staged<'a>, StoreError> {
+        let name = inner.fresh();
+        let made = tree::make(&inner.staging, &name, 0o700).and_then(|()| tree::directory(&inner.staging, &name));
+        let directory = made.map_err(StoreError::system("make", format!("staging/{name}")))?;
+        Ok(Staged { inner, name, directory })
+    }
+
+    /// Unpacks everything and brings it to disk. Answers what each skill needs.
+    fn fill(&self, from: &mut (impl Read + Seek), archive: &Archive) -> Result<Vec<Needs>, StoreError> {
+        let is_many = archive.entries.len() > MANY;
+        let mut tree = Tree { staged: self, made: HashSet::new(), file: None, path: String::new(), is_synced: !is_many };
+        archive::unpack(from, archive, &mut tree)?;
+        let mut made: Vec<String> = std::mem::take(&mut tree.made).into_iter().collect();
+        let fail = || StoreError::system("write", format!("staging/{}", self.name));
+        if is_many {
+            rustix::fs::syncfs(&self.directory).map_err(fail())?;
+        } else {
+            made.push(".".into());
+            for path in made {
+                tree::directory(&self.directory, &path).and_then(rustix::fs::fsync).map_err(fail())?;
+            }
+        }
+        archive.skills.iter().map(|skill| self.needs(skill)).collect()
+    }
+
+    fn needs(&self, skill: &Name) -> Result<Needs, StoreError> {
+        let path = format!("{skill}/{SKILL_FILE}");
+        let mut bytes = Vec::new();
+        let opened = tree::readable(&self.directory, &path).map_err(StoreError::system("read", &path))?;
+        File::from(opened).read_to_end(&mut bytes).map_err(StoreError::io("read", &path))?;
+        needs_of(&bytes, skill.as_str()).map_err(|source| StoreError::Needs { skill: skill.to_string(), source })
+    }
+}
+
+impl Drop for Staged<'_> {
+    fn drop(&mut self) {
+        let _ = tree::delete(self.inner.staging.as_fd(), &self.name, || self.inner.fresh());
+    }
+}
+
+/// Files and directories as they are made.
+struct Tree<'a> {
+    staged: &'a Staged<'a>,
+    made: HashSet<String>,
+    file: Option<File>,
+    path: String,
+    is_synced: bool,
+}
+
+impl Tree<'_> {
+    fn directories(&mut self, path: &str) -> Result<(), StoreError> {
+        let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
+        for end in ends {
+            let way = &path[..end];
+            if !self.made.contains(way) {
+                tree::make(&self.staged.directory, way, 0o755).map_err(StoreError::system("make", way))?;
+                self.made.insert(way.to_owned());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Sink for Tree<'_> {
+    fn begin(&mut self, entry: &Entry) -> Result<(), StoreError> {
+        entry.name.clone_into(&mut self.path);
+        if entry.kind == Kind::Directory {
+            return self.directories(&entry.name);
+        }
+        if let Some((directory, _)) = entry.name.rsplit_once('/') {
+            self.directories(directory)?;
+        }
+        let mode = Mode::from_raw_mode(if entry.kind == Kind::Program { 0o755 } else { 0o644 });
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        let made = tree::open(&self.staged.directory, entry.name.as_str(), flags, Mode::from_raw_mode(0o600));
+        let made = made.and_then(|made| rustix::fs::fchmod(&made, mode).map(|()| made));
+        self.file = Some(File::from(made.map_err(StoreError::system("make", &self.path))?));
+        Ok(())
+    }
+
+    fn more(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        self.file.as_mut().map_or(Ok(()), |file| file.write_all(bytes)).map_err(StoreError::io("write", &self.path))
+    }
+
+    fn end(&mut self) -> Result<(), StoreError> {
+        match self.file.take() {
+            Some(file) if self.is_synced => file.sync_all().map_err(StoreError::io("write", &self.path)),
+            _ => Ok(()),
+        }
+    }
+}
