@@ -1,7 +1,6 @@
 //! Talk, to standard error.
 
-use std::error::Error;
-
+use ringfence_api::whole;
 use ringfence_audit::AuditError;
 use ringfence_engine::EngineError;
 
@@ -36,11 +35,6 @@ pub(crate) fn verbatim(text: &[u8]) {
 /// Something that was not recorded.
 pub(crate) fn unrecorded(error: &AuditError) {
     warning(&format!("not recorded in the audit log: {}", whole(error)));
-}
-
-/// An error and what lies behind it, in one line.
-pub(crate) fn whole(error: &dyn Error) -> String {
-    std::iter::successors(Some(error), |error| (*error).source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// Something to read before going on.

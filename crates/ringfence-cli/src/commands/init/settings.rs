@@ -5,6 +5,7 @@ use std::path::Path;
 
 use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstArray, CstInputValue, CstNode, CstObject, CstRootNode};
+use ringfence_api::typed;
 use ringfence_policy::{AbsPath, Facts};
 use serde_json::Value;
 
@@ -234,9 +235,7 @@ fn field(key: &str, value: CstInputValue) -> (String, CstInputValue) {
 
 /// A line for the shell that runs the hook.
 fn command(program: &Path, words: &str) -> String {
-    let path = program.to_string_lossy();
-    let is_plain = path.chars().all(|c| c.is_ascii_alphanumeric() || "/_-.+".contains(c));
-    if is_plain { format!("{path} {words}") } else { format!("'{}' {words}", path.replace('\'', r"'\''")) }
+    format!("{} {words}", typed(&program.to_string_lossy()))
 }
 
 fn plain(program: &Path) -> CstInputValue {
