@@ -1,10 +1,11 @@
 //! Talk, to standard error.
 
-use ringfence_api::whole;
+use ringfence_api::{Outcome, whole};
 use ringfence_audit::AuditError;
 use ringfence_engine::EngineError;
 
 use crate::error::CliError;
+use crate::show::printable;
 
 /// An error, its causes and a hint.
 pub(crate) fn error(error: &CliError) {
@@ -30,6 +31,22 @@ pub(crate) fn warning(text: &str) {
 /// What was said already.
 pub(crate) fn verbatim(text: &[u8]) {
     eprint!("{}", String::from_utf8_lossy(text));
+}
+
+/// What a person should know of a run that has ended.
+pub(crate) fn ended(outcome: &Outcome) {
+    // What is only not told of stands in the JSON and in the log: here it would stand at
+    // every command, in what is the command's own.
+    for gap in outcome.gaps.iter().filter(|gap| gap.refuses()) {
+        warning(&format!("not enforced: {}: {}", gap.what, gap.why));
+    }
+    for moved in &outcome.quarantined {
+        // Names that the command chose.
+        warning(&printable(&format!("{} was moved to {}: {}", moved.path, moved.moved_to, moved.reason)));
+    }
+    for breach in &outcome.breaches {
+        warning(&breach.to_string());
+    }
 }
 
 /// Something that was not recorded.
