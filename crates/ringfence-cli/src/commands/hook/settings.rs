@@ -3,8 +3,6 @@
 //! Its rules on commands are asked about the line that a hook returns, in which the command is
 //! but a word: those that shut would shut nothing any more. So they are asked here.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use jsonc_parser::ParseOptions;
@@ -15,6 +13,7 @@ use serde_json::{Map, Value};
 use super::Agent;
 use super::scene::Scene;
 use crate::error::CliError;
+use crate::plain::text_of;
 
 /// The administrator's.
 const MANAGED: &str = "/etc/claude-code/managed-settings.json";
@@ -120,20 +119,7 @@ fn origin(text: String, file: &Path) -> Origin {
 
 /// A file's object; `None` if there is no file. One that cannot be read may hold rules.
 fn object(file: &Path) -> Result<Option<Map<String, Value>>, CliError> {
-    const LONGEST: u64 = 4 << 20;
-    let fail = |source| CliError::File { what: "read", path: file.display().to_string(), source };
-    match fs::metadata(file) {
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(None),
-        Err(error) => return Err(fail(error)),
-        Ok(metadata) if !metadata.is_file() || metadata.len() > LONGEST => {
-            return Err(fail(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file of 4 MiB at most")));
-        }
-        Ok(_) => {}
-    }
-    let text = fs::read_to_string(file).map_err(fail)?;
-    if text.trim().is_empty() {
-        return Ok(None);
-    }
+    let Some(text) = text_of(file)?.filter(|text| !text.trim().is_empty()) else { return Ok(None) };
     // People write comments into it.
     match jsonc_parser::parse_to_serde_value::<Value>(&text, &ParseOptions::default()) {
         Ok(Value::Object(whole)) => Ok(Some(whole)),
