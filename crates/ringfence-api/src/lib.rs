@@ -22,7 +22,7 @@ pub use outcome::{
 };
 pub use permission::{Permission, PermissionKind, PermissionStatus, RequiresPermission};
 pub use sealed::Sealed;
-pub use text::{base64, is_hidden, visible};
+pub use text::{base64, causes, is_hidden, quoted, typed, visible, whole};
 
 use std::ffi::OsString;
 use std::time::Duration;

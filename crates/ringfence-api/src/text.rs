@@ -1,4 +1,6 @@
-//! Text that comes from somebody else.
+//! Text that comes from somebody else, and text for somebody else to read or type.
+
+use std::error::Error;
 
 pub use ringfence_policy::is_hidden;
 
@@ -14,6 +16,30 @@ pub fn visible(text: &str) -> String {
         }
     }
     shown
+}
+
+/// One word of a shell, whatever is in it.
+pub fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// The same as one would type it: between marks only where a shell or a reader would take it for
+/// something else.
+pub fn typed(text: &str) -> String {
+    let is_plain = |c: char| (c.is_alphanumeric() && !is_hidden(c)) || "_-./:=@%+,".contains(c);
+    // To one shell `=name` is where that program is.
+    let is_word = !text.is_empty() && !text.starts_with('=') && text.chars().all(is_plain);
+    if is_word { text.to_owned() } else { quoted(text) }
+}
+
+/// An error and everything that lies behind it, nearest first.
+pub fn whole(error: &dyn Error) -> String {
+    causes(error).into_iter().fold(error.to_string(), |whole, cause| format!("{whole}: {cause}"))
+}
+
+/// What lies behind an error, nearest first.
+pub fn causes(error: &dyn Error) -> Vec<String> {
+    std::iter::successors(error.source(), |error| (*error).source()).map(ToString::to_string).collect()
 }
 
 /// Bytes as text of the usual alphabet, for what need not be UTF-8.
@@ -37,6 +63,48 @@ mod tests {
     #[track_caller]
     fn check(input: &[u8], expect: &str) {
         assert_eq!(base64(input), expect);
+    }
+
+    #[test]
+    fn a_word_stays_one() {
+        for plain in ["npm", "/a/b.c", "--x=a,b", "h:443", "é", "50%", "me@host"] {
+            assert_eq!(typed(plain), plain);
+        }
+        for (word, expect) in [
+            ("a b", "'a b'"),
+            ("", "''"),
+            ("it's", r"'it'\''s'"),
+            ("'", r"''\'''"),
+            ("$(x)", "'$(x)'"),
+            ("a\nb", "'a\nb'"),
+            ("*", "'*'"),
+            ("~", "'~'"),
+            ("=ls", "'=ls'"),
+            ("a\u{3164}", "'a\u{3164}'"),
+        ] {
+            assert_eq!((typed(word), quoted(word)), (expect.to_owned(), expect.to_owned()));
+        }
+        assert_eq!(quoted("plain"), "'plain'");
+    }
+
+    #[test]
+    fn an_error_is_told_with_what_lies_behind_it() {
+        #[derive(Debug)]
+        struct Layer(&'static str, Option<Box<Layer>>);
+        impl std::fmt::Display for Layer {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.0)
+            }
+        }
+        impl Error for Layer {
+            fn source(&self) -> Option<&(dyn Error + 'static)> {
+                self.1.as_deref().map(|cause| cause as &dyn Error)
+            }
+        }
+        let bottom = Layer("c", None);
+        assert_eq!((whole(&bottom), causes(&bottom)), ("c".to_owned(), Vec::new()));
+        let top = Layer("a", Some(Box::new(Layer("b", Some(Box::new(bottom))))));
+        assert_eq!((whole(&top), causes(&top)), ("a: b: c".to_owned(), vec!["b".to_owned(), "c".to_owned()]));
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! What can go wrong at this door.
 
-use std::error::Error;
 use std::io;
 
 use ringfence_audit::AuditError;
@@ -104,12 +103,8 @@ impl CliError {
 
     /// What lies behind it, nearest first.
     pub(crate) fn causes(&self) -> Vec<String> {
-        let first = match self {
-            // Its own message is the cause's.
-            CliError::Import { .. } => None,
-            _ => self.source(),
-        };
-        std::iter::successors(first, |error| (*error).source()).map(ToString::to_string).collect()
+        // Its own message is the cause's.
+        if matches!(self, CliError::Import { .. }) { Vec::new() } else { ringfence_api::causes(self) }
     }
 
     /// For programs.

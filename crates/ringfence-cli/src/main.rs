@@ -8,6 +8,7 @@ mod commands;
 mod error;
 mod json;
 mod origins;
+mod plain;
 mod say;
 mod show;
 mod steps;

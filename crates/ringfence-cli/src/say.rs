@@ -1,11 +1,11 @@
 //! Talk, to standard error.
 
-use std::error::Error;
-
+use ringfence_api::{Outcome, whole};
 use ringfence_audit::AuditError;
 use ringfence_engine::EngineError;
 
 use crate::error::CliError;
+use crate::show::printable;
 
 /// An error, its causes and a hint.
 pub(crate) fn error(error: &CliError) {
@@ -33,14 +33,25 @@ pub(crate) fn verbatim(text: &[u8]) {
     eprint!("{}", String::from_utf8_lossy(text));
 }
 
+/// What a person should know of a run that has ended.
+pub(crate) fn ended(outcome: &Outcome) {
+    // What is only not told of stands in the JSON and in the log: here it would stand at
+    // every command, in what is the command's own.
+    for gap in outcome.gaps.iter().filter(|gap| gap.refuses()) {
+        warning(&format!("not enforced: {}: {}", gap.what, gap.why));
+    }
+    for moved in &outcome.quarantined {
+        // Names that the command chose.
+        warning(&printable(&format!("{} was moved to {}: {}", moved.path, moved.moved_to, moved.reason)));
+    }
+    for breach in &outcome.breaches {
+        warning(&breach.to_string());
+    }
+}
+
 /// Something that was not recorded.
 pub(crate) fn unrecorded(error: &AuditError) {
     warning(&format!("not recorded in the audit log: {}", whole(error)));
-}
-
-/// An error and what lies behind it, in one line.
-pub(crate) fn whole(error: &dyn Error) -> String {
-    std::iter::successors(Some(error), |error| (*error).source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// Something to read before going on.

@@ -47,6 +47,30 @@ impl Described {
     pub fn all(&self) -> impl Iterator<Item = &Agent> {
         self.others.iter().rev().chain([&self.agent])
     }
+
+    /// The layers that the definitions come to, the weakest first.
+    pub(crate) fn layers(&self) -> Result<Vec<Layer>, EngineError> {
+        let mut layers = Vec::new();
+        for agent in self.all() {
+            if let Some(policy) = &agent.policy {
+                layers.extend(layers_beside(&agent.file, policy, &agent.source)?);
+            }
+            layers.push(agent.layer());
+        }
+        Ok(layers)
+    }
+
+    /// Refuses definitions that a command could write: it would give itself what it likes.
+    pub(crate) fn refuse_writable(&self, grants: &Grants) -> Result<(), EngineError> {
+        let is_writable = |path: &AbsPath| grants.verdict(path, Access::Write) == Verdict::Allowed;
+        for Agent { file, .. } in self.all().filter(|_| grants.is_confined()) {
+            let real = fs::canonicalize(file.as_path()).ok().and_then(AbsPath::new).unwrap_or_else(|| file.clone());
+            if is_writable(file) || is_writable(&real) {
+                return Err(EngineError::AgentExposed { file: file.clone() });
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A file that cannot be read as a definition.
@@ -109,32 +133,6 @@ pub fn agent(name: &str, facts: &Facts) -> Result<Option<Described>, EngineError
         Some(unread) => Err(unread.error),
         None => Ok(found.into_iter().find(|described| described.agent.name == name)),
     }
-}
-
-/// The layers that the definitions of an agent come to, the weakest first.
-pub(crate) fn layers_of_agent(name: &str, facts: &Facts) -> Result<Vec<Layer>, EngineError> {
-    let mut layers = Vec::new();
-    for agent in agent(name, facts)?.iter().flat_map(Described::all) {
-        if let Some(policy) = &agent.policy {
-            layers.extend(layers_beside(&agent.file, policy, &agent.source)?);
-        }
-        layers.push(agent.layer());
-    }
-    Ok(layers)
-}
-
-/// Refuses definitions that a command could write: it would give itself what it likes.
-pub(crate) fn refuse_writable(layers: &[Layer], name: &str, facts: &Facts, grants: &Grants) -> Result<(), EngineError> {
-    let Some(described) = agent(name, facts)? else { return Ok(()) };
-    let is_of_it = |layer: &&Layer| described.all().any(|agent| agent.file == layer.file);
-    for layer in layers.iter().filter(is_of_it) {
-        let real = fs::canonicalize(layer.file.as_path()).ok().and_then(AbsPath::new).unwrap_or_else(|| layer.file.clone());
-        let is_writable = |path: &AbsPath| grants.verdict(path, Access::Write) == Verdict::Allowed;
-        if grants.is_confined() && (is_writable(&layer.file) || is_writable(&real)) {
-            return Err(EngineError::AgentExposed { file: layer.file.clone() });
-        }
-    }
-    Ok(())
 }
 
 fn read(file: &AbsPath, shelf: &Shelf, facts: &Facts) -> Result<Agent, EngineError> {

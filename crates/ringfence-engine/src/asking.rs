@@ -6,14 +6,13 @@ mod tests;
 use std::ffi::OsStr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
-use ringfence_api::{Answer, Ask, Asker, Denial, Operation, Outcome, Permission};
+use ringfence_api::{Answer, Ask, Asker, Denial, Operation, Outcome, Permission, whole};
 use ringfence_audit::{AuditError, Log, Options, Record, Subject, now_ms};
 use ringfence_policy::{
     AbsPath, Access, Because, Decision, Effect, Facts, Grants, HostRule, Listed, OnError, Origin, Rule, Source, Verdict, is_sandboxes_own,
 };
 
 use crate::allow::{Opening, could_open, is_own, open_for_good};
-use crate::book::whole;
 use crate::files::Files;
 use crate::{Asked, Resolved};
 

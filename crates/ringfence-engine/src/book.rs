@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use ringfence_api::{Denial, Gap, Outcome};
+use ringfence_api::{Denial, Gap, Outcome, typed, whole};
 use ringfence_audit::{Act, AuditError, Begun, Details, Ended, Log, Options, Record, Subject, Verdict, digest, now_ms};
 use ringfence_policy::{AbsPath, Asking, Grants, Mode, Observe, OnError};
 
@@ -206,19 +206,9 @@ pub fn policy_digest(grants: &Grants) -> String {
     digest(&packed).to_string()
 }
 
-/// An error with what lies behind it.
-pub(crate) fn whole(error: &dyn std::error::Error) -> String {
-    std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}
-
 /// A command as one would type it.
 pub(crate) fn line(command: &[OsString]) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "_-./:=@%+,".contains(c);
-    let word = |word: &OsString| {
-        let text = word.to_string_lossy();
-        if !text.is_empty() && text.chars().all(plain) { text.into_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
-    };
-    command.iter().map(word).collect::<Vec<_>>().join(" ")
+    command.iter().map(|word| typed(&word.to_string_lossy())).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
 //! Policy files: where they are, and what they stand on.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
+use std::path::Path;
 
 use ringfence_policy::{AbsPath, Facts, Layer, Source, check_cycle, parse_bytes};
+use rustix::fs::OFlags;
 
 use crate::EngineError;
-use crate::agents::layers_of_agent;
+use crate::agents::{Described, agent};
 use crate::facts::config_directory;
 
 /// Which policy files count, weakest first.
@@ -43,6 +45,11 @@ pub(crate) fn of_the_project(facts: &Facts) -> AbsPath {
 
 /// Reads every policy file that is there.
 pub fn layers(files: &Files, facts: &Facts) -> Result<Vec<Layer>, EngineError> {
+    layers_and_agent(files, facts).map(|(layers, _)| layers)
+}
+
+/// The same, with the agent as it was read for them, if there is one of that name.
+pub(crate) fn layers_and_agent(files: &Files, facts: &Facts) -> Result<(Vec<Layer>, Option<Described>), EngineError> {
     let managed = AbsPath::new(MANAGED).expect("an absolute path");
     let mut layers = layers_if_there(&managed, &Source::Managed)?;
     if let Some(file) = &files.service {
@@ -55,10 +62,11 @@ pub fn layers(files: &Files, facts: &Facts) -> Result<Vec<Layer>, EngineError> {
         None if files.service.is_some() => Vec::new(),
         None => layers_if_there(&of_the_project(facts), &Source::Project)?,
     });
-    if let Some(name) = &files.agent {
-        layers.extend(layers_of_agent(name, facts)?);
+    let described = files.agent.as_ref().map(|name| agent(name, facts)).transpose()?.flatten();
+    if let Some(described) = &described {
+        layers.extend(described.layers()?);
     }
-    Ok(layers)
+    Ok((layers, described))
 }
 
 /// Reads a policy file that is named from another file, with the voice of whoever wrote that one.
@@ -113,18 +121,32 @@ fn read(file: &AbsPath, source: &Source, stack: &mut Vec<AbsPath>, layers: &mut 
     Ok(())
 }
 
-/// A file's bytes, if it is a plain file of a size that a policy can have: a pipe would
-/// never end, and a device neither.
+/// A file's bytes, if it is a plain file of a size that a policy can have.
 pub(crate) fn plain_file(file: &AbsPath) -> io::Result<Vec<u8>> {
-    const LONGEST: u64 = 1 << 20;
-    let metadata = fs::metadata(file.as_path())?;
-    if !metadata.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file"));
+    read_plain(file.as_path(), 1)
+}
+
+/// A file's bytes, if it is a plain file of so many mebibytes at most: a pipe would never end, and
+/// a device neither.
+pub fn read_plain(file: &Path, mebibytes: u64) -> io::Result<Vec<u8>> {
+    let not_plain = || io::Error::new(io::ErrorKind::InvalidInput, "not a plain file");
+    // To open a device may do something.
+    if !fs::metadata(file)?.is_file() {
+        return Err(not_plain());
     }
-    if metadata.len() > LONGEST {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "longer than a mebibyte"));
+    // What took its place since is not waited for.
+    let opened = rustix::fs::open(file, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC, rustix::fs::Mode::empty())?;
+    let opened = fs::File::from(opened);
+    if !opened.metadata()?.is_file() {
+        return Err(not_plain());
     }
-    fs::read(file.as_path())
+    let longest = mebibytes << 20;
+    let mut bytes = Vec::new();
+    opened.take(longest + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > longest {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {mebibytes} MiB")));
+    }
+    Ok(bytes)
 }
 
 /// A project's policy stands on files beside it alone: those are protected like it, and what
@@ -139,4 +161,30 @@ fn stay_within(file: &AbsPath, stack: &[AbsPath], why: &'static str) -> Result<(
         return Ok(());
     }
     Err(outside(io::Error::new(io::ErrorKind::PermissionDenied, why)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_plain_file_of_some_size_is_read() {
+        let directory = std::env::temp_dir().join(format!("ringfence-plain-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let file = directory.join("file");
+        let kind = |file: &Path| read_plain(file, 1).map(|bytes| bytes.len()).map_err(|error| error.kind());
+        assert_eq!(kind(&file), Err(io::ErrorKind::NotFound));
+        fs::write(&file, vec![b'x'; 1 << 20]).unwrap();
+        assert_eq!(kind(&file), Ok(1 << 20));
+        fs::write(&file, vec![b'x'; (1 << 20) + 1]).unwrap();
+        assert_eq!(kind(&file), Err(io::ErrorKind::FileTooLarge));
+        let pipe = directory.join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
+        for none in [&pipe, &directory, Path::new("/dev/zero")] {
+            assert_eq!(kind(none), Err(io::ErrorKind::InvalidInput), "{}", none.display());
+        }
+        // Its size is told as nothing, and it has more.
+        assert!(kind(Path::new("/proc/self/status")).is_ok_and(|length| length > 0));
+        fs::remove_dir_all(&directory).unwrap();
+    }
 }

@@ -28,7 +28,7 @@ pub use book::policy_digest;
 pub use configure::{Configured, Edit, Scope, configure, configured, policy_file};
 pub use error::EngineError;
 pub use facts::{Surroundings, gather, platform};
-pub use files::{Files, layers, layers_of, of_the_person};
+pub use files::{Files, layers, layers_of, of_the_person, read_plain};
 pub use guard::telling_directory;
 pub use learn::{Learned, Lesson, learn};
 pub use watched::{Watcher, run_watched};
@@ -45,6 +45,7 @@ use ringfence_provider::{Provider, Session};
 
 use asking::Witness;
 use book::Book;
+use files::layers_and_agent;
 
 /// What a door asks for.
 #[derive(Debug, Clone)]
@@ -85,7 +86,7 @@ pub fn resolve_for(cwd: &AbsPath, flags: &Flags, files: &Files) -> Result<Resolv
 
 /// The same where it is known what is around.
 pub fn resolve_in(surroundings: Surroundings, flags: &Flags, files: &Files) -> Result<Resolved, EngineError> {
-    let layers = layers(files, &surroundings.facts)?;
+    let (layers, described) = layers_and_agent(files, &surroundings.facts)?;
     let mut grants = resolve(&layers, flags, &surroundings.facts)?;
     let settings = facts::config_directory(&surroundings.facts).join("ringfence");
     let asked = surroundings.facts.variables.get("XDG_CONFIG_HOME").and_then(AbsPath::new).map(|config| config.join("ringfence"));
@@ -97,8 +98,8 @@ pub fn resolve_in(surroundings: Surroundings, flags: &Flags, files: &Files) -> R
         let origin = Origin::new(Source::BuiltIn, settings.to_string());
         grants.rules.push(Rule { root: settings, effect: Effect::Deny, origin, locked: false });
     }
-    if let Some(name) = &files.agent {
-        agents::refuse_writable(&layers, name, &surroundings.facts, &grants)?;
+    if let Some(described) = &described {
+        described.refuse_writable(&grants)?;
     }
     if let Some(owner) = facts::foreign_owner(&surroundings.facts.workspace) {
         grants.warnings.push(format!(

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use ringfence_api::whole;
 use ringfence_engine::EngineError;
 use ringfence_provider::ProviderError;
 use ringfence_skills::{NameError, StoreError};
@@ -101,7 +102,7 @@ impl From<StoreError> for Fault {
             StoreError::Root { .. } | StoreError::InUse { .. } | StoreError::System { .. } => return Self::ours(&error),
         };
         let hint = error.hint();
-        let fault = Self::new(status, error.code(), chain(&error));
+        let fault = Self::new(status, error.code(), whole(&error));
         match hint {
             Some(hint) => fault.hint(hint),
             None => fault,
@@ -114,7 +115,7 @@ impl From<EngineError> for Fault {
         match &error {
             // A program that is not there, or none: what the caller wrote.
             EngineError::Provider(ProviderError::NotExecuted { .. } | ProviderError::NoLine { .. }) => {
-                Self::new(StatusCode::UNPROCESSABLE_ENTITY, error.code(), chain(&error))
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, error.code(), whole(&error))
             }
             EngineError::Provider(ProviderError::Gone { .. }) => Self::new(StatusCode::GONE, "gone", error.to_string()),
             EngineError::Narrowed { .. } => {
@@ -124,10 +125,4 @@ impl From<EngineError> for Fault {
             _ => Self::ours(&error),
         }
     }
-}
-
-/// An error with all that caused it.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

@@ -97,7 +97,6 @@ impl Status {
 pub(crate) struct Execution {
     pub(crate) id: String,
     pub(crate) skill: SkillId,
-    pub(crate) command: String,
     pub(crate) is_kept: bool,
     pub(crate) key: Option<(String, String)>,
     status: Mutex<Status>,
@@ -122,7 +121,7 @@ impl Execution {
             user_id: skill.user.clone(),
             agent_id: skill.agent.clone(),
             skill_id: skill.skill.clone(),
-            command: command.clone(),
+            command,
             state: State::Waiting,
             created_ms: now_ms(),
             started_ms: None,
@@ -135,7 +134,6 @@ impl Execution {
         Self {
             id,
             skill,
-            command,
             is_kept,
             key,
             status: Mutex::new(status),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Afterwards, Input, Output, Ran, Stream};
+use ringfence_api::{Input, Ran, Stream};
 use ringfence_enforce::apply::{Job, Orphans, Start};
 use ringfence_provider::{Feeder, Interrupter, Process, ProcessStart, ProviderError, Sink, Streams};
 use ringfence_shell::Capture;
@@ -17,7 +17,7 @@ use rustix::time::Timespec;
 
 use crate::packed;
 use crate::shell::feed::{Feed, Intake};
-use crate::shell::{Place, Started, ended, family, number};
+use crate::shell::{Over, Place, Started, ended, family, number, ran};
 use crate::steward::Spent;
 
 /// How long it may take to mind each of: interrupt, terminate.
@@ -187,27 +187,10 @@ impl Process for Beside {
         }
         let (status, usage) = ended(self.place.as_ref(), self.job, &mut self.spent)?;
         let duration = self.begun.elapsed();
-        let (denials, denials_dropped) = self.place.refused();
-        let (granted, connections) = (self.place.granted(), self.place.connections());
         let Self { kept, timed_out, place, job, spent, .. } = *self;
-        let breaches = spent.finish(status, place.breaches());
+        let ran = ran(place.as_ref(), Over { status, usage, duration, timed_out, kept, spent });
         place.forget(job);
-        let [stdout, stderr] = kept.map(Capture::finish);
-        Ok(Ran {
-            stdout,
-            stderr,
-            status,
-            timed_out,
-            breaches,
-            duration,
-            usage,
-            denials,
-            denials_dropped,
-            granted,
-            connections,
-            background: Output::default(),
-            shell: Afterwards::LivesOn,
-        })
+        Ok(ran)
     }
 }
 

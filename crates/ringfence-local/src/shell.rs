@@ -11,12 +11,13 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use ringfence_api::{Breach, Connection, Denial, Granted, Line, Output, Ran, Status, Usage};
+use ringfence_api::{Afterwards, Breach, Connection, Denial, Granted, Line, Output, Ran, Status, Usage};
 use ringfence_enforce::apply::{Job, Orphans, Start};
 use ringfence_policy::{AbsPath, Limits};
 use ringfence_provider::{Feeder, Interrupter, ProviderError, Shell, ShellStart, Sink};
-use ringfence_shell::{Kind, Word, prelude};
+use ringfence_shell::{Capture, Kind, Word, prelude};
 use rustix::net::sockopt::set_socket_passcred;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -94,6 +95,37 @@ pub(crate) fn ended(place: &dyn Place, job: Job, spent: &mut Spent) -> Result<(S
     }
     spent.note(breaches);
     Ok((Status::Killed(libc::SIGKILL), Usage::default()))
+}
+
+/// What whoever waited for a command knows of its end.
+pub(crate) struct Over {
+    pub(crate) status: Status,
+    pub(crate) usage: Usage,
+    pub(crate) duration: Duration,
+    pub(crate) timed_out: bool,
+    pub(crate) kept: [Capture; 2],
+    pub(crate) spent: Spent,
+}
+
+/// A command that is over, with what its place has to tell of it.
+pub(crate) fn ran(place: &dyn Place, Over { status, usage, duration, timed_out, kept, spent }: Over) -> Ran {
+    let [stdout, stderr] = kept.map(Capture::finish);
+    let (denials, denials_dropped) = place.refused();
+    Ran {
+        stdout,
+        stderr,
+        status,
+        timed_out,
+        breaches: spent.finish(status, place.breaches()),
+        duration,
+        usage,
+        denials,
+        denials_dropped,
+        granted: place.granted(),
+        connections: place.connections(),
+        background: Output::default(),
+        shell: Afterwards::LivesOn,
+    }
 }
 
 /// A process that runs.

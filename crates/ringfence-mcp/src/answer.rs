@@ -1,9 +1,7 @@
 //! What a call answers: one object for programs, and the same in words.
 
-use std::error::Error;
-
 use ringfence::ExecuteResult;
-use ringfence_api::{Afterwards, Permission, violations};
+use ringfence_api::{Afterwards, Permission, violations, whole};
 use ringfence_engine::EngineError;
 use ringfence_engine::session::Executed;
 use ringfence_tools::ToolError;
@@ -121,10 +119,4 @@ impl From<ToolError> for Failure {
         let denial = error.denial().cloned().map(Box::new);
         Self { denial, ..Self::new(error.code(), whole(&error), error.hint()) }
     }
-}
-
-/// With all that lies behind it.
-fn whole(error: &dyn Error) -> String {
-    let causes = std::iter::successors(error.source(), |error| (*error).source());
-    causes.fold(error.to_string(), |whole, cause| format!("{whole}: {cause}"))
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ringfence_api::{Answer, Asker, Denial, visible};
+use ringfence_api::{Answer, Asker, Denial, typed, visible};
 use ringfence_engine::Opening;
 use ringfence_engine::session::{InForce, Requested};
 use ringfence_policy::{AbsPath, Access, HostRule};
@@ -107,7 +107,7 @@ fn shut(denial: &Denial) -> String {
 
 /// Rules on the text of commands are changed where they stand.
 fn about_command(wanted: &Wanted) -> Told {
-    let command = format!("ringfence explain command {}", quoted(&wanted.resource));
+    let command = format!("ringfence explain command {}", typed(&wanted.resource));
     Told {
         status: Status::RequiresPermission,
         resource: wanted.resource.clone(),
@@ -126,31 +126,11 @@ fn command(wish: Wish, resource: &str) -> String {
         Wish::Connect => "connect",
         Wish::Read | Wish::Execute | Wish::Command => "read",
     };
-    format!("ringfence policy allow {access} {}", quoted(resource))
-}
-
-/// One word for a shell.
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:@+,=".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+    format!("ringfence policy allow {access} {}", typed(resource))
 }
 
 fn told(told: &Told) -> CallToolResult {
     let content = vec![ContentBlock::text(told.message.clone())];
     let answer = if told.status == Status::Granted { CallToolResult::success(content) } else { CallToolResult::error(content) };
     answer::structured(answer, told)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::quoted;
-
-    #[test]
-    fn a_word_stays_one() {
-        for (word, expect) in
-            [("/a/b.c", "/a/b.c"), ("a b", "'a b'"), ("", "''"), ("it's", r"'it'\''s'"), ("$(x)", "'$(x)'"), ("h:443", "h:443")]
-        {
-            assert_eq!(quoted(word), expect);
-        }
-    }
 }

@@ -75,7 +75,7 @@ impl Agent {
         let name = name.or_else(|| stem(file)).unwrap_or_default();
         if !is_name(&name) {
             let at = get("name").map_or((1, 1), |entry| entry.value.at);
-            return Err(reader.wrong(at, "a name of letters, digits, `-`, `_` and `.` is needed, 64 at most"));
+            return Err(reader.wrong(at, "a name of letters, digits, `-`, `_`, `.` and `:` is needed, 64 at most"));
         }
         let description = get("description").and_then(|entry| match &entry.value.kind {
             Kind::Text(text) | Kind::Raw(text) => Some(text.clone()),

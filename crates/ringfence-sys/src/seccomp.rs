@@ -145,7 +145,16 @@ pub fn replace(listener: BorrowedFd<'_>, id: u64, number: u32, descriptor: Borro
     super::check(unsafe { libc::ioctl(listener.as_raw_fd(), ADD_FD as _, &request) }).map(drop)
 }
 
-/// Answers with a copy of `descriptor`, which becomes the caller's new descriptor.
+/// Gives the caller a copy of `descriptor`, and answers the number it has there. The call still
+/// waits for an answer.
+pub fn add(listener: BorrowedFd<'_>, id: u64, descriptor: BorrowedFd<'_>, target_flags: u32) -> io::Result<i32> {
+    let request = AddFd { id, flags: 0, source: descriptor.as_raw_fd() as u32, target: 0, target_flags };
+    // SAFETY: the structure is the kernel's layout and live.
+    super::check(unsafe { libc::ioctl(listener.as_raw_fd(), ADD_FD as _, &request) })
+}
+
+/// Answers with a copy of `descriptor`, which becomes the caller's new descriptor. The caller goes
+/// on while ours is still open: for a file that is open to be written, see [`add`].
 pub fn answer_with(listener: BorrowedFd<'_>, id: u64, descriptor: BorrowedFd<'_>, target_flags: u32) -> io::Result<()> {
     const AND_SEND: u32 = 2;
     let request = AddFd { id, flags: AND_SEND, source: descriptor.as_raw_fd() as u32, target: 0, target_flags };

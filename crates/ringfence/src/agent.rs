@@ -5,7 +5,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ringfence_api::{Answer, Denial, Permission};
+use ringfence_api::{Answer, Denial, Permission, causes};
 use ringfence_tools::{Call, Handler, Router, ToolError};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
@@ -201,8 +201,7 @@ fn refusal(denial: &Denial) -> String {
 }
 
 fn told(error: &ToolError) -> Value {
-    let causes: Vec<String> = std::iter::successors(error.source(), |error| (*error).source()).map(ToString::to_string).collect();
-    json!({ "code": error.code(), "message": error.to_string(), "causes": causes, "hint": error.hint() })
+    json!({ "code": error.code(), "message": error.to_string(), "causes": causes(error), "hint": error.hint() })
 }
 
 /// What the shell has answered, as more than JSON.

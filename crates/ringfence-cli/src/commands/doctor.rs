@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use ringfence_api::Stdio;
+use ringfence_api::{Stdio, whole};
 use ringfence_audit::session_id;
 use ringfence_enforce::apply::{Obstacle, probe, support};
 use ringfence_engine::{Asked, EngineError, Files, Resolved, gather, run as run_engine};
@@ -16,7 +16,6 @@ use ringfence_provider::ProviderError;
 use serde_json::{Value, json};
 
 use crate::error::CliError;
-use crate::say;
 use crate::show::{self, Paint};
 use findings::{Finding, Host, State};
 
@@ -95,7 +94,7 @@ fn trial() -> Result<Trial, CliError> {
     let mut unrecorded = None;
     let begun = Instant::now();
     let resolved = Resolved { grants, surroundings, files: Vec::new() };
-    run_engine(&Local::default(), &asked, &resolved, &mut |error| unrecorded = Some(say::whole(error)))?;
+    run_engine(&Local::default(), &asked, &resolved, &mut |error| unrecorded = Some(whole(error)))?;
     Ok(Trial { took: begun.elapsed(), log: resolved.grants.audit.directory, unrecorded })
 }
 

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_api::{Asker, Outcome, Status, Stdio};
+use ringfence_api::{Asker, Status, Stdio};
 use ringfence_engine::{EngineError, permission, run as run_engine, telling_directory};
 use ringfence_local::Local;
 use ringfence_policy::{Asking, Mode, Observe};
@@ -111,26 +111,10 @@ pub(crate) fn run_for(arguments: Run, wall: Wall, whose: Whose, local: &Local) -
     if outcome.refusal.is_some() && !arguments.json {
         say::verbatim(&outcome.stderr.head);
     }
-    warn(&outcome);
+    say::ended(&outcome);
     if outcome.status == Status::Killed(INTERRUPT) && !outcome.timed_out {
         ringfence_local::die_of_interrupt();
     }
     // At once: giving back memory piece by piece takes longer than the kernel takes for all of it.
     std::process::exit(outcome.exit_code())
-}
-
-/// What a person should know of a run that has ended.
-fn warn(outcome: &Outcome) {
-    // What is only not told of stands in the JSON and in the log: here it would stand at
-    // every command, in what is the command's own.
-    for gap in outcome.gaps.iter().filter(|gap| gap.refuses()) {
-        say::warning(&format!("not enforced: {}: {}", gap.what, gap.why));
-    }
-    for moved in &outcome.quarantined {
-        // Names that the command chose.
-        say::warning(&show::printable(&format!("{} was moved to {}: {}", moved.path, moved.moved_to, moved.reason)));
-    }
-    for breach in &outcome.breaches {
-        say::warning(&breach.to_string());
-    }
 }

@@ -1,10 +1,10 @@
 //! `ringfence tool`
 
-use std::error::Error;
 use std::io::{self, Read};
 use std::process::ExitCode;
 
 use clap::Args;
+use ringfence_api::causes;
 use ringfence_audit::Subject;
 use ringfence_policy::{Origin, Source, Tool, ToolRule};
 use ringfence_tools::{Call, ToolError, Tools};
@@ -90,8 +90,7 @@ fn input(given: Option<String>) -> Result<Value, CliError> {
 
 /// An error for programs; a refusal with all that is known of it.
 fn told(error: &ToolError) -> Value {
-    let causes: Vec<String> = std::iter::successors(error.source(), |error| (*error).source()).map(ToString::to_string).collect();
-    let mut told = json!({ "code": error.code(), "message": error.to_string(), "causes": causes, "hint": error.hint() });
+    let mut told = json!({ "code": error.code(), "message": error.to_string(), "causes": causes(error), "hint": error.hint() });
     if let Some(denial) = error.denial() {
         told["denial"] = json!(denial);
     }

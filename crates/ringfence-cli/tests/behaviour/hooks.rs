@@ -275,6 +275,38 @@ fn settings_of_the_agent_hold_for_the_command_itself() {
     });
 }
 
+/// Whoever says that is the policy first, and nobody's settings give back what it takes.
+#[test]
+fn the_policy_says_who_agrees_and_what_runs_outside() {
+    each_user(|user| {
+        let project = project(user);
+        let policy = |text: &str| {
+            project.write_at(&project.home().join(".config/ringfence/policy.toml"), format!("version = 1\n[sandbox]\n{text}\n"))
+        };
+        let person = |text: &str| project.write_at(&project.home().join(".claude/settings.json"), text);
+        let wide = r#"{"sandbox": {"autoAllowBashIfSandboxed": true, "allowUnsandboxedCommands": true}}"#;
+        let narrow = r#"{"sandbox": {"autoAllowBashIfSandboxed": false, "allowUnsandboxedCommands": false}}"#;
+        let id = || json!({ "command": "id" });
+        let bare = || said(&project, "Bash", json!({ "command": "id", "dangerouslyDisableSandbox": true }));
+        policy("auto-allow-bash-if-sandboxed = true");
+        assert_eq!(verdict(&project, "Bash", id()), "allow");
+        policy("auto-allow-bash-if-sandboxed = false");
+        assert_eq!(verdict(&project, "Bash", id()), "ask");
+        person(wide);
+        assert_eq!(verdict(&project, "Bash", id()), "ask");
+        policy("allow-unsandboxed-commands = true");
+        person("{}");
+        let asked = bare();
+        assert_eq!((asked["permissionDecision"].as_str(), asked.get("updatedInput")), (Some("ask"), None), "{asked}");
+        // What a project narrows is not opened again by the person's settings.
+        person(wide);
+        project.write(".claude/settings.json", narrow);
+        let asked = bare();
+        assert_eq!(asked["permissionDecision"], "ask");
+        assert!(asked["updatedInput"]["command"].as_str().is_some_and(|line| line.contains(" run ")), "{asked}");
+    });
+}
+
 #[test]
 fn whatever_goes_wrong_blocks_the_call() {
     each_user(|user| {

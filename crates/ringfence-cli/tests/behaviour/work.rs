@@ -136,3 +136,39 @@ fn a_project_anywhere_can_be_worked_in() {
         }
     });
 }
+
+/// Whoever has opened a file for the command must have let go of it when the command goes on: as
+/// long as anybody has it open to be written, nobody can execute it.
+#[test]
+fn what_was_just_written_can_be_executed() {
+    each_user(|user| {
+        let project = project(user);
+        // What is no program is not executed either, with another number, and we go on. Two of us
+        // that are always busy keep both processors from whoever would let go a moment later.
+        let code = r#"
+def busy():
+    pid, until = os.fork(), time.monotonic() + 60
+    while pid == 0 and time.monotonic() < until: pass
+    return pid or os._exit(0)
+beside = [busy(), busy()]
+def executed(name):
+    try: os.execv(name, [name])
+    except OSError as error: return errno.errorcode[error.errno]
+os.symlink('made', 'link')
+ways = [('made', os.O_CREAT | os.O_WRONLY), ('made', os.O_RDWR), ('link', os.O_CREAT | os.O_WRONLY | os.O_TRUNC)]
+said, rounds, until = {}, 0, time.monotonic() + 20
+while rounds < 2000 and time.monotonic() < until:
+    for name, flags in ways:
+        fd = os.open(name, flags, 0o755)
+        if rounds == 0 and executed('./' + name) != 'ETXTBSY': print('the probe cannot fail')
+        os.write(fd, b'no program'); os.close(fd)
+        how = executed('./' + name)
+        said[how] = said.get(how, 0) + 1
+    os.unlink('made'); rounds += 1
+for pid in beside: os.kill(pid, 9)
+print(rounds > 100, sorted(said) == ['ENOEXEC'], said)
+"#;
+        let said = project.python(code).ok();
+        assert!(said.starts_with("True True"), "{said} as {user}");
+    });
+}

@@ -17,9 +17,9 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::CpuSet;
 
-use super::helper::{hand_over, handed_over, is_gone, map_ids, spread, tell};
+use super::helper::{hand_over_with, handed_over, is_gone, map_ids, spread, tell};
 use super::jobs::Jobs;
-use super::{Account, During, Fault, Launch, MOST_DESCRIPTORS, Order, Report, build, doors, pause, probe};
+use super::{Account, During, Fault, Launch, MOST_DESCRIPTORS, Order, Report, build, doors, pause, probe, usher};
 use crate::plan::{Network, Plan, Step};
 use crate::seccomp::{Connects, GroupSignals, Owner, Shape, filter};
 use crate::support::Numbers;
@@ -259,7 +259,8 @@ fn refuse_calls(launch: &Launch, warden: &OwnedFd, inside: Option<&Inside>, plan
     let listener = seccomp::install(&filter(Shape { group_signals, owner, observe, connects }))
         .during(|| "seccomp(SECCOMP_SET_MODE_FILTER)".into())?;
     let inside = inside.ok_or_else(|| Fault { what: "find the lock in the plan".into(), errno: libc::EINVAL })?;
-    hand_over(warden, [listener.as_fd(), inside.user.as_fd(), inside.mount.as_fd(), plan.as_fd()])
+    let word = if observe == Observe::All { usher::ALL } else { usher::DENIALS };
+    hand_over_with(warden, word, [listener.as_fd(), inside.user.as_fd(), inside.mount.as_fd(), plan.as_fd()])
         .during(|| "hand the listener over".into())
 }
 

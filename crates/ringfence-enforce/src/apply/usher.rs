@@ -30,7 +30,7 @@ use ringfence_tripwire::Company;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 
-use super::helper::{handed_over, tell_with};
+use super::helper::{handed_over_with, tell_with};
 use super::{Launch, Report, waiting};
 use crate::seccomp::calls::{Arch, Call};
 use crate::seccomp::{is_only_told, is_writing, refusal};
@@ -69,9 +69,14 @@ pub(super) struct Known {
     pub(super) wire: Option<OwnedFd>,
 }
 
+/// With what the usher needs it is told what is told of, before it knows the policy: everything.
+pub(super) const ALL: u8 = b'a';
+/// Only what is refused.
+pub(super) const DENIALS: u8 = b'd';
+
 /// Serves until the sandbox has ended.
 pub(super) fn serve(socket: &OwnedFd, host_proc: OwnedFd, control: &OwnedFd, Known { init, wire }: Known) {
-    let Some([listener, user, mount, plan]) = handed_over(socket) else { return };
+    let Some((told, [listener, user, mount, plan])) = handed_over_with(socket) else { return };
     let_in(control, &host_proc, [&listener, &mount, &plan], wire);
     let in_place = seccomp::wake_in_place(listener.as_fd()).is_ok();
     let mut usher = Usher {
@@ -88,6 +93,7 @@ pub(super) fn serve(socket: &OwnedFd, host_proc: OwnedFd, control: &OwnedFd, Kno
         control,
         inside: Some([user, mount]),
         init: init as u32,
+        tells_all: told == ALL,
     };
     loop {
         // Whoever makes no name for a moment may do so later: by then all is ready.
@@ -144,6 +150,8 @@ struct Usher<'a> {
     /// The sandbox's user and mount namespaces, until we are in them.
     inside: Option<[OwnedFd; 2]>,
     init: u32,
+    /// Whether what goes through is told of.
+    tells_all: bool,
 }
 
 impl Usher<'_> {
@@ -197,8 +205,19 @@ impl Usher<'_> {
         true
     }
 
+    /// Whether a call starts a program and is let through. By then we have let go of whatever was
+    /// opened before: the kernel executes nothing that anybody has open to be written, and a
+    /// caller that is handed a descriptor goes on while we still have ours.
+    fn is_start(&self, notification: &Notification) -> bool {
+        if self.tells_all || !matches!(called(notification), Some(Call::Execve | Call::Execveat)) {
+            return false;
+        }
+        let _ = self.send(notification, &Reply::Through);
+        true
+    }
+
     fn attend(&mut self, notification: &Notification) {
-        if self.is_ours(notification) {
+        if self.is_ours(notification) || self.is_start(notification) {
             return;
         }
         if self.judge.is_none() && self.is_mask(notification) {

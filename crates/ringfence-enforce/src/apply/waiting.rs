@@ -136,6 +136,19 @@ impl Waiting {
         given
     }
 
+    /// The same with a file that may be open to be written, which is the caller's alone once it
+    /// goes on: as long as anybody else has it open so, nobody can execute it.
+    pub fn give_away(self, descriptor: OwnedFd, on_execute: OnExecute) -> io::Result<()> {
+        let Call { told, listener, .. } = &*self.call;
+        if !self.call.claim() {
+            return Err(gone());
+        }
+        let given = seccomp::add(listener.as_fd(), told.id, descriptor.as_fd(), on_execute.flags());
+        drop(descriptor);
+        let ended = given.as_ref().map(|number| i64::from(*number)).map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE));
+        seccomp::answer(listener.as_fd(), told.id, ended).and(given.map(drop))
+    }
+
     /// The caller has `descriptor` in the place of its own of that number now, and the call has
     /// ended so; an error if its caller never heard of it.
     pub fn replace(self, number: u32, descriptor: &OwnedFd, on_execute: OnExecute, ended: Result<(), i32>) -> io::Result<()> {

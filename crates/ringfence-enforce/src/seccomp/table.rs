@@ -187,9 +187,13 @@ const ASKED: &[Line] = &[
 const OBSERVED: &[Line] = &[
     (Call::Open, When::Always, Action::Notify, "opens a file"),
     (Call::Openat, When::Always, Action::Notify, "opens a file"),
-    (Call::Execve, When::Always, Action::Notify, "starts a program"),
-    (Call::Execveat, When::Always, Action::Notify, "starts a program"),
     (Call::Connect, When::Always, Action::Notify, "reaches a host"),
+];
+
+/// Calls that are let through, and told of where the policy wants to know.
+const STARTING: &[Line] = &[
+    (Call::Execve, When::Always, Action::Notify, "starts a program, which the usher may have just opened for writing"),
+    (Call::Execveat, When::Always, Action::Notify, "starts a program, which the usher may have just opened for writing"),
 ];
 
 /// Where no host can be reached, and nothing is decided by it.
@@ -300,7 +304,7 @@ pub(crate) fn refusal(call: Call, arguments: &[u64; 6]) -> Option<(i32, &'static
 pub(crate) fn is_only_observed(call: Call, arguments: &[u64; 6]) -> bool {
     let speaks = |line: &Line| line.0 == call && line.1.holds(arguments);
     let mut others = REFUSED.iter().chain(OF_ROOT).chain(GROUP_SIGNALS).chain(ASKED).chain(TOLD);
-    OBSERVED.iter().any(speaks) && !others.any(speaks)
+    OBSERVED.iter().chain(STARTING).any(speaks) && !others.any(speaks)
 }
 
 /// Whether a call that makes nothing is carried out all the same: a protected file that the
@@ -342,6 +346,7 @@ pub fn entries(arch: Arch, shape: Shape) -> Vec<Entry> {
         .chain(ASKED)
         .chain(TOLD)
         .chain(signals)
+        .chain(STARTING)
         .chain(observed)
         .filter_map(|(call, when, action, reason)| {
             let call = call.number(arch)?;

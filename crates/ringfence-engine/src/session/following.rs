@@ -9,14 +9,14 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-use ringfence_api::Gap;
+use ringfence_api::{Gap, whole};
 use ringfence_audit::{Log, Options, Record, Subject, now_ms};
 use ringfence_policy::{AbsPath, Access, Change, Direction, Turn, Verdict, revise};
 use ringfence_provider::{ProviderError, Standing};
 
 use crate::allow::Opening;
 use crate::asking::Lasting;
-use crate::book::{policy_digest, whole};
+use crate::book::policy_digest;
 use crate::{Asked, EngineError, Resolved, accept, files, variables};
 
 /// Reads the policy anew, for the surroundings that the session began in.

@@ -4,10 +4,9 @@ use std::io::Write;
 use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
+use ringfence_api::whole;
 use ringfence_audit::{now_ms, rfc3339};
 use serde_json::{Value, json};
-
-use crate::answer::chain;
 
 /// A request was answered. The path is the router's, without what callers put in.
 pub(crate) fn answered(method: &Method, path: &str, status: StatusCode, took: Duration, token: Option<&str>) {
@@ -20,7 +19,7 @@ pub(crate) fn answered(method: &Method, path: &str, status: StatusCode, took: Du
 
 /// Something of ours failed.
 pub(crate) fn failed(error: &dyn std::error::Error) {
-    write(&json!({ "time": rfc3339(now_ms()), "level": "error", "event": "failure", "message": chain(error) }));
+    write(&json!({ "time": rfc3339(now_ms()), "level": "error", "event": "failure", "message": whole(error) }));
 }
 
 fn write(line: &Value) {

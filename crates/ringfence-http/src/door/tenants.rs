@@ -157,7 +157,7 @@ pub(super) async fn set_policy(
         house.settle(&of.user_id).map_err(|error| Fault::ours(&error))?;
         let file = house.tenant(of.user_id.as_ref()).join("ringfence/policy.toml");
         let wrong = |error: ringfence_policy::PolicyError| {
-            let fault = Fault::wrong("policy", crate::answer::chain(&error));
+            let fault = Fault::wrong("policy", ringfence_api::whole(&error));
             error.hint().map_or(fault.clone(), |hint| fault.hint(hint))
         };
         let layer = parse(&text.policy, &file, Source::User).map_err(wrong)?;

@@ -122,7 +122,6 @@ impl Execution {
         Self {
             id: status.id.clone(),
             skill,
-            command: status.command.clone(),
             is_kept: status.is_kept,
             key: status.key.clone(),
             status: std::sync::Mutex::new(status),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use ringfence::ExecuteResult;
-use ringfence_api::{Afterwards, Asker, Outcome, Stdio};
+use ringfence_api::{Afterwards, Asker, Outcome, Stdio, whole};
 use ringfence_audit::{now_ms, session_id};
 use ringfence_engine::{Asked, EngineError, Resolved, Watcher, run_watched};
 use ringfence_policy::{AbsPath, Flags};
@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{Execution, State, kept};
 use crate::Shared;
-use crate::answer::{Answer, Fault, chain};
+use crate::answer::{Answer, Fault};
 use crate::asks::Desk;
 use crate::tenants::lock;
 
@@ -206,7 +206,7 @@ fn watched(
         execution.stirs();
     };
     let watcher = Watcher { begun: &mut begun, sink: &mut sink };
-    run_watched(provider.as_ref(), asked, resolved, watcher, &mut |error| warnings.push(chain(error)))
+    run_watched(provider.as_ref(), asked, resolved, watcher, &mut |error| warnings.push(whole(error)))
 }
 
 /// No command takes longer than it was given, and none longer than five minutes.

@@ -97,7 +97,7 @@ impl Through<'_> {
             Through::Read(pending, opened) => pending.open(opened),
             Through::Connect(halted) => halted.release(),
             Through::Write(plea, Done::Opened { file, origin }, place) => {
-                if plea.give(&file).is_err() {
+                if plea.give(file).is_err() {
                     place.undo(origin);
                 }
             }

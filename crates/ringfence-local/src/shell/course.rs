@@ -18,7 +18,7 @@ use rustix::time::Timespec;
 
 use super::family::Beginning;
 use super::feed::Intake;
-use super::{Persistent, ended, family};
+use super::{Over, Persistent, ended, family, ran};
 use crate::steward::Spent;
 
 /// How long a command may take to mind each of: interrupt, terminate, kill.
@@ -266,31 +266,14 @@ impl<'a> Course<'a> {
     fn over(mut self, End { status, shell, all }: End) -> Ran {
         let duration = self.begun.elapsed();
         let usage = self.usage(duration, all);
-        let timed_out = self.timed_out;
-        let breaches = std::mem::take(&mut self.spent).finish(status, self.shell.place.breaches());
-        let (mut denials, denials_dropped) = self.shell.place.refused();
-        let (granted, connections) = (self.shell.place.granted(), self.shell.place.connections());
-        let background = self.shell.late.take();
-        let [stdout, stderr] = self.kept.map(Capture::finish);
+        let Self { shell: persistent, kept, timed_out, spent, .. } = self;
+        let over = Over { status, usage, duration, timed_out, kept, spent };
+        let mut ran = Ran { shell, background: persistent.late.take(), ..ran(persistent.place.as_ref(), over) };
         if status != Status::Exited(0) {
-            let at = self.shell.cwd().unwrap_or_else(AbsPath::root);
-            denials.extend(self.shell.place.guess(&at, &stderr, &denials));
+            let at = persistent.cwd().unwrap_or_else(AbsPath::root);
+            ran.denials.extend(persistent.place.guess(&at, &ran.stderr, &ran.denials));
         }
-        Ran {
-            stdout,
-            stderr,
-            status,
-            timed_out,
-            breaches,
-            duration,
-            usage,
-            denials,
-            denials_dropped,
-            granted,
-            connections,
-            background,
-            shell,
-        }
+        ran
     }
 
     /// What was used since that was looked at last.

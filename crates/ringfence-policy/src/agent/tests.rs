@@ -42,7 +42,8 @@ fn what_would_leave_an_agent_more_than_was_meant_is_refused() {
     check_error("disallowed-tools: [Write, \"\"]", "2:27", "no name of a tool");
     check_error("disallowed-tools:\n  a: b", "3:3", "list of names");
     check_error("name: ../../etc", "2:7", "a name of letters");
-    check_error("name: a b", "2:7", "a name of letters");
+    check_error("name: a b", "2:7", "a name of letters, digits, `-`, `_`, `.` and `:` is needed");
+    assert_eq!(read("name: plugin:code.review_er-2").unwrap().name, "plugin:code.review_er-2");
     check_error("policy: [a]", "2:9", "is a text");
     check_error("command:\n  a: b", "3:3", "a line for the shell");
     let error = Agent::parse(b"---\nname: \xff\n---\n", &path("/x.md"), Source::User).unwrap_err();

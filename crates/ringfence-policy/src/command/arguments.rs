@@ -63,14 +63,20 @@ pub(super) fn outside(word: &Word, root: &AbsPath) -> Option<String> {
     starts(&word.pieces).into_iter().find_map(|start| outside_at(&word.pieces[start..], word, root))
 }
 
-/// Where a path may begin in an argument: at its start, after a sign, and after an option's letter.
+/// Where a path may begin in an argument: at its start, after a sign, and after the letters of an
+/// option.
+///
+/// How many letters are options is the program's to say: `-rt/etc` is `-r -t /etc` to one and
+/// `-r` with the relative path `t/etc` to another, and is taken for what leads outside.
 fn starts(pieces: &[Piece]) -> Vec<usize> {
     let mut starts = vec![0];
     let after_sign =
         pieces.iter().enumerate().filter(|(_, piece)| matches!(piece, Piece::Char('=' | ':' | ',' | '@'))).map(|(at, _)| at + 1);
     starts.extend(after_sign);
     if pieces.first() == Some(&Piece::Char('-')) && pieces.get(1) != Some(&Piece::Char('-')) {
-        starts.push(2);
+        let is_letter = |piece: &Piece| matches!(piece, Piece::Char(c) if c.is_ascii_graphic() && !"/.-_~".contains(*c));
+        let letters = pieces[1..].iter().take_while(|piece| is_letter(piece)).count();
+        starts.extend([2, letters + 1]);
     }
     starts.retain(|start| *start < pieces.len());
     starts

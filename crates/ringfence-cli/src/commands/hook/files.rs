@@ -4,7 +4,7 @@ use std::env;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use ringfence_api::Operation;
+use ringfence_api::{Operation, whole};
 use ringfence_policy::{AbsPath, Access, Tool};
 use ringfence_tools::{ToolError, Tools};
 use serde_json::Value;
@@ -153,7 +153,7 @@ pub(super) fn told(scene: &Scene, judged: Result<(), ToolError>) -> Result<Answe
         Err(ToolError::Audit { source }) => Err(ringfence_engine::EngineError::Audit { source }.into()),
         Err(error) => Ok(match error.denial() {
             Some(denial) => scene.refused(denial, error.hint()),
-            None => Answer::Denied { reason: format!("ringfence: {}", say::whole(&error)) },
+            None => Answer::Denied { reason: format!("ringfence: {}", whole(&error)) },
         }),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use ringfence_api::quoted;
 use ringfence_policy::AbsPath;
 
 /// What the rewritten line names.
@@ -76,11 +77,6 @@ impl Rewrite<'_> {
         };
         inner() == Some(true)
     }
-}
-
-/// One word of a shell.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// The text of a word that was quoted in that way and no other.

@@ -3,8 +3,6 @@
 //! Its rules on commands are asked about the line that a hook returns, in which the command is
 //! but a word: those that shut would shut nothing any more. So they are asked here.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use jsonc_parser::ParseOptions;
@@ -15,6 +13,7 @@ use serde_json::{Map, Value};
 use super::Agent;
 use super::scene::Scene;
 use crate::error::CliError;
+use crate::plain::text_of;
 
 /// The administrator's.
 const MANAGED: &str = "/etc/claude-code/managed-settings.json";
@@ -41,19 +40,18 @@ enum Author {
 impl Settings {
     pub(super) fn read(scene: &Scene) -> Result<Settings, CliError> {
         let grants = scene.grants();
-        let mut settings = Settings::default();
         // Whether there is a sandbox is for the policy to say: there, it is another one that is meant.
-        settings.sandbox.enabled = grants.is_confined();
-        settings.sandbox.excluded_commands = grants.commands.excluded.iter().map(|origin| origin.text.clone()).collect();
+        let mut settings = Settings { sandbox: grants.sandbox_settings(), ..Settings::default() };
         if scene.agent != Agent::ClaudeCode {
             return Ok(settings);
         }
         let project = grants.workspace.as_path().join(".claude");
+        // The project's last: what it narrows stays so, whoever says otherwise.
         let files: [(PathBuf, Author); 4] = [
-            (project.join("settings.json"), Author::Anybody),
-            (project.join("settings.local.json"), Author::Anybody),
             (scene.config().join("settings.json"), Author::Trusted),
             (MANAGED.into(), Author::Trusted),
+            (project.join("settings.json"), Author::Anybody),
+            (project.join("settings.local.json"), Author::Anybody),
         ];
         for (file, author) in &files {
             if let Some(whole) = object(file)? {
@@ -73,17 +71,12 @@ impl Settings {
         let Some(said) = whole.get("sandbox") else { return Ok(()) };
         let said = said.as_object().ok_or("`sandbox` is no object")?;
         let sandbox = &mut self.sandbox;
-        for (key, setting) in [
-            ("autoAllowBashIfSandboxed", &mut sandbox.auto_allow_bash_if_sandboxed),
-            ("allowUnsandboxedCommands", &mut sandbox.allow_unsandboxed_commands),
-        ] {
-            match said.get(key) {
-                None | Some(Value::Null) => {}
-                // Anybody may narrow.
-                Some(Value::Bool(says)) if author == Author::Trusted || !says => *setting = *says,
-                Some(Value::Bool(_)) => {}
-                Some(_) => return Err(format!("`sandbox.{key}` is neither true nor false")),
-            }
+        if let Some(says) = switch(said, "autoAllowBashIfSandboxed")? {
+            // Whoever wants to be asked is asked, also where the other file says otherwise.
+            sandbox.auto_allow_bash_if_sandboxed &= says;
+        }
+        if let Some(says) = switch(said, "allowUnsandboxedCommands")? {
+            sandbox.allow_unsandboxed_commands = says && (author == Author::Trusted || sandbox.allow_unsandboxed_commands);
         }
         if author == Author::Trusted {
             let wrong = |key: &str, error: serde_json::Error| format!("`sandbox.{key}`: {error}");
@@ -97,6 +90,15 @@ impl Settings {
             }
         }
         Ok(())
+    }
+}
+
+/// What a key says, if it is there.
+fn switch(said: &Map<String, Value>, key: &str) -> Result<Option<bool>, String> {
+    match said.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Bool(says)) => Ok(Some(*says)),
+        Some(_) => Err(format!("`sandbox.{key}` is neither true nor false")),
     }
 }
 
@@ -117,20 +119,7 @@ fn origin(text: String, file: &Path) -> Origin {
 
 /// A file's object; `None` if there is no file. One that cannot be read may hold rules.
 fn object(file: &Path) -> Result<Option<Map<String, Value>>, CliError> {
-    const LONGEST: u64 = 4 << 20;
-    let fail = |source| CliError::File { what: "read", path: file.display().to_string(), source };
-    match fs::metadata(file) {
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(None),
-        Err(error) => return Err(fail(error)),
-        Ok(metadata) if !metadata.is_file() || metadata.len() > LONGEST => {
-            return Err(fail(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file of 4 MiB at most")));
-        }
-        Ok(_) => {}
-    }
-    let text = fs::read_to_string(file).map_err(fail)?;
-    if text.trim().is_empty() {
-        return Ok(None);
-    }
+    let Some(text) = text_of(file)?.filter(|text| !text.trim().is_empty()) else { return Ok(None) };
     // People write comments into it.
     match jsonc_parser::parse_to_serde_value::<Value>(&text, &ParseOptions::default()) {
         Ok(Value::Object(whole)) => Ok(Some(whole)),
@@ -167,16 +156,27 @@ mod tests {
 
     #[test]
     fn whoever_wrote_the_repository_can_only_narrow() {
-        let said = |text: &str, author: Author| {
-            let mut settings = Settings::default();
+        let add = |mut settings: Settings, text: &str, author: Author| {
             let Value::Object(whole) = serde_json::from_str(text).unwrap() else { panic!("{text}") };
-            settings.add(&whole, Path::new("/x"), author).map(|()| settings.sandbox)
+            settings.add(&whole, Path::new("/x"), author).map(|()| settings)
         };
+        let said = |text: &str, author: Author| add(Settings::default(), text, author).map(|settings| settings.sandbox);
+        let both = |first: &str, then: &str| {
+            let settings = add(add(Settings::default(), first, Author::Trusted).unwrap(), then, Author::Anybody).unwrap().sandbox;
+            (settings.auto_allow_bash_if_sandboxed, settings.allow_unsandboxed_commands)
+        };
+        let says = |auto: bool, bare: bool| {
+            format!(r#"{{"sandbox": {{"autoAllowBashIfSandboxed": {auto}, "allowUnsandboxedCommands": {bare}}}}}"#)
+        };
+        assert_eq!(both(&says(true, true), &says(true, true)), (true, true));
+        assert_eq!(both(&says(true, true), &says(false, false)), (false, false));
+        assert_eq!(both(&says(false, false), &says(true, true)), (false, false));
         let wide = r#"{"sandbox": {"enabled": false, "allowUnsandboxedCommands": true, "excludedCommands": ["curl:*"], "enabledPlatforms": ["macos"]}}"#;
         assert_eq!(said(wide, Author::Anybody), Ok(SandboxSettings::default()));
         let trusted = said(wide, Author::Trusted).unwrap();
         assert!(trusted.enabled && trusted.allow_unsandboxed_commands && trusted.excluded_commands == ["curl:*"]);
         assert!(!said(r#"{"sandbox": {"autoAllowBashIfSandboxed": false}}"#, Author::Anybody).unwrap().auto_allow_bash_if_sandboxed);
         assert!(said(r#"{"sandbox": {"excludedCommands": "x"}}"#, Author::Trusted).is_err());
+        assert!(said(r#"{"sandbox": {"allowUnsandboxedCommands": 1}}"#, Author::Anybody).is_err());
     }
 }

@@ -2,7 +2,7 @@
 
 use ringfence_api::{Evidence, Operation};
 use ringfence_policy::CommandRules;
-use ringfence_policy::command::{Ability, Consent as Agreed, Line, Platform, SandboxChoice, Unsandboxed, Wanted, Wish, should_use_sandbox};
+use ringfence_policy::command::{Ability, Consent as Agreed, Line, SandboxChoice, Unsandboxed, Wanted, Wish, should_use_sandbox};
 use serde_json::Value;
 
 use super::Agent;
@@ -33,7 +33,8 @@ pub(super) fn answer(scene: &Scene) -> Result<Answer, CliError> {
         Some(_) => Wish::Unsandboxed,
     };
     // Whether a sandbox can be made is seen when it is: a run without one ends with status 125.
-    let wanted = Wanted { command: line, wish, platform: platform(), ability: Ability::Available };
+    let platform = scene.resolved.surroundings.facts.platform;
+    let wanted = Wanted { command: line, wish, platform, ability: Ability::Available };
     match should_use_sandbox(&settings.sandbox, wanted) {
         SandboxChoice::Refused => Ok(Answer::Denied { reason: "ringfence: no sandbox can be made here".into() }),
         SandboxChoice::Sandboxed(agreed) => {
@@ -99,9 +100,4 @@ fn outside(scene: &Scene, line: &str, why: Unsandboxed) -> Result<Answer, CliErr
         Unsandboxed::Asked => Answer::Asked { reason: format!("asks to run outside of ringfence's sandbox: {}", short(line)) },
         _ => Answer::Nothing,
     })
-}
-
-fn platform() -> Platform {
-    let is_wsl = std::fs::read_to_string("/proc/sys/kernel/osrelease").is_ok_and(|text| text.to_ascii_lowercase().contains("microsoft"));
-    if is_wsl { Platform::Wsl } else { Platform::Linux }
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::diff;
 use crate::error::CliError;
+use crate::plain::text_of;
 use crate::show::{Paint, printable};
 
 /// A file as it is, and as it would be.
@@ -35,20 +36,6 @@ impl Draft {
     /// A file of the person's own.
     pub(super) fn anywhere(file: AbsPath, before: Option<String>, after: String) -> Draft {
         Draft { file, before, after }
-    }
-
-    /// What a file says; `None` if there is none.
-    pub(super) fn text_of(file: &AbsPath) -> Result<Option<String>, CliError> {
-        const LONGEST: u64 = 4 << 20;
-        let fail = |source| CliError::File { what: "read", path: file.to_string(), source };
-        match fs::metadata(file.as_path()) {
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
-            Err(error) => Err(fail(error)),
-            Ok(metadata) if !metadata.is_file() || metadata.len() > LONGEST => {
-                Err(fail(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file of 4 MiB at most")))
-            }
-            Ok(_) => fs::read_to_string(file.as_path()).map(Some).map_err(fail),
-        }
     }
 
     pub(super) fn is_change(&self) -> bool {
@@ -87,7 +74,7 @@ impl Draft {
         let fail = |source| CliError::File { what: "write", path: self.file.to_string(), source };
         let directory = self.file.parent().unwrap_or_else(AbsPath::root);
         DirBuilder::new().recursive(true).mode(0o755).create(directory.as_path()).map_err(fail)?;
-        if Draft::text_of(&self.file)? != self.before {
+        if text_of(self.file.as_path())? != self.before {
             return Err(fail(io::Error::new(io::ErrorKind::ResourceBusy, "it was changed meanwhile")));
         }
         let mut name = std::ffi::OsString::from(".");

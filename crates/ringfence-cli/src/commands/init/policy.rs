@@ -11,11 +11,12 @@ use super::draft::Draft;
 use super::hosts::Host;
 use super::languages::Language;
 use crate::error::CliError;
+use crate::plain::text_of;
 
 /// The project's: it says where the project begins, and what is not even tried.
 pub(super) fn of_the_project(facts: &Facts, languages: &[&Language]) -> Result<Draft, CliError> {
     let file = facts.workspace.join(".ringfence/policy.toml");
-    let before = Draft::text_of(&file)?;
+    let before = text_of(file.as_path())?;
     let publishes: Vec<(&str, &str)> =
         languages.iter().flat_map(|language| language.publishes.iter().map(move |line| (*line, language.name))).collect();
     let after = match &before {
@@ -51,7 +52,7 @@ pub(super) fn of_the_person(facts: &Facts, hosts: &[Host]) -> Result<Option<Draf
     // A person may keep their settings elsewhere, and a link to them here.
     let real = fs::canonicalize(named.as_path()).ok().and_then(AbsPath::new);
     let file = real.unwrap_or(named);
-    let before = Draft::text_of(&file)?;
+    let before = text_of(file.as_path())?;
     let after = match &before {
         None => fresh(hosts, &facts.workspace),
         Some(text) => {

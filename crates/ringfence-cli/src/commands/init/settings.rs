@@ -5,12 +5,14 @@ use std::path::Path;
 
 use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstArray, CstInputValue, CstNode, CstObject, CstRootNode};
+use ringfence_api::typed;
 use ringfence_policy::{AbsPath, Facts};
 use serde_json::Value;
 
 use super::agents::Agent;
 use super::draft::Draft;
 use crate::error::CliError;
+use crate::plain::text_of;
 
 /// What an agent's settings have to say.
 #[derive(Default)]
@@ -55,7 +57,7 @@ fn claude_code(facts: &Facts, command: &str) -> Result<SetUp, CliError> {
     let mut set_up = SetUp { drafts: vec![edited(file, &facts.workspace, edit)?], notes: Vec::new() };
     for name in ["settings.json", "settings.local.json"] {
         let shared = facts.workspace.join(".claude").join(name);
-        if Draft::text_of(&shared)?.is_some_and(|text| switches_off(&text)) {
+        if text_of(shared.as_path())?.is_some_and(|text| switches_off(&text)) {
             set_up
                 .notes
                 .push(format!("{shared} speaks of `disableAllHooks`: if it is true there, no hook is called and nothing is confined"));
@@ -102,7 +104,7 @@ fn server(facts: &Facts, name: &str, key: &str, entry: CstInputValue, agent: &st
 
 /// A JSON file with something more in it, and all else as it was.
 fn edited(file: AbsPath, project: &AbsPath, edit: impl Fn(&CstObject) -> Option<()>) -> Result<Draft, CliError> {
-    let before = Draft::text_of(&file)?;
+    let before = text_of(file.as_path())?;
     let wrong = |what: String| CliError::Words {
         what: format!("{file} is left as it is: {what}"),
         hint: "mend it, or leave this agent out with `--agent`".into(),
@@ -234,9 +236,7 @@ fn field(key: &str, value: CstInputValue) -> (String, CstInputValue) {
 
 /// A line for the shell that runs the hook.
 fn command(program: &Path, words: &str) -> String {
-    let path = program.to_string_lossy();
-    let is_plain = path.chars().all(|c| c.is_ascii_alphanumeric() || "/_-.+".contains(c));
-    if is_plain { format!("{path} {words}") } else { format!("'{}' {words}", path.replace('\'', r"'\''")) }
+    format!("{} {words}", typed(&program.to_string_lossy()))
 }
 
 fn plain(program: &Path) -> CstInputValue {

@@ -69,13 +69,7 @@ pub(super) fn run(arguments: Wrap, local: &Local) -> Result<ExitCode, CliError> 
     if more > 0 {
         say::note(&format!("{name}: {more} more were refused; `ringfence log --session {}` has them", asked.session));
     }
-    for gap in outcome.gaps.iter().filter(|gap| gap.refuses()) {
-        say::warning(&format!("not enforced: {}: {}", gap.what, gap.why));
-    }
-    for moved in &outcome.quarantined {
-        say::warning(&show::printable(&format!("{} was moved to {}: {}", moved.path, moved.moved_to, moved.reason)));
-    }
-    outcome.breaches.iter().for_each(|breach| say::warning(&format!("{name}: {breach}")));
+    say::ended(&outcome);
     if let Status::Killed(signal) = outcome.status {
         say::note(&format!("{name} was ended by signal {signal}"));
     }

@@ -2,7 +2,7 @@
 
 use ringfence_api::Outcome;
 use ringfence_engine::{EngineError, Resolved};
-use ringfence_policy::command::{Ability, Platform, SandboxChoice, SandboxSettings, Wanted, Wish, should_use_sandbox};
+use ringfence_policy::command::{Ability, SandboxChoice, SandboxSettings, Wanted, Wish, should_use_sandbox};
 use ringfence_policy::{Origin, Source};
 use ringfence_provider::ProviderError;
 
@@ -42,10 +42,11 @@ pub(super) fn walled(arguments: &Run, (wall, whose): (Wall, Whose), chosen: Chos
             meant
         }
         Wall::Unwanted => {
-            let grants = meant_to_run(&arguments.policy, chosen)?.resolved.grants;
+            let Resolved { grants, surroundings, .. } = meant_to_run(&arguments.policy, chosen)?.resolved;
             // What the agent itself is, is none of its commands: none of those rules excludes it.
             let settings = SandboxSettings { excluded_commands: Vec::new(), ..grants.sandbox_settings() };
-            let wanted = Wanted { command: "agent", wish: Wish::Unsandboxed, platform: Platform::Linux, ability: Ability::Available };
+            let wanted =
+                Wanted { command: "agent", wish: Wish::Unsandboxed, platform: surroundings.facts.platform, ability: Ability::Available };
             match should_use_sandbox(&settings, wanted) {
                 SandboxChoice::Unsandboxed(_) => meant_to_run(&arguments.policy, Chosen { sandbox: Some(false), ..chosen })?,
                 SandboxChoice::Sandboxed(_) | SandboxChoice::Refused => return Err(not_without()),

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
-use ringfence_api::{Afterwards, Asker, Input, Line, Permission, Status, Stdio, Stream};
+use ringfence_api::{Afterwards, Asker, Input, Line, Permission, Status, Stdio, Stream, whole};
 use ringfence_audit::AuditError;
 use ringfence_engine::EngineError;
 use ringfence_engine::session::{Beside, Executed, News, Opened, Problem, Reach, Turn};
@@ -289,7 +289,7 @@ impl Kept {
                 let _ = send(&mut to, kind, bytes);
             }
         };
-        let executed = run(&mut begun, &mut sink, &mut |error| warnings.push(say::whole(error)));
+        let executed = run(&mut begun, &mut sink, &mut |error| warnings.push(whole(error)));
         *is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.running
             .lock()

@@ -1,10 +1,9 @@
 //! Another policy for a sandbox that runs.
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::sync::PoisonError;
 
-use ringfence_api::Operation;
+use ringfence_api::{Operation, whole};
 use ringfence_enforce::apply::{Delivery, Inside, LaunchError, Revised, support};
 use ringfence_enforce::{Access as Bound, Act, Cover, Guard, Kind, Person, Plan, Revision, Step, Survey, View, plan, revision, survey};
 use ringfence_policy::{AbsPath, Access, Change, Direction, Effect, Grants, Listed, Rule, Source, Turn, Verdict};
@@ -221,9 +220,4 @@ fn told_once(changes: Vec<Change>) -> Vec<Change> {
         }
     }
     told
-}
-
-/// An error and what lies behind it.
-fn whole(error: &dyn Error) -> String {
-    std::iter::successors(Some(error), |error| (*error).source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
