@@ -1,0 +1,221 @@
+//! How commands end, and the service: told to, cancelled, killed.
+
+use std::io::{BufRead, Read};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ringfence_testkit::{As, each_user, processes_with, soon};
+use serde_json::{Value, json};
+
+use crate::archives::zip;
+use crate::client::Client;
+use crate::stage::{SKILL, Service};
+
+const AT: &str = "/v1/skills/alice/helper/tool/execute";
+
+fn tool(service: &Service) {
+    service.upload("alice", "helper", &[("tool/SKILL.md", SKILL)]).is(200);
+}
+
+fn sleeps(seconds: u32) -> Value {
+    json!({ "command": format!("echo begun; python3 -c 'import time; time.sleep({seconds})'") })
+}
+
+fn state(client: &Client, id: &str) -> String {
+    client.get(&format!("/v1/executions/{id}")).is(200)["state"].as_str().expect("a state").to_owned()
+}
+
+#[test]
+fn what_is_asked_for_async_is_there_later() {
+    each_user(|user| {
+        let service = Service::start(user);
+        tool(&service);
+        let begun = service.post(&format!("{AT}?async=true"), &json!({ "command": "echo later" }));
+        let id = begun.is(202)["id"].as_str().unwrap().to_owned();
+        assert_eq!(begun.header("location"), Some(format!("/v1/executions/{id}").as_str()));
+        assert!(soon(Duration::from_secs(10), || state(&service, &id) == "ended"));
+        let status = service.get(&format!("/v1/executions/{id}")).is(200);
+        assert_eq!(status["result"]["stdout"], "later\n");
+        // Also of another service with the same data.
+        let service = Service::start_in(service.end().0, &[]);
+        let status = service.get(&format!("/v1/executions/{id}")).is(200);
+        assert_eq!((status["state"].as_str(), status["result"]["stdout"].as_str()), (Some("ended"), Some("later\n")));
+    });
+}
+
+#[test]
+fn the_same_key_is_the_same_execution() {
+    each_user(|user| {
+        let service = Service::start(user);
+        tool(&service);
+        let with = |key: &str, line: &str| {
+            let headers = [("Content-Type", "application/json"), ("Idempotency-Key", key)];
+            service.send("POST", AT, &headers, json!({ "command": line }).to_string().as_bytes())
+        };
+        let first = with("k1", "echo x >> counted; cat counted");
+        let again = with("k1", "echo x >> counted; cat counted");
+        assert_eq!((first.is(200)["stdout"].clone(), again.is(200)["stdout"].clone()), (json!("x\n"), json!("x\n")));
+        assert_eq!(again.header("idempotency-replayed"), Some("true"));
+        assert_eq!(first.header("x-execution-id"), again.header("x-execution-id"));
+        with("k1", "echo other").fails(422, "idempotency-mismatch");
+        with("", "ls").fails(400, "idempotency-key");
+        assert_eq!(with("k2", "cat counted").is(200)["stdout"], "x\n");
+        // At the same time, too.
+        let outputs: Vec<Value> = thread::scope(|scope| {
+            let all: Vec<_> = (0..8).map(|_| scope.spawn(|| with("k3", "echo y >> twice; cat twice").is(200)["stdout"].clone())).collect();
+            all.into_iter().map(|one| one.join().unwrap()).collect()
+        });
+        assert!(outputs.iter().all(|output| output == "y\n"), "{outputs:?}");
+        let service = Service::start_in(service.end().0, &[]);
+        let headers = [("Content-Type", "application/json"), ("Idempotency-Key", "k1")];
+        let body = json!({ "command": "echo x >> counted; cat counted" }).to_string();
+        let later = service.send("POST", AT, &headers, body.as_bytes());
+        assert_eq!((later.is(200)["stdout"].as_str(), later.header("idempotency-replayed")), (Some("x\n"), Some("true")));
+    });
+}
+
+#[test]
+fn output_is_told_as_it_comes() {
+    each_user(|user| {
+        let service = Service::start(user);
+        tool(&service);
+        let headers = [("Content-Type", "application/json"), ("Accept", "text/event-stream")];
+        let line = "python3 -u -c \"import time; print(1); time.sleep(1); print(2)\"; cat nothing";
+        let body = json!({ "command": line }).to_string();
+        let mut stream = service.begin("POST", AT, &headers, body.as_bytes()).unwrap();
+        let begun = Instant::now();
+        let mut seen = String::new();
+        while !seen.contains("\"1\\n\"") {
+            assert!(stream.read_line(&mut seen).unwrap() > 0, "{seen}");
+        }
+        assert!(begun.elapsed() < Duration::from_millis(900), "{seen}");
+        stream.read_to_string(&mut seen).unwrap();
+        let at = |text: &str| seen.find(text).unwrap_or_else(|| panic!("{text}: {seen}"));
+        assert!(at("event: begun") < at("\"1\\n\"") && at("\"1\\n\"") < at("\"2\\n\"") && at("\"2\\n\"") < at("event: result"), "{seen}");
+        assert!(at("event: stderr") < at("event: result"), "{seen}");
+    });
+}
+
+#[test]
+fn a_command_is_cancelled_by_whoever_leaves_or_says_so() {
+    each_user(|user| {
+        let service = Service::start(user);
+        tool(&service);
+        let headers = [("Content-Type", "application/json")];
+        let stream = service.begin("POST", AT, &headers, sleeps(177).to_string().as_bytes()).unwrap();
+        assert!(soon(Duration::from_secs(10), || !processes_with("time.sleep(177)").is_empty()));
+        drop(stream);
+        assert!(soon(Duration::from_secs(10), || processes_with("time.sleep(177)").is_empty()));
+        let id = service.post(&format!("{AT}?async=true"), &sleeps(178)).is(202)["id"].as_str().unwrap().to_owned();
+        assert!(soon(Duration::from_secs(10), || !processes_with("time.sleep(178)").is_empty()));
+        service.delete(&format!("/v1/executions/{id}")).is(202);
+        assert!(soon(Duration::from_secs(10), || state(&service, &id) == "ended"));
+        assert!(processes_with("time.sleep(178)").is_empty());
+        let result = service.get(&format!("/v1/executions/{id}")).is(200)["result"].clone();
+        assert_eq!(result["stdout"], "begun\n", "{result}");
+        assert_ne!(result["exitCode"], 0, "{result}");
+    });
+}
+
+#[test]
+fn a_service_that_is_told_to_end_ends_what_runs_and_records_it() {
+    each_user(|user| {
+        let service = Service::start(user).end().0;
+        let service = Service::start_in(service, &["--grace", "1s"]);
+        tool(&service);
+        let id = service.post(&format!("{AT}?async=true"), &sleeps(179)).is(202)["id"].as_str().unwrap().to_owned();
+        assert!(soon(Duration::from_secs(10), || !processes_with("time.sleep(179)").is_empty()));
+        let (project, _) = service.end();
+        assert!(processes_with("time.sleep(179)").is_empty());
+        let service = Service::start_in(project, &[]);
+        assert_eq!(state(&service, &id), "ended");
+        let records = service.audit("alice", &format!("&session={id}"));
+        assert!(records.iter().any(|record| record["operation"] == "exit"), "{records:?}");
+        assert_eq!(service.get("/v1/audit/verify?userId=alice").is(200)["intact"], true);
+    });
+}
+
+#[test]
+fn a_service_that_is_killed_leaves_nothing_running_and_the_next_one_says_so() {
+    each_user(|user| {
+        let service = Service::start(user);
+        tool(&service);
+        let id = service.post(&format!("{AT}?async=true"), &sleeps(180)).is(202)["id"].as_str().unwrap().to_owned();
+        assert!(soon(Duration::from_secs(10), || !processes_with("time.sleep(180)").is_empty()));
+        let project = service.kill();
+        assert!(soon(Duration::from_secs(1), || processes_with("time.sleep(180)").is_empty()));
+        let service = Service::start_in(project, &[]);
+        let status = service.get(&format!("/v1/executions/{id}")).is(200);
+        assert_eq!((status["state"].as_str(), status["error"]["code"].as_str()), (Some("lost"), Some("lost")), "{status}");
+        let records = service.audit("alice", &format!("&session={id}"));
+        let exit = records.iter().find(|record| record["operation"] == "exit").unwrap_or_else(|| panic!("{records:?}"));
+        assert_eq!((exit["result"].as_str(), exit["error"].as_str()), (Some("failed"), Some("lost")), "{exit}");
+        assert_eq!(service.get("/v1/audit/verify?userId=alice").is(200)["intact"], true);
+    });
+}
+
+/// A skill of which every file says the same number.
+fn version(skill: &str, number: usize) -> Vec<u8> {
+    let text = format!("{number}\n");
+    let names: Vec<String> = (0..30).map(|file| format!("{skill}/part-{file}")).collect();
+    let head = format!("{skill}/SKILL.md");
+    let mut files: Vec<(&str, &[u8])> = vec![(head.as_str(), SKILL.as_bytes())];
+    files.extend(names.iter().map(|name| (name.as_str(), text.as_bytes())));
+    zip(&files)
+}
+
+#[test]
+fn killed_in_the_middle_of_uploads_and_executions_every_skill_is_whole() {
+    let mut project = Some(Service::start(As::all()[0]).end().0);
+    let number = AtomicUsize::new(0);
+    for round in 0..20u64 {
+        let service = Service::start_in(project.take().expect("the one before"), &[]);
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for skill in ["a", "b", "c", "d"] {
+                let (client, is_over, number) = ((*service).clone(), &is_over, &number);
+                scope.spawn(move || {
+                    for _ in 0..25 {
+                        if is_over.load(Ordering::SeqCst) {
+                            return;
+                        }
+                        let _ = client.try_upload("alice", "helper", &version(skill, number.fetch_add(1, Ordering::SeqCst)));
+                        let body =
+                            json!({ "command": "cat part-*; echo mark-of-these-runs > made; python3 -c 'import time; time.sleep(0.05)'" });
+                        let at = format!("/v1/skills/alice/helper/{skill}/execute");
+                        let _ = client.try_send("POST", &at, &[("Content-Type", "application/json")], body.to_string().as_bytes());
+                    }
+                });
+            }
+            thread::sleep(Duration::from_millis(60 + round * 29 % 400));
+            is_over.store(true, Ordering::SeqCst);
+            ringfence_testkit::signal(service.pid(), 9);
+        });
+        let killed = service.kill();
+        let data = killed.home().join("data");
+        assert!(soon(Duration::from_secs(1), || processes_with("mark-of-these-runs").is_empty()), "round {round}");
+        let service = Service::start_in(killed, &[]);
+        for left in ["staging", "trash"] {
+            assert_eq!(std::fs::read_dir(data.join(left)).unwrap().count(), 0, "round {round}: {left}");
+        }
+        let listed = service.get("/v1/skills/alice/helper/list").is(200);
+        for skill in listed["skills"].as_array().unwrap() {
+            let directory = data.join("skills/alice/helper").join(skill["skillId"].as_str().unwrap());
+            let first = std::fs::read(directory.join("part-0")).expect("it is whole");
+            for part in 0..30 {
+                let name = directory.join(format!("part-{part}"));
+                assert_eq!(std::fs::read(&name).ok().as_ref(), Some(&first), "round {round}: {}", name.display());
+            }
+        }
+        let running = service.get("/v1/executions?running=true").is(200);
+        assert_eq!(running["executions"].as_array().map(Vec::len), Some(0), "{running}");
+        if service.get("/v1/tenants").is(200)["tenants"].as_array().is_some_and(|tenants| !tenants.is_empty()) {
+            assert_eq!(service.get("/v1/audit/verify?userId=alice").is(200)["intact"], true, "round {round}");
+            let records = service.audit("alice", "");
+            let of = |operation: &str| records.iter().filter(|record| record["operation"] == operation).count();
+            assert!(of("execute") <= of("exit"), "round {round}: {} begun, {} ended", of("execute"), of("exit"));
+        }
+        project = Some(service.end().0);
+    }
+}

@@ -1,0 +1,10 @@
+//! The service, asked over HTTP as programs of others ask it.
+
+mod archives;
+mod client;
+mod ends;
+mod isolation;
+mod limits;
+mod seed;
+mod stage;
+mod tokens;

@@ -1,0 +1,138 @@
+//! A service to be asked.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use ringfence_testkit::{As, Project, fuse_for_all, signal, wait_at_most};
+
+use crate::client::Client;
+
+/// The administrator's word, in every test.
+pub(crate) const ADMIN: &str = "admin-0123456789abcdef";
+/// The head of a skill.
+pub(crate) const SKILL: &str = "---\nname: tool\ndescription: does things\n---\n# Tool\n";
+
+/// A service that runs, as somebody; it is a client with the administrator's token, too.
+pub(crate) struct Service {
+    child: Child,
+    client: Client,
+    project: Option<Project>,
+    said: Option<JoinHandle<String>>,
+}
+
+impl Deref for Service {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl Service {
+    pub(crate) fn start(user: As) -> Service {
+        fuse_for_all();
+        Self::start_in(Project::new(user, env!("CARGO_BIN_EXE_ringfence")), &[])
+    }
+
+    /// With a policy that lets every program run: what is confined then is confined by the kernel.
+    pub(crate) fn start_open(user: As) -> Service {
+        fuse_for_all();
+        let project = Project::new(user, env!("CARGO_BIN_EXE_ringfence"));
+        let service = Self::start_in(project, &[]);
+        service.set_policy("version = 1\n[environment]\nprofile = \"clean\"\n");
+        service
+    }
+
+    pub(crate) fn start_in(project: Project, words: &[&str]) -> Service {
+        Self::start_with(project, words, &[("RINGFENCE_ADMIN_TOKEN", ADMIN)])
+    }
+
+    pub(crate) fn start_with(project: Project, words: &[&str], variables: &[(&str, &str)]) -> Service {
+        let data = project.home().join("data");
+        let mut command = project.ringfence();
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&data).args(words);
+        command.envs(variables.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("ringfence starts");
+        let mut lines = BufReader::new(child.stderr.take().expect("it is a pipe"));
+        let mut said = String::new();
+        let address = loop {
+            let mut line = String::new();
+            if lines.read_line(&mut line).expect("it can be read") == 0 {
+                panic!("the service does not serve: {said}");
+            }
+            said.push_str(&line);
+            if let Some(address) = line.split("://").nth(1).and_then(|rest| rest.split(',').next()) {
+                break address.parse::<SocketAddr>().expect("an address");
+            }
+        };
+        let said = thread::spawn(move || {
+            let mut rest = String::new();
+            let mut bytes = [0; 4096];
+            while let Ok(length @ 1..) = lines.read(&mut bytes) {
+                rest.push_str(&String::from_utf8_lossy(&bytes[..length]));
+            }
+            rest
+        });
+        let client = Client { address, token: Some(ADMIN.into()) };
+        Service { child, client, project: Some(project), said: Some(said) }
+    }
+
+    pub(crate) fn project(&self) -> &Project {
+        self.project.as_ref().expect("it has not ended")
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.project().home().join("data")
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The policy of all tenants.
+    pub(crate) fn set_policy(&self, text: &str) {
+        self.project().write_at(&self.data().join("policy.toml"), text);
+    }
+
+    /// A token for a tenant.
+    #[track_caller]
+    pub(crate) fn token(&self, user: &str, scopes: &[&str]) -> Client {
+        let made = self.post("/v1/tokens", &serde_json::json!({ "userId": user, "scopes": scopes })).is(201);
+        self.with(made["token"].as_str().expect("a word"))
+    }
+
+    /// Tells it to end, and answers what it wrote to its log.
+    #[track_caller]
+    pub(crate) fn end(mut self) -> (Project, String) {
+        signal(self.child.id(), 15);
+        let status = wait_at_most(&mut self.child, Duration::from_secs(30)).expect("it ends when it is told to");
+        assert!(status.success(), "{status}");
+        let said = self.said.take().and_then(|said| said.join().ok()).unwrap_or_default();
+        (self.take(), said)
+    }
+
+    /// Kills it as nothing can be prevented from being killed.
+    pub(crate) fn kill(mut self) -> Project {
+        signal(self.child.id(), 9);
+        let _ = self.child.wait();
+        self.take()
+    }
+
+    fn take(&mut self) -> Project {
+        self.project.take().expect("it ends once")
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
