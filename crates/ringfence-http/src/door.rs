@@ -27,6 +27,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 use tower::ServiceExt;
 
@@ -64,27 +65,39 @@ pub fn serve(settings: Settings, place: Place, ready: impl FnOnce(&Ready)) -> Re
     let house = Arc::new(house);
     let lost = recover(&house).map_err(|source| ServeError::Data { path: data, source })?.lost;
     let router = router(house.clone(), bound);
+    // Whoever hears where it serves may tell it to end at once.
+    let mut signals = runtime.block_on(async { Signals::new() }).map_err(at)?;
     ready(&Ready { address: bound, is_secure: tls.is_some(), admin_token, lost });
     let (ends, ending) = watch::channel(false);
-    let ended = runtime.block_on(async {
+    runtime.block_on(async {
         let hall = Hall { router, tls, ending };
         tokio::select! {
             never = hall.accept(listener) => match never {},
-            ended = told_to_end() => ended,
+            () = signals.come() => {}
         }
     });
     let _ = ends.send(true);
     runtime.block_on(leave(&house, patience));
     runtime.shutdown_timeout(Duration::from_secs(1));
-    ended.map_err(at)
+    Ok(())
 }
 
-async fn told_to_end() -> std::io::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    tokio::select! {
-        _ = terminate.recv() => Ok(()),
-        _ = interrupt.recv() => Ok(()),
+/// By which it is told to end.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn come(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
     }
 }
 

@@ -217,23 +217,29 @@ impl Execution {
         self.changed.send_modify(|number| *number += 1);
     }
 
-    fn finish(&self, result: Result<Value, Fault>) {
+    /// How it will stand once it has ended like this.
+    fn ending(&self, result: Result<Value, Fault>) -> Status {
+        let mut status = self.status();
+        status.ended_ms = Some(now_ms());
+        match result {
+            Ok(value) => {
+                let of = |name: &str| value[name].as_str().map_or(0, str::len);
+                self.weight.store(1024 + of("stdout") + of("stderr"), Ordering::SeqCst);
+                (status.state, status.result) = (State::Ended, Some(value));
+            }
+            Err(fault) => {
+                (status.state, status.error) = (State::Failed, Some(fault.problem.clone()));
+                *lock(&self.fault) = Some(fault);
+            }
+        }
+        status
+    }
+
+    /// It has ended: whoever waits hears of it.
+    fn finish(&self, ended: Status) {
         *lock(&self.interrupter) = None;
         *lock(&self.output) = None;
-        if let Ok(value) = &result {
-            let of = |name: &str| value[name].as_str().map_or(0, str::len);
-            self.weight.store(1024 + of("stdout") + of("stderr"), Ordering::SeqCst);
-        }
-        self.change(|status| {
-            status.ended_ms = Some(now_ms());
-            match result {
-                Ok(value) => (status.state, status.result) = (State::Ended, Some(value)),
-                Err(fault) => {
-                    (status.state, status.error) = (State::Failed, Some(fault.problem.clone()));
-                    *lock(&self.fault) = Some(fault);
-                }
-            }
-        });
+        self.change(|status| *status = ended);
     }
 }
 

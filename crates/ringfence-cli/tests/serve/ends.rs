@@ -81,7 +81,7 @@ fn output_is_told_as_it_comes() {
         let service = Service::start(user);
         tool(&service);
         let headers = [("Content-Type", "application/json"), ("Accept", "text/event-stream")];
-        let line = "python3 -u -c \"import time; print(1); time.sleep(1); print(2)\"; cat nothing";
+        let line = "echo 1; python3 -c 'import time; time.sleep(1)'; echo 2; cat nothing";
         let body = json!({ "command": line }).to_string();
         let mut stream = service.begin("POST", AT, &headers, body.as_bytes()).unwrap();
         let begun = Instant::now();

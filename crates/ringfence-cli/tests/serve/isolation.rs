@@ -15,39 +15,39 @@ const SECRET: &str = "bobs-own-secret-41c7";
 /// A way, as a line for bash. `BOB` is the directory of the other tenant's skill, `DATA` that of
 /// the service, `PORT` where it listens, `PID` its process, `RUNS` a process of the other tenant.
 const WAYS: &[(&str, &str)] = &[
-    ("by its path", "cat BOB/secret.txt"),
-    ("up from here", "cat ../../../bob/helper/vault/secret.txt"),
-    ("by another path to the same", "cat /proc/self/cwd/../../../bob/helper/vault/secret.txt"),
-    ("by the root of this process", "cat /proc/self/root/BOB/secret.txt"),
-    ("by the root of process 1", "cat /proc/1/root/BOB/secret.txt"),
-    ("by the root of the service", "cat /proc/PID/root/BOB/secret.txt"),
-    ("by the directory of the service", "cat /proc/PID/cwd/secret.txt; ls /proc/PID/fd/"),
-    ("by the other tenant's process", "cat /proc/RUNS/root/BOB/secret.txt; cat /proc/RUNS/cwd/secret.txt"),
-    ("by every process there is", "cat /proc/[0-9]*/cwd/secret.txt /proc/[0-9]*/root/BOB/secret.txt"),
-    ("by every descriptor there is", "for f in /proc/[0-9]*/fd/*; do cat $f/secret.txt $f/bob/helper/vault/secret.txt; done"),
-    ("by a link made now", "ln -s BOB/secret.txt link-a; cat link-a"),
-    ("by a link to a directory", "ln -s DATA/skills link-b; cat link-b/bob/helper/vault/secret.txt"),
-    ("by a link that is relative", "ln -s ../../../bob link-c; cat link-c/helper/vault/secret.txt"),
-    ("by a hard link", "ln BOB/secret.txt hard-a; cat hard-a"),
-    ("by a hard link from here", "ln -L /proc/self/cwd/../../../bob/helper/vault/secret.txt hard-b; cat hard-b"),
-    ("python's os.open", "python3 -c \"import os; print(os.read(os.open('BOB/secret.txt', os.O_RDONLY), 99))\""),
+    ("by its path", "cat BOB/gold.txt"),
+    ("up from here", "cat ../../../bob/helper/vault/gold.txt"),
+    ("by another path to the same", "cat /proc/self/cwd/../../../bob/helper/vault/gold.txt"),
+    ("by the root of this process", "cat /proc/self/root/BOB/gold.txt"),
+    ("by the root of process 1", "cat /proc/1/root/BOB/gold.txt"),
+    ("by the root of the service", "cat /proc/PID/root/BOB/gold.txt"),
+    ("by the directory of the service", "cat /proc/PID/cwd/gold.txt; ls /proc/PID/fd/"),
+    ("by the other tenant's process", "cat /proc/RUNS/root/BOB/gold.txt; cat /proc/RUNS/cwd/gold.txt"),
+    ("by every process there is", "cat /proc/[0-9]*/cwd/gold.txt /proc/[0-9]*/root/BOB/gold.txt"),
+    ("by every descriptor there is", "for f in /proc/[0-9]*/fd/*; do cat $f/gold.txt $f/bob/helper/vault/gold.txt; done"),
+    ("by a link made now", "ln -s BOB/gold.txt link-a; cat link-a"),
+    ("by a link to a directory", "ln -s DATA/skills link-b; cat link-b/bob/helper/vault/gold.txt"),
+    ("by a link that is relative", "ln -s ../../../bob link-c; cat link-c/helper/vault/gold.txt"),
+    ("by a hard link", "ln BOB/gold.txt hard-a; cat hard-a"),
+    ("by a hard link from here", "ln -L /proc/self/cwd/../../../bob/helper/vault/gold.txt hard-b; cat hard-b"),
+    ("python's os.open", "python3 -c \"import os; print(os.read(os.open('BOB/gold.txt', os.O_RDONLY), 99))\""),
     (
         "openat from the root",
-        "python3 -c \"import os; d=os.open('/', os.O_RDONLY); print(os.read(os.open('BOB/secret.txt'[1:], os.O_RDONLY, dir_fd=d), 99))\"",
+        "python3 -c \"import os; d=os.open('/', os.O_RDONLY); print(os.read(os.open('BOB/gold.txt'[1:], os.O_RDONLY, dir_fd=d), 99))\"",
     ),
     (
         "a directory that is held while it goes up",
-        "python3 -c \"import os; os.chdir('..'); os.chdir('..'); os.chdir('..'); print(os.listdir('.')); print(open('bob/helper/vault/secret.txt').read())\"",
+        "python3 -c \"import os; os.chdir('..'); os.chdir('..'); os.chdir('..'); print(os.listdir('.')); print(open('bob/helper/vault/gold.txt').read())\"",
     ),
     (
         "by listing",
-        "ls -la DATA DATA/skills DATA/skills/bob; find DATA/skills/bob -type f -exec cat {} +; find / -name secret.txt -exec cat {} + 2>/dev/null",
+        "ls -la DATA DATA/skills DATA/skills/bob; find DATA/skills/bob -type f -exec cat {} +; find / -name gold.txt -exec cat {} + 2>/dev/null",
     ),
-    ("a mount", "mkdir -p m; mount --bind BOB m; cat m/secret.txt; unshare -Urm cat BOB/secret.txt"),
-    ("a new root", "python3 -c \"import os; os.chroot('DATA'); print(open('/skills/bob/helper/vault/secret.txt').read())\""),
+    ("a mount", "mkdir -p m; mount --bind BOB m; cat m/gold.txt; unshare -Urm cat BOB/gold.txt"),
+    ("a new root", "python3 -c \"import os; os.chroot('DATA'); print(open('/skills/bob/helper/vault/gold.txt').read())\""),
     (
         "writing there",
-        "echo SPOILT > BOB/secret.txt; echo SPOILT > BOB/new.txt; mkdir DATA/skills/bob/x; rm -rf BOB; mv BOB here; touch DATA/skills/bob/helper/x",
+        "echo SPOILT > BOB/gold.txt; echo SPOILT > BOB/new.txt; mkdir DATA/skills/bob/x; rm -rf BOB; mv BOB here; touch DATA/skills/bob/helper/x",
     ),
     ("replacing by rename", "mkdir evil; mv -T evil BOB; mv evil DATA/skills/bob/helper/vault2; cp -r . DATA/skills/bob/helper/vault3"),
     ("the service's tokens", "cat DATA/tokens.json DATA/key DATA/policy.toml DATA/lock"),
@@ -59,11 +59,11 @@ const WAYS: &[(&str, &str)] = &[
         "its own log and policy",
         "cat DATA/tenants/alice/audit/00000001.jsonl; echo 'version = 1' > DATA/tenants/alice/ringfence/policy.toml; echo SPOILT >> DATA/tenants/alice/audit/00000001.jsonl",
     ),
-    ("what is on its way in", "ls DATA/staging DATA/trash; cat DATA/staging/*/*/secret.txt DATA/trash/*/secret.txt"),
+    ("what is on its way in", "ls DATA/staging DATA/trash; cat DATA/staging/*/*/gold.txt DATA/trash/*/gold.txt"),
     ("the variables", "cat /proc/self/environ; printenv; cat /proc/PID/environ; cat /proc/1/environ"),
     (
         "the service by loopback",
-        "python3 -c \"import urllib.request as u; r=u.Request('http://127.0.0.1:PORT/v1/skills/bob/helper/vault/content?path=secret.txt', headers={'Authorization':'Bearer TOKEN'}); print(u.urlopen(r, timeout=3).read())\"",
+        "python3 -c \"import urllib.request as u; r=u.Request('http://127.0.0.1:PORT/v1/skills/bob/helper/vault/content?path=gold.txt', headers={'Authorization':'Bearer TOKEN'}); print(u.urlopen(r, timeout=3).read())\"",
     ),
     (
         "the service by another name of loopback",
@@ -84,7 +84,7 @@ const WAYS: &[(&str, &str)] = &[
         "a device",
         "mknod d b 8 0; cat /dev/sda /dev/vda /dev/mem /dev/fuse; python3 -c \"import os; os.mknod('n', 0o60666, os.makedev(254,0)); print(os.open('n', 0))\"",
     ),
-    ("a setuid program", "cp /bin/cat c; chmod 4755 c; ./c BOB/secret.txt; su -c 'cat BOB/secret.txt'; sudo cat BOB/secret.txt"),
+    ("a setuid program", "cp /bin/cat c; chmod 4755 c; ./c BOB/gold.txt; su -c 'cat BOB/gold.txt'; sudo cat BOB/gold.txt"),
     (
         "by handle",
         "python3 -c \"import ctypes, os; l=ctypes.CDLL(None); print(l.open_by_handle_at(os.open('.', os.O_RDONLY), b'\\\\x08\\\\0\\\\0\\\\0\\\\1\\\\0\\\\0\\\\0\\\\2\\\\0\\\\0\\\\0\\\\0\\\\0\\\\0\\\\0', 0))\"",
@@ -106,7 +106,7 @@ fn no_way_leads_from_one_tenant_to_another() {
     each_user(|user| {
         let service = Service::start_open(user);
         service.upload("alice", "helper", &[("tool/SKILL.md", SKILL)]).is(200);
-        service.upload("bob", "helper", &[("vault/SKILL.md", SKILL), ("vault/secret.txt", SECRET)]).is(200);
+        service.upload("bob", "helper", &[("vault/SKILL.md", SKILL), ("vault/gold.txt", SECRET)]).is(200);
         let bob = service.data().join("skills/bob/helper/vault");
         // The other tenant is there meanwhile, with whatever it has.
         let script = format!(
@@ -135,14 +135,14 @@ fn no_way_leads_from_one_tenant_to_another() {
             assert!(service.get("/healthz").status == 200, "{way}");
         }
         // Reading by its path is refused by name.
-        let result = service.execute("alice/helper/tool", &format!("cat {}/secret.txt", bob.display())).is(200);
+        let result = service.execute("alice/helper/tool", &format!("cat {}/gold.txt", bob.display())).is(200);
         let id = service.audit("alice", "&operation=execute").last().unwrap()["session"].clone();
         let blocked = service.audit("alice", &format!("&blocked=true&session={}", id.as_str().unwrap()));
-        assert!(blocked.iter().any(|record| record["target"] == bob.join("secret.txt").display().to_string()), "{result} {blocked:?}");
+        assert!(blocked.iter().any(|record| record["target"] == bob.join("gold.txt").display().to_string()), "{result} {blocked:?}");
         let state = service.get(&format!("/v1/executions/{}", begun["id"].as_str().unwrap())).is(200);
         assert_eq!(state["state"], "running", "{state}");
         // Its own may be read: the ways are no misspellings.
-        let own = service.execute("bob/helper/vault", &format!("cat {}/secret.txt", bob.display())).is(200);
+        let own = service.execute("bob/helper/vault", &format!("cat {}/gold.txt", bob.display())).is(200);
         assert_eq!(own["stdout"], SECRET);
         for user in ["alice", "bob"] {
             assert_eq!(service.get(&format!("/v1/audit/verify?userId={user}")).is(200)["intact"], true);
@@ -174,16 +174,16 @@ fn links_in_an_archive_are_refused() {
 fn the_service_follows_no_link_that_a_command_has_made() {
     each_user(|user| {
         let service = Service::start_open(user);
-        service.upload("bob", "helper", &[("vault/SKILL.md", SKILL), ("vault/secret.txt", SECRET)]).is(200);
+        service.upload("bob", "helper", &[("vault/SKILL.md", SKILL), ("vault/gold.txt", SECRET)]).is(200);
         service.upload("alice", "helper", &[("tool/SKILL.md", SKILL), ("tool/x.txt", "x")]).is(200);
         let data = service.data();
         let made = format!(
-            "ln -s {0}/skills/bob/helper/vault/secret.txt a; ln -s ../../../bob b; ln -s {0}/tokens.json c; mkfifo d; rm x.txt; ln -s {0}/key x.txt",
+            "ln -s {0}/skills/bob/helper/vault/gold.txt a; ln -s ../../../bob b; ln -s {0}/tokens.json c; mkfifo d; rm x.txt; ln -s {0}/key x.txt",
             data.display()
         );
         service.execute("alice/helper/tool", &made).is(200);
         let at = "/v1/skills/alice/helper/tool";
-        for path in ["a", "b/helper/vault/secret.txt", "c", "d", "x.txt"] {
+        for path in ["a", "b/helper/vault/gold.txt", "c", "d", "x.txt"] {
             let reply = service.get(&format!("{at}/content?path={path}"));
             assert!([400, 404].contains(&reply.status), "{path}: {}", reply.text());
             let key = std::fs::read(data.join("key")).expect("the key");
@@ -192,7 +192,7 @@ fn the_service_follows_no_link_that_a_command_has_made() {
             assert!(edited.status == 200 || [400, 404, 409].contains(&edited.status), "{path}: {}", edited.text());
             assert_eq!(std::fs::read(data.join("key")).expect("the key"), key);
         }
-        assert_eq!(std::fs::read_to_string(data.join("skills/bob/helper/vault/secret.txt")).unwrap(), SECRET);
+        assert_eq!(std::fs::read_to_string(data.join("skills/bob/helper/vault/gold.txt")).unwrap(), SECRET);
         service.get(&format!("{at}/files")).is(200);
     });
 }

@@ -11,10 +11,10 @@ use crate::stage::{SKILL, Service};
 
 /// A line, the limit that ends it.
 const GREEDY: &[(&str, &str)] = &[
-    ("bash -c 'f() { f | f & }; f'", "processes"),
+    ("python3 -c 'import os\nwhile True: os.fork()'", "processes"),
     ("python3 -c 'x = bytearray(10 << 30)'", "memory"),
     ("yes", "output"),
-    ("while true; do cat /dev/zero; done > full", "file-size"),
+    ("cat /dev/zero > full", "file-size"),
     ("python3 -c 'n = 0\nwhile True:\n  open(str(n), \"wb\").write(bytes(1 << 22)); n += 1'", "disk"),
 ];
 

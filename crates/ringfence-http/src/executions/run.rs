@@ -128,15 +128,15 @@ async fn turn(execution: &Execution, places: [Arc<Semaphore>; 2]) -> Option<Vec<
 
 fn unwanted(execution: &Execution, house: &Shared) {
     let fault = Fault::new(StatusCode::CONFLICT, "cancelled", "it was cancelled before it began");
-    execution.finish(Err(fault));
+    execution.finish(execution.ending(Err(fault)));
     if !execution.is_kept {
         house.executions.forget(&execution.id);
     }
 }
 
 fn finish(house: &Shared, execution: &Execution, result: Answer<Value>) {
-    execution.finish(result);
-    let status = execution.status();
+    let status = execution.ending(result);
+    // Before anybody hears of it: what was told is still so after a crash.
     if execution.is_kept || execution.key.is_some() {
         kept::write(house, &status);
     } else {
@@ -148,6 +148,7 @@ fn finish(house: &Shared, execution: &Execution, result: Answer<Value>) {
         "durationMs": status.result.as_ref().map(|result| result["durationMs"].clone()) });
     house.metrics.ended(&status);
     house.events.tell("execution-ended", &status.user_id, about);
+    execution.finish(status);
 }
 
 /// On a thread of its own: the kernel ends a sandbox with the thread that made it.
