@@ -149,6 +149,21 @@ pub(crate) fn unlocked(at: impl AsFd, path: &str) -> Result<OwnedFd, Errno> {
     directory(at, path)
 }
 
+/// How often a directory is opened for its owner that somebody who runs there locks again.
+const PATIENCE: u32 = 1000;
+
+/// Moves a directory, which has to be writable itself for that: what runs in it may have forbidden
+/// it, and may do so again and again.
+pub(crate) fn unlocking(at: impl AsFd, name: &str, mut rename: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
+    for _ in 0..PATIENCE {
+        match rename() {
+            Err(Errno::ACCESS | Errno::PERM) => unlock(&at, name)?,
+            done => return done,
+        }
+    }
+    rename()
+}
+
 /// How often a directory is gone through that others still write to.
 const ROUNDS: u32 = 16;
 

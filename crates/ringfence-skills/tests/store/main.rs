@@ -10,7 +10,11 @@ macro_rules! tests {
     };
 }
 
+mod edited;
+mod hostile;
 mod pack;
+mod refused;
+mod replaced;
 mod stage;
 mod taken;
 
@@ -25,7 +29,7 @@ use stage::Stage;
 type Test = (&'static str, fn(&Stage));
 
 fn tests() -> impl Iterator<Item = Test> {
-    [taken::TESTS].into_iter().flatten().copied()
+    [taken::TESTS, refused::TESTS, hostile::TESTS, replaced::TESTS, edited::TESTS].into_iter().flatten().copied()
 }
 
 fn main() -> ExitCode {
