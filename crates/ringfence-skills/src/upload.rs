@@ -58,7 +58,7 @@ impl Store {
             let size = judged.entries.iter().map(|entry| entry.packed.size).sum();
             self.afford(user, size, 0, &skills, quota)?;
         }
-        let claim = inner.claim(&skills, Heed::Setups)?;
+        let _claim = inner.claim(&skills, Heed::Setups)?;
         for (skill, needs) in skills.iter().zip(needs) {
             let number = tree::look(&staged.directory, skill.skill.as_str()).map_err(StoreError::system("look at", skill.path()))?.st_ino;
             let written = Card::new(needs).write(inner.cards.as_fd(), inner.staging.as_fd(), &inner.fresh(), skill, number);
@@ -69,7 +69,7 @@ impl Store {
             let replaced = inner.replace(&staged.directory, skill.skill.as_str(), skill)?;
             taken.push((skill, replaced));
         }
-        drop(claim);
+        // While nobody else can replace or remove them: what is told is what was taken in.
         let taken = taken.into_iter().map(|(skill, replaced)| Ok(Taken { info: self.info(skill)?, replaced }));
         Ok(Uploaded { skills: taken.collect::<Result<_, StoreError>>()?, warnings: judged.warnings })
     }

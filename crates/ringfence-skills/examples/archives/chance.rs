@@ -4,7 +4,8 @@ pub(crate) struct Chance(u64);
 
 impl Chance {
     pub(crate) fn new(seed: u64) -> Chance {
-        Chance(seed | 1)
+        // Seeds beside each other begin far from each other.
+        Chance(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
     pub(crate) fn next(&mut self) -> u64 {

@@ -60,11 +60,13 @@ impl Ground {
         };
         let mut found = Files::new();
         collect(&root.join("skills/fuzz/agent"), &mut Vec::new(), &mut found)?;
-        if found != by_zip(bytes)? {
+        // It minds times that are none, which nobody here reads; then Python is asked.
+        let other = by_zip(bytes);
+        if other.as_ref().is_ok_and(|other| *other != found) {
             return Err("another program unpacks something else".into());
         }
         self.taken += 1;
-        if self.has_python && self.taken.is_multiple_of(SHOWN) && by_python(bytes)? != listing(&found) {
+        if self.has_python && (other.is_err() || self.taken.is_multiple_of(SHOWN)) && by_python(bytes)? != listing(&found) {
             return Err("Python unpacks something else".into());
         }
         for taken in &uploaded.skills {

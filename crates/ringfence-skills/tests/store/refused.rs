@@ -320,7 +320,7 @@ fn a_quota_holds_for_what_is_there_afterwards(stage) {
     let locked = stage.at("one").join("locked");
     std::fs::create_dir(&locked).unwrap();
     std::fs::write(locked.join("big"), vec![0; 1000]).unwrap();
-    std::fs::set_permissions(&locked, std::os::unix::fs::PermissionsExt::from_mode(0)).unwrap();
+    std::fs::set_permissions(&locked, std::os::unix::fs::PermissionsExt::from_mode(0o0)).unwrap();
     assert_eq!(stage.store.usage(&name("ada")).unwrap().bytes, length + 1100);
     stage.check_clear();
 }
