@@ -15,7 +15,7 @@ const STEPS: &[Step] = &[
     ("fmt --check", format),
     ("clippy", clippy),
     ("gen --check", || generate::run(Purpose::Check)),
-    ("fuzz", || fuzz::run(fuzz::SECONDS, Some(fuzz::SEED))),
+    ("fuzz", fuzz::all),
     ("tests", tests),
 ];
 

@@ -26,6 +26,7 @@ usage: cargo xtask CHORE
   gen [--check]                               write the generated documents, or fail where they differ
   ci                                          everything a change must pass
   fuzz commands [--seconds N] [--seed N]      read lines that nobody would write
+  fuzz archives [--seconds N] [--seed N]      take in archives that nobody would make
   precision                                   how exactly refusals are told, beside what stderr would tell
   bench [--quick] [--only ROW] [--enforce]    measure against bare and bwrap
   soak                                        1,000 sandboxes in one program, and what is left of them
@@ -49,10 +50,10 @@ fn chore(words: &[&str]) -> Done {
         ["gen"] => generate::run(generate::Purpose::Write),
         ["gen", "--check"] => generate::run(generate::Purpose::Check),
         ["ci"] => ci::run(),
-        ["fuzz", "commands"] => fuzz::run(fuzz::SECONDS, None),
-        ["fuzz", "commands", "--seconds", seconds] => fuzz::run(seconds, None),
-        ["fuzz", "commands", "--seed", seed] => fuzz::run(fuzz::SECONDS, Some(seed)),
-        ["fuzz", "commands", "--seconds", seconds, "--seed", seed] => fuzz::run(seconds, Some(seed)),
+        ["fuzz", target] => fuzz::run(target, fuzz::SECONDS, None),
+        ["fuzz", target, "--seconds", seconds] => fuzz::run(target, seconds, None),
+        ["fuzz", target, "--seed", seed] => fuzz::run(target, fuzz::SECONDS, Some(seed)),
+        ["fuzz", target, "--seconds", seconds, "--seed", seed] => fuzz::run(target, seconds, Some(seed)),
         ["precision"] => precision::run(),
         ["bench", flags @ ..] => bench::run(&bench::Asked::parse(flags)?),
         ["soak"] => soak::run(),

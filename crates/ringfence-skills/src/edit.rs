@@ -92,7 +92,8 @@ impl Store {
         let inner = &self.inner;
         check_path(&edit.path, &inner.bounds)?;
         if edit.path.contains(is_hidden) || edit.path.split('/').count() > inner.bounds.depth {
-            return Err(StoreError::Path { path: String::new(), what: "it has characters that do not show, or lies too deep" });
+            let path = edit.path.chars().filter(|c| !is_hidden(*c)).take(200).collect();
+            return Err(StoreError::Path { path, what: "it has characters that do not show, or lies too deep" });
         }
         let _user = quota.map(|_| inner.claim_user(skill)).transpose()?;
         let _claim = inner.claim(std::slice::from_ref(skill), Heed::Changes)?;
@@ -182,10 +183,11 @@ impl Store {
             file.sync_all().map_err(StoreError::io("write", shown()))?;
             // First what holds, then what is shown: a crash in between leaves what was asked for
             // in force, and the text behind it.
-            let needs = needs.map_or_else(|| held.card().map(|card| card.needs), Ok);
-            let card = Card::new(needs?);
-            let written = card.write(inner.cards.as_fd(), inner.staging.as_fd(), &inner.fresh(), &held.skill, held.number);
-            written.map_err(StoreError::io("write", format!("cards/{}", held.skill)))?;
+            // A skill that nothing is known of stays that until its `SKILL.md` is written.
+            if let Some(needs) = needs.or_else(|| held.card().ok().map(|card| card.needs)) {
+                let written = Card::new(needs).write(inner.cards.as_fd(), inner.staging.as_fd(), &inner.fresh(), &held.skill, held.number);
+                written.map_err(StoreError::io("write", format!("cards/{}", held.skill)))?;
+            }
             rustix::fs::renameat(&inner.staging, &fresh, &directory, &name).map_err(StoreError::system("replace", shown()))?;
             rustix::fs::fsync(&directory).map_err(StoreError::system("write", shown()))
         })();

@@ -180,7 +180,7 @@ impl StoreError {
             StoreError::InUse { .. } => "stop the other service, or name another directory".into(),
             StoreError::Archive { source } => return source.hint(),
             StoreError::Needs { source, .. } => source.hint(),
-            StoreError::NeedsUnknown { .. } => "upload the skill again".into(),
+            StoreError::NeedsUnknown { .. } => "upload the skill again, or write its SKILL.md as a whole".into(),
             StoreError::NeedsChanged { .. } => "write SKILL.md as a whole, or upload the skill again".into(),
             StoreError::NoSkill { .. } => "the list of the agent's skills names those that are there".into(),
             StoreError::NoFile { .. } => "the list of the skill's files names those that are there".into(),

@@ -70,8 +70,8 @@ impl Warning {
     }
 }
 
-/// A head ends within that, or is none.
-const LONGEST_HEAD: u64 = (1 << 18) + 4096;
+/// What is read of a file for its head: a little more than the longest.
+const READ: u64 = head::LONGEST_HEAD as u64 + 4096;
 pub(crate) const SKILL_FILE: &str = "SKILL.md";
 
 impl Store {
@@ -136,7 +136,7 @@ fn read(held: &Held) -> (Head, u64) {
         return missing("SKILL.md is no file");
     }
     let mut bytes = Vec::new();
-    if File::from(file).take(LONGEST_HEAD).read_to_end(&mut bytes).is_err() {
+    if File::from(file).take(READ).read_to_end(&mut bytes).is_err() {
         return missing("there is no SKILL.md that can be read");
     }
     (Head::parse(&bytes, name), stat.st_size as u64)
@@ -144,5 +144,5 @@ fn read(held: &Held) -> (Head, u64) {
 
 /// What a `SKILL.md` that comes in says it needs.
 pub(crate) fn needs_of(bytes: &[u8], skill: &str) -> Result<Needs, NeedsError> {
-    Head::parse(&bytes[..bytes.len().min(LONGEST_HEAD as usize)], skill).needs
+    Head::parse(&bytes[..bytes.len().min(READ as usize)], skill).needs
 }

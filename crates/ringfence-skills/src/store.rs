@@ -141,7 +141,8 @@ impl Inner {
         let retired = match rustix::fs::renameat_with(from, name, &directory, target, RenameFlags::NOREPLACE) {
             Ok(()) => None,
             Err(Errno::EXIST) => {
-                rustix::fs::renameat_with(from, name, &directory, target, RenameFlags::EXCHANGE).map_err(fail)?;
+                let exchange = || rustix::fs::renameat_with(from, name, &directory, target, RenameFlags::EXCHANGE);
+                tree::unlocking(&directory, target, exchange).map_err(fail)?;
                 Some(self.retire(from, name, skill).map_err(fail)?)
             }
             Err(errno) => return Err(fail(errno)),
@@ -161,7 +162,8 @@ impl Inner {
         let number = tree::look(&from, name)?.st_ino;
         loop {
             let retired = Retired { name: self.fresh(), skill: skill.clone(), number };
-            match rustix::fs::renameat_with(&from, name, &self.trash, &retired.name, RenameFlags::NOREPLACE) {
+            let rename = || rustix::fs::renameat_with(&from, name, &self.trash, &retired.name, RenameFlags::NOREPLACE);
+            match tree::unlocking(&from, name, rename) {
                 Ok(()) => return Ok(retired),
                 Err(Errno::EXIST) => {}
                 Err(errno) => return Err(errno),

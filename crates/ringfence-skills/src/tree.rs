@@ -4,10 +4,10 @@
 //! path is resolved by the kernel below a directory that was opened before, through no link, and
 //! what was opened is what is looked at.
 
-use std::collections::VecDeque;
 use std::ffi::{CStr, CString};
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
@@ -45,13 +45,23 @@ pub(crate) fn make(at: impl AsFd, name: &str, mode: u32) -> Result<(), Errno> {
     }
 }
 
-/// The names in a directory.
+/// The names in a directory that nobody else writes to.
 pub(crate) fn names(directory: impl AsFd) -> Result<Vec<CString>, Errno> {
+    first_names(directory, usize::MAX)
+}
+
+/// So many names of a directory as are deleted at a time: there may be millions.
+const AT_ONCE: usize = 10_000;
+
+fn first_names(directory: impl AsFd, most: usize) -> Result<Vec<CString>, Errno> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
         if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
             names.push(entry.file_name().to_owned());
+        }
+        if names.len() == most {
+            break;
         }
     }
     Ok(names)
@@ -81,28 +91,40 @@ pub(crate) struct Found<'a> {
     pub(crate) stat: Stat,
 }
 
+/// Directories that a walk keeps in mind at most. More of them beside each other are nobody's work.
+const WAITING: usize = 100_000;
+
 /// Looks at everything below `root`, a directory before what is in it, by one descriptor at a
-/// time. Answers whether that was everything: paths beyond what the kernel takes, and directories
-/// that cannot be looked into, are left out. What vanishes meanwhile is not there.
+/// time. Answers whether that was everything: paths beyond what the kernel takes, directories
+/// that cannot be looked into, and crowds of them are left out. What vanishes meanwhile is not
+/// there.
 pub(crate) fn walk(root: BorrowedFd<'_>, locked: Locked, mut visit: impl FnMut(Found<'_>) -> ControlFlow<()>) -> Result<bool, Errno> {
     let mut is_all = true;
-    let mut waiting: VecDeque<Vec<u8>> = VecDeque::from([Vec::new()]);
-    while let Some(path) = waiting.pop_back() {
-        let here = if path.is_empty() { &b"."[..] } else { &path };
+    let mut waiting: Vec<(Rc<[u8]>, CString)> = vec![(Rc::from([]), CString::from(c"."))];
+    while let Some((above, name)) = waiting.pop() {
+        let is_root = name.as_bytes() == b".";
+        let here: Rc<[u8]> = if is_root { Rc::from(*b".") } else { Rc::from(join(&above, name.as_bytes())) };
         if locked == Locked::Open {
-            let _ = unlock(root, here);
+            let _ = unlock(root, &*here);
         }
-        let (names, directory) = match directory(root, here).and_then(|directory| Ok((names(&directory)?, directory))) {
+        let opened = directory(root, &*here).and_then(|directory| Ok((Dir::read_from(&directory)?, directory)));
+        let (entries, directory) = match opened {
             Ok(opened) => opened,
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) if !path.is_empty() => continue,
-            Err(errno) if path.is_empty() => return Err(errno),
+            Err(errno) if is_root => return Err(errno),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
             Err(_) => {
                 is_all = false;
                 continue;
             }
         };
-        for name in names {
-            let stat = match look(&directory, name.as_c_str()) {
+        let way: Rc<[u8]> = if is_root { Rc::from([]) } else { here };
+        for entry in entries {
+            let entry = entry?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let stat = match look(&directory, name) {
                 Ok(stat) => stat,
                 Err(Errno::NOENT) => continue,
                 Err(_) => {
@@ -110,24 +132,24 @@ pub(crate) fn walk(root: BorrowedFd<'_>, locked: Locked, mut visit: impl FnMut(F
                     continue;
                 }
             };
-            let mut below = path.clone();
-            if !below.is_empty() {
-                below.push(b'/');
-            }
-            below.extend_from_slice(name.to_bytes());
-            if visit(Found { path: &below, stat }).is_break() {
+            let path = join(&way, name.to_bytes());
+            if visit(Found { path: &path, stat }).is_break() {
                 return Ok(false);
             }
             if kind(&stat) == FileType::Directory {
-                if below.len() > LONGEST {
+                if path.len() > LONGEST || waiting.len() >= WAITING {
                     is_all = false;
                 } else {
-                    waiting.push_back(below);
+                    waiting.push((Rc::clone(&way), name.to_owned()));
                 }
             }
         }
     }
     Ok(is_all)
+}
+
+fn join(above: &[u8], name: &[u8]) -> Vec<u8> {
+    if above.is_empty() { name.to_vec() } else { [above, b"/", name].concat() }
 }
 
 /// Lets the owner of a directory look into it and change it, where what ran there forbade that.
@@ -147,6 +169,21 @@ fn unlock(at: impl AsFd, path: impl Arg) -> Result<(), Errno> {
 pub(crate) fn unlocked(at: impl AsFd, path: &str) -> Result<OwnedFd, Errno> {
     unlock(&at, path)?;
     directory(at, path)
+}
+
+/// How often a directory is opened for its owner that somebody who runs there locks again.
+const PATIENCE: u32 = 1000;
+
+/// Moves a directory, which has to be writable itself for that: what runs in it may have forbidden
+/// it, and may do so again and again.
+pub(crate) fn unlocking(at: impl AsFd, name: &str, mut rename: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
+    for _ in 0..PATIENCE {
+        match rename() {
+            Err(Errno::ACCESS | Errno::PERM) => unlock(&at, name)?,
+            done => return done,
+        }
+    }
+    rename()
 }
 
 /// How often a directory is gone through that others still write to.
@@ -171,12 +208,15 @@ pub(crate) fn delete(bin: BorrowedFd<'_>, name: &str, mut fresh: impl FnMut() ->
         let directory = directory(bin, &name)?;
         let mut rounds = 0;
         loop {
-            for entry in names(&directory)? {
+            let entries = first_names(&directory, AT_ONCE)?;
+            let is_some = entries.len() == AT_ONCE;
+            for entry in entries {
                 if let Some(moved) = discard(bin, &directory, &entry, &mut fresh)? {
                     waiting.push(moved);
                 }
             }
             match rustix::fs::unlinkat(bin, &name, AtFlags::REMOVEDIR) {
+                Err(Errno::NOTEMPTY | Errno::EXIST) if is_some => {}
                 Err(Errno::NOTEMPTY | Errno::EXIST) if rounds < ROUNDS => rounds += 1,
                 done => break done?,
             }

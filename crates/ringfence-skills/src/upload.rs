@@ -58,7 +58,7 @@ impl Store {
             let size = judged.entries.iter().map(|entry| entry.packed.size).sum();
             self.afford(user, size, 0, &skills, quota)?;
         }
-        let claim = inner.claim(&skills, Heed::Setups)?;
+        let _claim = inner.claim(&skills, Heed::Setups)?;
         for (skill, needs) in skills.iter().zip(needs) {
             let number = tree::look(&staged.directory, skill.skill.as_str()).map_err(StoreError::system("look at", skill.path()))?.st_ino;
             let written = Card::new(needs).write(inner.cards.as_fd(), inner.staging.as_fd(), &inner.fresh(), skill, number);
@@ -69,7 +69,7 @@ impl Store {
             let replaced = inner.replace(&staged.directory, skill.skill.as_str(), skill)?;
             taken.push((skill, replaced));
         }
-        drop(claim);
+        // While nobody else can replace or remove them: what is told is what was taken in.
         let taken = taken.into_iter().map(|(skill, replaced)| Ok(Taken { info: self.info(skill)?, replaced }));
         Ok(Uploaded { skills: taken.collect::<Result<_, StoreError>>()?, warnings: judged.warnings })
     }
@@ -93,13 +93,15 @@ impl<'a> Staged<'a> {
     /// Unpacks everything and brings it to disk. Answers what each skill needs.
     fn fill(&self, from: &mut (impl Read + Seek), archive: &Archive) -> Result<Vec<Needs>, StoreError> {
         let is_many = archive.entries.len() > MANY;
-        let mut tree = Tree { staged: self, made: HashSet::new(), file: None, path: String::new(), is_synced: !is_many };
+        let mut tree = Tree { staged: self, made: HashSet::new(), file: None, path: String::new(), written: Vec::new(), is_many };
         archive::unpack(from, archive, &mut tree)?;
         let mut made: Vec<String> = std::mem::take(&mut tree.made).into_iter().collect();
         let fail = || StoreError::system("write", format!("staging/{}", self.name));
         if is_many {
             rustix::fs::syncfs(&self.directory).map_err(fail())?;
         } else {
+            // All at the end: the first brings nearly everything to disk that the others wait for.
+            tree.written.iter().try_for_each(File::sync_all).map_err(StoreError::io("write", format!("staging/{}", self.name)))?;
             made.push(".".into());
             for path in made {
                 tree::directory(&self.directory, &path).and_then(rustix::fs::fsync).map_err(fail())?;
@@ -129,7 +131,9 @@ struct Tree<'a> {
     made: HashSet<String>,
     file: Option<File>,
     path: String,
-    is_synced: bool,
+    /// What is to be brought to disk file by file.
+    written: Vec<File>,
+    is_many: bool,
 }
 
 impl Tree<'_> {
@@ -168,9 +172,7 @@ impl Sink for Tree<'_> {
     }
 
     fn end(&mut self) -> Result<(), StoreError> {
-        match self.file.take() {
-            Some(file) if self.is_synced => file.sync_all().map_err(StoreError::io("write", &self.path)),
-            _ => Ok(()),
-        }
+        self.written.extend(self.file.take().filter(|_| !self.is_many));
+        Ok(())
     }
 }

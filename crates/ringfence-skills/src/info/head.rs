@@ -24,6 +24,8 @@ pub(crate) struct Head {
 }
 
 const KEYS: &[&str] = &["name", "description", "license", "compatibility", "metadata", "allowed-tools"];
+/// Longer ones are not read at all.
+pub(super) const LONGEST_HEAD: usize = 1 << 18;
 const LONGEST_NAME: usize = 64;
 const LONGEST_DESCRIPTION: usize = 1024;
 const LONGEST_COMPATIBILITY: usize = 500;
@@ -53,7 +55,10 @@ impl Head {
             Err(error) => {
                 let what = error.to_string();
                 let what = what.strip_prefix(&format!("{file}:")).unwrap_or(&what);
-                let needs = Needs::suspected(head_of(&text), what).map(|()| Needs::default());
+                let head = head_of(&text);
+                // Nobody has looked at the rest of one that is too long.
+                let is_cut = head.len() > LONGEST_HEAD;
+                let needs = Needs::suspected(if is_cut { "hosts" } else { head }, what).map(|()| Needs::default());
                 let warning = Warning::at(1, format!("its head cannot be read: {what}"));
                 return Head { needs, warnings: vec![warning], ..Head::none() };
             }

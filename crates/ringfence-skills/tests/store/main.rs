@@ -10,7 +10,12 @@ macro_rules! tests {
     };
 }
 
+mod crashed;
+mod edited;
+mod hostile;
 mod pack;
+mod refused;
+mod replaced;
 mod stage;
 mod taken;
 
@@ -25,10 +30,16 @@ use stage::Stage;
 type Test = (&'static str, fn(&Stage));
 
 fn tests() -> impl Iterator<Item = Test> {
-    [taken::TESTS].into_iter().flatten().copied()
+    [taken::TESTS, refused::TESTS, hostile::TESTS, replaced::TESTS, edited::TESTS, crashed::TESTS].into_iter().flatten().copied()
 }
 
 fn main() -> ExitCode {
+    let words: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
+    if let [word, root] = words.as_slice()
+        && word == crashed::VICTIM
+    {
+        crashed::victim(Path::new(root));
+    }
     let names = tests().map(|(name, _)| name.to_owned()).collect();
     Alone { names, input: b"", variable: ("RINGFENCE_TEST", "store"), body }.main()
 }

@@ -1,0 +1,107 @@
+//! A service that is killed in the middle of uploads.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use ringfence_skills::{Body, Store};
+
+use crate::pack::{Item, Pack};
+use crate::stage::{Stage, id, skill, skill_md};
+
+/// The word by which the process knows that it is the one to be killed.
+pub(crate) const VICTIM: &str = "--upload-until-killed";
+const FILES: usize = 40;
+
+/// Both skills say in every file which generation they are of.
+fn generation(number: u64) -> Pack {
+    let head =
+        |name: &str| format!("---\nname: {name}\ndescription: generation {number}\nmetadata:\n  hosts: g{number}.example.org\n---\n");
+    let mut items = Vec::new();
+    for name in ["one", "two"] {
+        items.push(Item::file(format!("{name}/SKILL.md"), head(name)));
+        items.extend(
+            (0..FILES).map(|i| Item::file(format!("{name}/d{}/f{i}", i % 7), format!("generation {number}").repeat(50)).deflated()),
+        );
+    }
+    Pack::of(items)
+}
+
+/// Uploads, edits and removes until it is killed.
+pub(crate) fn victim(root: &Path) {
+    let store = Store::open(root, Stage::bounds()).unwrap();
+    let (one, first) = (id("one"), store.info(&id("one")).unwrap());
+    let first: u64 = first.description.unwrap().trim_start_matches("generation ").parse().unwrap();
+    for number in first + 1.. {
+        store.upload(&one.user, &one.agent, std::io::Cursor::new(generation(number).bytes()), None).unwrap();
+        store.upload(&one.user, &one.agent, std::io::Cursor::new(Pack::of(skill("passing", &[])).bytes()), None).unwrap();
+        store.remove(&id("passing")).unwrap();
+    }
+}
+
+/// The generation that all of a skill is of.
+#[track_caller]
+fn whole(store: &Store, name: &str) -> u64 {
+    let info = store.info(&id(name)).unwrap();
+    assert_eq!((info.warnings, info.files), (Vec::new(), FILES as u64 + 1));
+    let number: u64 = info.description.unwrap().trim_start_matches("generation ").parse().unwrap();
+    assert_eq!(info.needs.unwrap().hosts.unwrap(), [format!("g{number}.example.org")]);
+    for i in 0..FILES {
+        let content = store.content(&id(name), &format!("d{}/f{i}", i % 7), None).unwrap();
+        assert_eq!(content.body, Body::Text(format!("generation {number}").repeat(50)));
+    }
+    number
+}
+
+tests! { "crashed":
+#[test]
+fn a_killed_service_leaves_the_old_or_the_new(stage) {
+    let root = stage.root.with_file_name("killed");
+    let one = id("one");
+    let open = || Store::open(&root, Stage::bounds()).unwrap();
+    open().upload(&one.user, &one.agent, std::io::Cursor::new(generation(1).bytes()), None).unwrap();
+    let (mut last, mut untidy) = ((1, 1), 0);
+    for round in 0..20u64 {
+        let mut child = Command::new(std::env::current_exe().unwrap()).arg(VICTIM).arg(&root).stdin(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(60 + round * 37 % 101));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let left = |part: &str| std::fs::read_dir(root.join(part)).unwrap().count();
+        untidy += usize::from(left("staging") + left("trash") > 0);
+        let store = open();
+        assert_eq!(left("staging") + left("trash"), 0);
+        let (first, second) = (whole(&store, "one"), whole(&store, "two"));
+        // Skills are replaced one after the other, so the second may be behind, and never ahead.
+        assert!(first >= last.0 && second >= last.1 && second <= first, "{last:?} {first} {second}");
+        last = (first, second);
+        match store.info(&id("passing")) {
+            Ok(info) => assert_eq!(info.bytes, skill_md("passing").len() as u64),
+            Err(error) => assert_eq!(error.code(), "no-skill"),
+        }
+        assert!(std::fs::read_dir(root.join("cards/ada/helper/one")).unwrap().count() == 1);
+    }
+    assert!(last.1 > 1 && untidy > 0, "no kill came in the middle of anything: {last:?} {untidy}");
+}
+
+#[test]
+fn what_is_left_anywhere_is_cleared_away(stage) {
+    let root = stage.root.with_file_name("left");
+    let one = id("one");
+    Store::open(&root, Stage::bounds()).unwrap().upload(&one.user, &one.agent, std::io::Cursor::new(generation(1).bytes()), None).unwrap();
+    for part in ["staging", "trash"] {
+        std::fs::create_dir_all(root.join(part).join("7/a/b/c")).unwrap();
+        std::fs::write(root.join(part).join("7/a/b/f"), "x").unwrap();
+        std::fs::write(root.join(part).join("8"), "x").unwrap();
+        std::os::unix::fs::symlink("/etc", root.join(part).join("9")).unwrap();
+        std::fs::set_permissions(root.join(part).join("7/a"), std::os::unix::fs::PermissionsExt::from_mode(0o0)).unwrap();
+    }
+    // A card that came before its version, and one of a skill that never came.
+    std::fs::write(root.join("cards/ada/helper/one/1"), "{}").unwrap();
+    std::fs::create_dir_all(root.join("cards/eve/helper/none")).unwrap();
+    std::fs::write(root.join("cards/eve/helper/none/1"), "{}").unwrap();
+    let store = Store::open(&root, Stage::bounds()).unwrap();
+    assert_eq!(whole(&store, "one"), 1);
+    let count = |path: &str| std::fs::read_dir(root.join(path)).unwrap().count();
+    assert_eq!((count("staging"), count("trash"), count("cards/ada/helper/one"), count("cards")), (0, 0, 1, 1));
+}
+}

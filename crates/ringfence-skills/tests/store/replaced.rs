@@ -1,0 +1,164 @@
+//! Replacement while others read and run.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use ringfence_skills::{Body, Store};
+
+use crate::pack::{Item, Pack};
+use crate::stage::{Stage, id, skill, skill_md};
+
+/// Every file of it says which generation it is of.
+fn generation(number: u64) -> Pack {
+    let said = format!("generation {number}\n");
+    let mut items = vec![Item::file(
+        "one/SKILL.md",
+        format!("---\nname: one\ndescription: generation {number}\nmetadata:\n  hosts: g{number}.example.org\n---\n"),
+    )];
+    items.extend((0..5).map(|i| Item::file(format!("one/d{i}/f-{number}"), &said)));
+    Pack::of(items)
+}
+
+tests! { "replaced":
+#[test]
+fn readers_see_the_old_or_the_new_and_never_a_mix(stage) {
+    stage.upload(&generation(0)).unwrap();
+    let is_over = AtomicBool::new(false);
+    let rounds = AtomicU64::new(0);
+    let said = |text: &str| text.trim_start_matches("generation ").trim().to_owned();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    let files = stage.store.files(&id("one")).unwrap();
+                    let mut numbers: Vec<&str> = files.files.iter().filter_map(|file| Some(file.path.split_once("/f-")?.1)).collect();
+                    assert_eq!(numbers.len(), 5, "{files:?}");
+                    numbers.dedup();
+                    assert_eq!(numbers.len(), 1, "{files:?}");
+                    let info = stage.store.info(&id("one")).unwrap();
+                    let number = said(&info.description.unwrap());
+                    assert_eq!(info.needs.unwrap().hosts.unwrap(), [format!("g{number}.example.org")]);
+                    assert_eq!((info.warnings, info.files), (Vec::new(), 6));
+                    // One that was replaced meanwhile is gone, and never half of another.
+                    match stage.store.content(&id("one"), &format!("d3/f-{number}"), None) {
+                        Ok(content) => assert_eq!(content.body, Body::Text(format!("generation {number}\n"))),
+                        Err(error) => assert_eq!(error.code(), "no-file"),
+                    }
+                    rounds.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for number in 1..=200 {
+            assert!(stage.upload(&generation(number)).unwrap().skills[0].replaced);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(rounds.load(Ordering::Relaxed) > 50);
+    stage.check_clear();
+    let cards = std::fs::read_dir(stage.root.join("cards/ada/helper/one")).unwrap().count();
+    assert_eq!(cards, 1);
+}
+
+#[test]
+fn uploads_at_once_come_one_after_the_other(stage) {
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            scope.spawn(move || {
+                let mut items = generation(number).items;
+                items.extend(skill("two", &[("f", &format!("generation {number}"))]));
+                stage.upload(&Pack::of(items)).unwrap();
+            });
+        }
+    });
+    // All of one upload is newer than all of another.
+    let one = stage.store.info(&id("one")).unwrap().description.unwrap();
+    let Body::Text(two) = stage.store.content(&id("two"), "f", None).unwrap().body else { panic!("no text") };
+    assert_eq!(one, two);
+    stage.check_clear();
+}
+
+#[test]
+fn what_runs_keeps_its_version_until_it_ends(stage) {
+    stage.put("one", &[("f", "old")]);
+    let mut lease = stage.store.lease(&id("one")).unwrap();
+    assert_eq!(lease.path(), stage.at("one").canonicalize().unwrap());
+    let mounted = std::fs::File::open(lease.path()).unwrap();
+    lease.stands();
+    let mut second = stage.store.lease(&id("one")).unwrap();
+    second.stands();
+    stage.put("one", &[("f", "new")]);
+    let seen = || std::fs::read_to_string(format!("/proc/self/fd/{}/f", std::os::fd::AsRawFd::as_raw_fd(&mounted)));
+    assert_eq!(seen().unwrap(), "old");
+    assert_eq!(std::fs::read_to_string(stage.at("one/f")).unwrap(), "new");
+    drop(lease);
+    assert_eq!(seen().unwrap(), "old");
+    drop(second);
+    assert!(seen().is_err());
+    stage.check_clear();
+    let mut lease = stage.store.lease(&id("one")).unwrap();
+    lease.stands();
+    stage.store.remove(&id("one")).unwrap();
+    assert_eq!(stage.store.lease(&id("one")).unwrap_err().code(), "no-skill");
+    drop(lease);
+    stage.check_clear();
+}
+
+#[test]
+fn a_replacement_waits_for_what_is_being_set_up_and_for_nothing_else(stage) {
+    stage.put("one", &[("f", "old")]);
+    let mut running = stage.store.lease(&id("one")).unwrap();
+    running.stands();
+    let began = Instant::now();
+    stage.put("one", &[("f", "new")]);
+    assert!(began.elapsed() < Duration::from_secs(10), "it waited for what runs");
+    let mut lease = stage.store.lease(&id("one")).unwrap();
+    std::thread::scope(|scope| {
+        let upload = scope.spawn(|| stage.put("one", &[("f", "newest")]));
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!upload.is_finished());
+        assert_eq!(std::fs::read_to_string(lease.path().join("f")).unwrap(), "new");
+        // Reading and other skills wait for nobody.
+        assert!(stage.store.content(&id("one"), "f", None).is_ok());
+        stage.put("two", &[]);
+        lease.stands();
+        upload.join().unwrap();
+    });
+    assert_eq!(std::fs::read_to_string(stage.at("one/f")).unwrap(), "newest");
+    drop((lease, running));
+    stage.check_clear();
+}
+
+#[test]
+fn nobody_waits_for_ever(stage) {
+    let bounds = ringfence_skills::Bounds { patience: Duration::from_millis(200), ..Stage::bounds() };
+    let root = stage.root.with_file_name("hasty");
+    let store = Store::open(&root, bounds).unwrap();
+    let upload = || store.upload(&id("one").user, &id("one").agent, std::io::Cursor::new(Pack::of(skill("one", &[])).bytes()), None);
+    upload().unwrap();
+    let lease = store.lease(&id("one")).unwrap();
+    assert_eq!(upload().unwrap_err().code(), "busy");
+    assert_eq!(store.remove(&id("one")).unwrap_err().code(), "busy");
+    assert_eq!(std::fs::read_dir(root.join("staging")).unwrap().count(), 0);
+    // Whoever gave up stands in nobody's way.
+    drop(store.lease(&id("one")).unwrap());
+    drop(lease);
+    upload().unwrap();
+}
+
+#[test]
+fn what_was_put_back_from_a_copy_has_its_needs(stage) {
+    stage.upload(&generation(7)).unwrap();
+    let copy = stage.root.with_file_name("copy");
+    let status = std::process::Command::new("cp").arg("-a").args([&stage.root, &copy]).status().unwrap();
+    assert!(status.success());
+    let store = Store::open(&copy, Stage::bounds()).unwrap();
+    assert_eq!(store.needs(&id("one")).unwrap().hosts.unwrap(), ["g7.example.org"]);
+    drop(store);
+    // Without any, nothing is known, which is not the same as nothing being needed.
+    std::fs::remove_dir_all(copy.join("cards")).unwrap();
+    let store = Store::open(&copy, Stage::bounds()).unwrap();
+    assert_eq!(store.needs(&id("one")).unwrap_err().code(), "needs-unknown");
+    assert_eq!(store.info(&id("one")).unwrap().needs, None);
+    assert!(skill_md("one").len() > 10);
+}
+}
