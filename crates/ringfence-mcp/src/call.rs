@@ -33,7 +33,11 @@ pub(crate) struct Running {
     /// Of a client that can ask people.
     questions: Option<UnboundedReceiver<Question>>,
     began: Instant,
+    place: Place,
 }
+
+/// Room for one call, as long as it takes. Which it is may change meanwhile.
+type Place = Arc<Mutex<Option<OwnedSemaphorePermit>>>;
 
 /// What there is to do next.
 pub(crate) enum Next {
@@ -67,9 +71,11 @@ impl Running {
         let beside = watched.clone();
         // Lines run in the order in which they came; threads would take the shell as they please.
         let queue = matches!(order, Order::Shell(_)).then(|| room.queue.clone());
+        let place: Place = Arc::new(Mutex::new(Some(place)));
+        let held = place.clone();
         let work = move || {
             let answer = carry_out(&room, order, &beside, to);
-            drop(place);
+            lock(&held).take();
             answer
         };
         let work = async move {
@@ -79,7 +85,15 @@ impl Running {
             };
             tokio::task::spawn_blocking(work).await
         };
-        Self { work: tokio::spawn(work), watched, questions, began: Instant::now() }
+        Self { work: tokio::spawn(work), watched, questions, began: Instant::now(), place }
+    }
+
+    /// Takes another place, and gives its own to somebody else. One that has ended needs none.
+    pub(crate) fn moves_to(&self, seat: OwnedSemaphorePermit) {
+        let mut place = lock(&self.place);
+        if place.is_some() {
+            *place = Some(seat);
+        }
     }
 
     /// Waits for what comes next, and tells how it goes on meanwhile.

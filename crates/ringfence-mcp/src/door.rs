@@ -11,7 +11,7 @@ use rmcp::{ErrorData, ServerHandler};
 
 use crate::answer;
 use crate::call::{Asks, Next, Running};
-use crate::house::{House, Own};
+use crate::house::{House, Own, Waiter};
 use crate::order::Order;
 use crate::questions::{PATIENCE, Question};
 use crate::words::Failure;
@@ -56,13 +56,14 @@ fn asks(context: &RequestContext<RoleServer>) -> Asks {
 }
 
 /// Asks a client that takes requests.
-async fn put(question: Question, context: &RequestContext<RoleServer>) {
+async fn put(question: Question, waiter: Waiter, context: &RequestContext<RoleServer>) {
     let request = ServerRequest::ElicitRequest(question.form());
     let options = PeerRequestOptions::with_timeout(PATIENCE);
     let said = async { context.peer.send_request_with_option(request, options).await?.await_response().await };
     let said = tokio::select! {
         said = said => said.ok(),
         () = context.ct.cancelled() => None,
+        () = waiter.given_up() => None,
     };
     question.answer(match said {
         Some(ClientResult::ElicitResult(said)) => Some(said),
@@ -97,11 +98,13 @@ impl ServerHandler for Door {
         loop {
             match running.next(&context).await {
                 Next::Answer(answer) => return Ok((*answer).into()),
+                // Nobody hears the question: dropped, the answer is no.
+                Next::Ask(question) if context.ct.is_cancelled() => drop(question),
                 Next::Ask(question) if is_modern => {
                     let waits = self.house.wait(running, question, &request);
                     return Ok(waits.map_or_else(|failure| answer::failed(&failure).into(), CallToolResponse::from));
                 }
-                Next::Ask(question) => put(question, &context).await,
+                Next::Ask(question) => put(question, self.house.waiter(&running), &context).await,
             }
         }
     }

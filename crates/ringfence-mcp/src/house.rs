@@ -1,12 +1,12 @@
 //! What all clients of a server share: the rooms, how many may do what, and calls that wait for a person.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use ringfence_engine::EngineError;
 use rmcp::model::{CallToolRequestParams, ElicitResult, InputRequest, InputRequiredResult, JsonObject, ProtocolVersion, Tool};
 use rmcp::service::{RequestContext, RoleServer};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::Opening;
 use crate::call::Running;
@@ -16,6 +16,8 @@ use crate::words::{self, Failure};
 
 /// Each has a thread.
 const CALLS: usize = 64;
+/// As many more wait for a person: whoever asks and does not come again takes no place away.
+const SEATS: usize = 64;
 /// Each session has a sandbox: a few MiB and a dozen processes and descriptors.
 pub(crate) const SESSIONS: usize = 16;
 /// The key of the one question of a call.
@@ -25,6 +27,8 @@ const KEY: &str = "permission";
 pub(crate) struct House {
     rooms: Rooms,
     calls: Arc<Semaphore>,
+    seats: Arc<Semaphore>,
+    waiters: Waiters,
     waiting: Arc<Mutex<HashMap<String, Waiting>>>,
     all_tools: Vec<Tool>,
 }
@@ -33,14 +37,39 @@ pub(crate) struct House {
 struct Waiting {
     running: Running,
     question: Question,
+    _waiter: Waiter,
     /// What was called: nobody goes on with something else.
     called: (String, Option<JsonObject>),
+}
+
+/// Those who wait for a person, whoever does so longest first.
+#[derive(Clone, Default)]
+struct Waiters(Arc<Mutex<VecDeque<Arc<Notify>>>>);
+
+/// One of them.
+pub(crate) struct Waiter {
+    given_up: Arc<Notify>,
+    among: Waiters,
+}
+
+impl Waiter {
+    /// Returns once others want to ask and it has waited longest.
+    pub(crate) async fn given_up(&self) {
+        self.given_up.notified().await;
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        lock(&self.among.0).retain(|one| !Arc::ptr_eq(one, &self.given_up));
+    }
 }
 
 impl House {
     pub(crate) fn open(opening: Opening) -> Result<Arc<Self>, EngineError> {
         let rooms = Rooms::new(opening)?;
-        Ok(Arc::new(Self { rooms, calls: Arc::new(Semaphore::new(CALLS)), waiting: Arc::default(), all_tools: words::tools() }))
+        let [calls, seats] = [CALLS, SEATS].map(|count| Arc::new(Semaphore::new(count)));
+        Ok(Arc::new(Self { rooms, calls, seats, waiters: Waiters::default(), waiting: Arc::default(), all_tools: words::tools() }))
     }
 
     /// Those that the policy has not taken away by now.
@@ -54,17 +83,35 @@ impl House {
         self.calls.clone().try_acquire_owned().ok()
     }
 
+    /// A call that waits for a person from now on: its place is free for others. Nobody knows of
+    /// clients that have gone away, so where too many wait, whoever did so longest is given up.
+    pub(crate) fn waiter(&self, running: &Running) -> Waiter {
+        let waiter = Waiter { given_up: Arc::default(), among: self.waiters.clone() };
+        let mut waiters = lock(&self.waiters.0);
+        match self.seats.clone().try_acquire_owned() {
+            Ok(seat) => running.moves_to(seat),
+            Err(_) => waiters.pop_front().iter().for_each(|longest| longest.notify_one()),
+        }
+        waiters.push_back(waiter.given_up.clone());
+        drop(waiters);
+        waiter
+    }
+
     /// Has a call wait for its client to come again, as long as a person may take.
     pub(crate) fn wait(&self, running: Running, question: Question, call: &CallToolRequestParams) -> Result<InputRequiredResult, Failure> {
         let state = handle().map_err(|error| Failure::new("internal", format!("cannot make a name for the question: {error}"), None))?;
         let requests = [(KEY.to_owned(), InputRequest::Elicitation(question.form()))].into();
         let called = (call.name.to_string(), call.arguments.clone());
-        lock(&self.waiting).insert(state.clone(), Waiting { running, question, called });
+        let waiter = self.waiter(&running);
+        let given_up = waiter.given_up.clone();
+        lock(&self.waiting).insert(state.clone(), Waiting { running, question, _waiter: waiter, called });
         let (waiting, gone) = (self.waiting.clone(), state.clone());
         tokio::spawn(async move {
-            tokio::time::sleep(PATIENCE).await;
+            // However it ends.
+            let _ = tokio::time::timeout(PATIENCE, given_up.notified()).await;
             // Dropped, the call is not wanted any more, and the answer is no.
-            drop(lock(&waiting).remove(&gone));
+            let over = lock(&waiting).remove(&gone);
+            drop(over);
         });
         Ok(InputRequiredResult::new(Some(requests), Some(state)))
     }

@@ -11,6 +11,7 @@ mod call;
 mod door;
 mod house;
 mod http;
+mod marked;
 mod order;
 mod permission;
 mod questions;

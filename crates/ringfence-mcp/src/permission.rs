@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ringfence_api::{Answer, Asker, Denial, typed, visible};
+use ringfence_api::{Answer, Asker, Denial, typed};
 use ringfence_engine::Opening;
 use ringfence_engine::session::{InForce, Requested};
 use ringfence_policy::{AbsPath, Access, HostRule};
@@ -11,6 +11,7 @@ use rmcp::model::{CallToolResult, ContentBlock};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::answer;
+use crate::marked::marked;
 use crate::questions::{ByCall, Question};
 use crate::room::Room;
 use crate::words::{Failure, Status, Told, Wanted, Wish};
@@ -41,7 +42,7 @@ fn opening(room: &Room, wanted: &Wanted) -> Result<Option<Opening>, Failure> {
         Wish::Execute => Access::Execute,
         Wish::Connect => {
             let rule = HostRule::parse(&wanted.resource).map_err(|error| {
-                Failure::new("input", format!("`{}` is no host: {error}", visible(&wanted.resource)), Some("write HOST:PORT".into()))
+                Failure::new("input", format!("{} is no host: {error}", marked(&wanted.resource)), Some("write HOST:PORT".into()))
             })?;
             if rule.port.is_none() {
                 return Err(Failure::new("input", format!("`{rule}` names no port"), Some(format!("write {rule}:443"))));
@@ -60,7 +61,7 @@ fn understood(wanted: &Wanted, opening: &Opening, requested: Requested) -> Told 
     };
     let mut told =
         Told { status: Status::Denied, resource, answer: None, message: String::new(), command: None, denial: None, permission: None };
-    let what = visible(&told.resource);
+    let what = marked(&told.resource);
     match requested {
         Requested::Open(origin) => {
             told.status = Status::Granted;
@@ -101,7 +102,7 @@ fn said(answer: Answer, in_force: &InForce, what: &str) -> (Status, String) {
 }
 
 fn shut(denial: &Denial) -> String {
-    let (target, rule, origin) = (visible(&denial.target), visible(&denial.rule), visible(&denial.origin));
+    let (target, rule, origin) = (marked(&denial.target), marked(&denial.rule), marked(&denial.origin));
     format!("nobody can be asked to {} {target}: {rule} ({origin}) stands above every answer", denial.operation.wish())
 }
 

@@ -9,18 +9,16 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ringfence_api::{Answer, Ask, Asker, Permission, visible};
+use ringfence_api::{Answer, Ask, Asker, Denial};
 use rmcp::model::{ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use crate::marked::marked;
 use crate::room::lock;
 
 /// How long a person may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
-
-/// As much of what an agent says is shown.
-const SHOWN: usize = 400;
 
 /// Who is asked about what commands are about to be refused: the client whose call came last, of
 /// those that can ask people, or else somebody elsewhere.
@@ -31,8 +29,9 @@ pub(crate) struct Questions {
 
 /// Somebody waits for the answer; dropped, it is no.
 pub(crate) struct Question {
-    permission: Permission,
-    why: Option<String>,
+    options: Vec<Answer>,
+    /// The question itself.
+    message: String,
     answer: SyncSender<Answer>,
 }
 
@@ -78,37 +77,27 @@ pub(crate) struct ByCall {
 
 impl Asker for ByCall {
     fn ask(&self, ask: &Ask) -> Answer {
-        put(&self.call, ask, Some(self.why.clone())).unwrap_or(Answer::Deny)
+        put(&self.call, ask, Some(&self.why)).unwrap_or(Answer::Deny)
     }
 }
 
 /// The answer; `None` if the call is over.
-fn put(call: &UnboundedSender<Question>, ask: &Ask, why: Option<String>) -> Option<Answer> {
-    let permission = ask.permission()?;
+fn put(call: &UnboundedSender<Question>, ask: &Ask, why: Option<&str>) -> Option<Answer> {
+    let options = ask.permission()?.options;
     let (answer, hears) = sync_channel(1);
-    call.send(Question { permission, why, answer }).ok()?;
+    call.send(Question { options, message: message(&ask.denial, why), answer }).ok()?;
     Some(hears.recv_timeout(PATIENCE).unwrap_or(Answer::Deny))
 }
 
 impl Question {
     /// As clients put it to people.
     pub(crate) fn form(&self) -> ElicitRequest {
-        let words: Vec<String> = self.permission.options.iter().map(ToString::to_string).collect();
-        let titles: Vec<&str> = self.permission.options.iter().map(|answer| title(*answer)).collect();
+        let words: Vec<String> = self.options.iter().map(ToString::to_string).collect();
+        let titles: Vec<&str> = self.options.iter().map(|answer| title(*answer)).collect();
         let answer = json!({ "type": "string", "title": "Your answer", "enum": words, "enumNames": titles, "default": "deny" });
         let schema = json!({ "type": "object", "properties": { "answer": answer }, "required": ["answer"] });
         let requested_schema: ElicitationSchema = serde_json::from_value(schema).expect("a schema of one word is one");
-        ElicitRequest::new(ElicitRequestParams::FormElicitationParams { meta: None, message: self.message(), requested_schema })
-    }
-
-    fn message(&self) -> String {
-        let why = self.why.as_ref().map(|why| {
-            // A mark in it would end what is quoted, and the rest would read as ours.
-            let why = visible(why).replace('\u{201c}', r"\u{201c}").replace('\u{201d}', r"\u{201d}");
-            let end = why.char_indices().nth(SHOWN).map_or(why.len(), |(at, _)| at);
-            format!(" The agent says: \u{201c}{}\u{201d}.", &why[..end])
-        });
-        format!("ringfence: {}.{} Allow it?", self.permission.reason, why.unwrap_or_default())
+        ElicitRequest::new(ElicitRequestParams::FormElicitationParams { meta: None, message: self.message.clone(), requested_schema })
     }
 
     /// What a person has said by a client.
@@ -120,6 +109,14 @@ impl Question {
         // Whoever waited may be gone.
         let _ = self.answer.send(answer);
     }
+}
+
+/// What others have written stands between marks, so that none of it reads as ours.
+fn message(denial: &Denial, why: Option<&str>) -> String {
+    let who = if denial.program.is_empty() { "a program".to_owned() } else { marked(&denial.program) };
+    let (target, rule, origin) = (marked(&denial.target), marked(&denial.rule), marked(&denial.origin));
+    let why = why.map_or_else(String::new, |why| format!(" The agent says: {}.", marked(why)));
+    format!("ringfence: {who} wants to {} {target}: refused by {rule} ({origin}).{why} Allow it?", denial.operation.wish())
 }
 
 fn title(answer: Answer) -> &'static str {
@@ -134,24 +131,29 @@ fn title(answer: Answer) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ringfence_api::PermissionKind;
+    use ringfence_api::{Evidence, Operation};
 
     /// What comes of a word that a client brings.
     fn said(content: Value) -> Answer {
-        let (question, hears) = question("");
+        let (answer, hears) = sync_channel(1);
+        let question = Question { options: Answer::ALL.to_vec(), message: String::new(), answer };
         question.answer(serde_json::from_value(json!({ "action": "accept", "content": content })).ok());
         hears.recv().unwrap_or(Answer::Deny)
     }
 
-    fn question(why: &str) -> (Question, std::sync::mpsc::Receiver<Answer>) {
-        let (answer, hears) = sync_channel(1);
-        let permission = Permission {
-            kind: PermissionKind::SandboxAccess,
-            resource: "/x".into(),
-            reason: "the agent wants to read /x".into(),
-            options: Answer::ALL.to_vec(),
-        };
-        (Question { permission, why: Some(why.into()), answer }, hears)
+    fn denial(target: &str) -> Denial {
+        Denial {
+            operation: Operation::Read,
+            target: target.into(),
+            rule: "**/.env".into(),
+            origin: "built in".into(),
+            explicit: true,
+            pid: 0,
+            program: "the agent".into(),
+            time_ms: 0,
+            evidence: Evidence::Guard,
+            count: 1,
+        }
     }
 
     #[test]
@@ -169,9 +171,15 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_does_not_leave_its_quotation_marks() {
-        let message = question("to see\u{201d}. Nothing is opened by this. \u{201c}").0.message();
-        assert_eq!(message.chars().filter(|c| ['\u{201c}', '\u{201d}'].contains(c)).count(), 2, "{message}");
-        assert!(message.contains(r"to see\u{201d}. Nothing is opened by this. \u{201c}"), "{message}");
+    fn what_others_have_written_is_told_from_what_is_ours() {
+        let asked = message(&denial("/p/.env"), Some("to see"));
+        let expect =
+            "ringfence: “the agent” wants to read “/p/.env”: refused by “**/.env” (“built in”). The agent says: “to see”. Allow it?";
+        assert_eq!(asked, expect);
+        let forged =
+            message(&denial("/x: allowed (built in)”. Nothing is opened by this. “"), Some("to see”. Nothing is opened by this. “"));
+        assert_eq!(forged.matches(['“', '”']).count(), asked.matches(['“', '”']).count(), "{forged}");
+        let long = message(&denial(&"/x".repeat(50_000)), Some(&"y".repeat(50_000)));
+        assert!(long.chars().count() < 1200, "{}", long.len());
     }
 }

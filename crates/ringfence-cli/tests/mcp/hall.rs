@@ -145,6 +145,45 @@ fn a_version_without_sessions_has_none_by_a_header_either() {
     assert!(body.contains("X=common"), "{body}");
 }
 
+/// In the newest version a question is an answer, and whoever does not come again says so to nobody.
+#[test]
+fn questions_that_nobody_comes_back_with_leave_room_for_calls() {
+    let project = project(As::User);
+    let hall = Hall::open(&project, &[]);
+    let (host, bearer) = (hall.address().to_owned(), format!("Bearer {}", hall.token));
+    let ask = |name: &str, arguments: Value, more: Value| {
+        let mut headers = right(&host, &bearer);
+        headers.extend([("MCP-Protocol-Version", NEWEST), ("Mcp-Method", "tools/call"), ("Mcp-Name", name)]);
+        let meta = json!({
+            "io.modelcontextprotocol/protocolVersion": NEWEST,
+            "io.modelcontextprotocol/clientInfo": { "name": "x", "version": "1" },
+            "io.modelcontextprotocol/clientCapabilities": { "elicitation": { "form": {} } },
+        });
+        let mut params = json!({ "name": name, "arguments": arguments, "_meta": meta });
+        if let (Some(params), Value::Object(more)) = (params.as_object_mut(), more) {
+            params.extend(more);
+        }
+        send(&hall, "POST /mcp", &headers, &json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params }).to_string()).2
+    };
+    let wanted = |number: usize| json!({ "access": "read", "resource": format!("~/x{number}"), "reason": "to see" });
+    let states: Vec<String> = (0..150)
+        .map(|number| {
+            let body = ask("request_permission", wanted(number), json!({}));
+            let state = body.split_once("\"requestState\":\"").and_then(|(_, rest)| rest.split_once('"'));
+            state.unwrap_or_else(|| panic!("{number} is not asked about: {body}")).0.to_owned()
+        })
+        .collect();
+    let body = ask("shell", json!({ "command": "echo alive" }), json!({}));
+    assert!(body.contains("alive\\n"), "{body}");
+    let come_again = |number: usize| {
+        let said = json!({ "permission": { "action": "accept", "content": { "answer": "allow_session" } } });
+        ask("request_permission", wanted(number), json!({ "requestState": states[number], "inputResponses": said }))
+    };
+    let (first, last) = (come_again(0), come_again(149));
+    assert!(first.contains("no call waits under this"), "{first}");
+    assert!(last.contains("is open for this session"), "{last}");
+}
+
 #[test]
 fn there_are_no_more_sessions_than_there_may_be_however_they_are_asked_for() {
     let project = project(As::User);

@@ -13,17 +13,23 @@ pub(crate) struct Wire {
     pub(crate) server: Child,
     pub(crate) to: Option<ChildStdin>,
     from: BufReader<ChildStdout>,
+    passed: Vec<Value>,
 }
 
 impl Wire {
-    /// With the handshake done.
+    /// With the handshake done, as a client that can ask nobody.
     pub(crate) fn open(project: &Project) -> Wire {
+        Wire::open_with(project, json!({}))
+    }
+
+    fn open_with(project: &Project, capabilities: Value) -> Wire {
         let mut server = project.ringfence();
         server.arg("mcp").stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut server = server.spawn().expect("the server starts");
         let (to, from) = (server.stdin.take(), BufReader::new(server.stdout.take().expect("it is piped")));
-        let mut wire = Wire { server, to, from };
-        let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "wire", "version": "1" } });
+        let mut wire = Wire { server, to, from, passed: Vec::new() };
+        let hello =
+            json!({ "protocolVersion": "2025-06-18", "capabilities": capabilities, "clientInfo": { "name": "wire", "version": "1" } });
         wire.ask(0, "initialize", hello);
         wire.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }).to_string());
         wire
@@ -41,14 +47,26 @@ impl Wire {
 
     /// The answer to this id; whatever else comes is passed by.
     pub(crate) fn answer(&mut self, id: u64) -> Value {
+        self.until(|said| said["id"] == id && said.get("method").is_none())
+    }
+
+    /// The first that is so; whatever else comes is passed by.
+    fn until(&mut self, is_so: impl Fn(&Value) -> bool) -> Value {
         loop {
             let mut line = String::new();
-            assert!(self.from.read_line(&mut line).expect("the server writes text") > 0, "the server has ended before it answered {id}");
+            assert!(self.from.read_line(&mut line).expect("the server writes text") > 0, "the server has ended before it answered");
             let said: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
-            if said["id"] == id {
+            if is_so(&said) {
                 return said;
             }
+            self.passed.push(said);
         }
+    }
+
+    /// The answer to this id among what was passed by.
+    fn passed_by(&self, id: u64) -> &Value {
+        let found = self.passed.iter().find(|said| said["id"] == id && said.get("method").is_none());
+        found.unwrap_or_else(|| panic!("{id} was not answered: {:?}", self.passed))
     }
 
     fn ask(&mut self, id: u64, method: &str, params: Value) -> Value {
@@ -121,4 +139,26 @@ fn lines_run_in_the_order_in_which_they_came() {
     }
     let expected: Vec<String> = (0..5).flat_map(|round| (1..=12).map(move |number| (round * 100 + number).to_string())).collect();
     assert_eq!(project.read("order").expect("it is there").lines().collect::<Vec<_>>(), expected);
+}
+
+/// Whoever asks and hears nothing takes no place away from the others, and the oldest question is
+/// given up for the newest.
+#[test]
+fn questions_that_nobody_answers_leave_room_for_calls() {
+    const ASKED: u64 = 150;
+    let project = project(As::User);
+    let mut wire = Wire::open_with(&project, json!({ "elicitation": {} }));
+    let file = |number: u64| project.home().join(format!("x{number}"));
+    for number in 1..=ASKED {
+        let arguments = json!({ "access": "read", "resource": file(number), "reason": "to see" });
+        let params = json!({ "name": "request_permission", "arguments": arguments });
+        wire.say(&json!({ "jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params }).to_string());
+        // Asked before the next: each holds whatever it holds.
+        let said = wire.until(|said| said["method"] == "elicitation/create" || said["id"] == number);
+        assert!(said["params"]["message"].as_str().is_some_and(|text| text.contains(&format!("x{number}\u{201d}"))), "{said}");
+    }
+    assert_eq!(wire.passed_by(1)["result"]["structuredContent"]["status"], "denied", "the oldest is given up");
+    wire.call(ASKED + 1, "echo alive");
+    let answer = wire.answer(ASKED + 1);
+    assert_eq!(answer["result"]["structuredContent"]["stdout"], "alive\n", "{answer}");
 }
