@@ -11,6 +11,7 @@ mod report;
 mod row;
 mod scratch;
 mod server;
+mod service;
 
 pub(crate) use server::POURED;
 
@@ -58,8 +59,8 @@ impl<'a> Asked<'a> {
                     flags
                         .next()
                         .copied()
-                        .filter(|name| row::names().any(|known| known == *name))
-                        .ok_or_else(|| format!("--only takes one of {}", row::names().collect::<Vec<_>>().join(", ")))?,
+                        .filter(|name| row::names().chain([service::NAME]).any(|known| known == *name))
+                        .ok_or_else(|| format!("--only takes one of {}", row::names().chain([service::NAME]).collect::<Vec<_>>().join(", ")))?,
                 ),
                 flag => return Err(format!("`{flag}` is not a flag of bench; it takes --quick, --only ROW and --enforce")),
             }
@@ -79,6 +80,13 @@ pub(crate) fn run(asked: &Asked<'_>) -> Done {
         match (row.prepare)(&scratch, &programs) {
             Ok(job) => report.add(row, measure(row, &job, &contenders, asked.pace)),
             Err(why) => report.note(format!("{}: skipped: {why}", row.name)),
+        }
+    }
+    if asked.only.is_empty() || asked.only.contains(&service::NAME) {
+        eprintln!("bench: {}: commands of skills over HTTP, each in a sandbox of its own", service::NAME);
+        match service::measure(&programs.ringfence, scratch.disk(), asked.pace) {
+            Ok(load) => report.under_load(load),
+            Err(why) => report.note(format!("{}: skipped: {why}", service::NAME)),
         }
     }
     print!("{}", report.table());

@@ -6,12 +6,14 @@ use serde_json::{Value, json};
 
 use super::measure::Series;
 use super::row::{Bar, Row};
+use super::service::Load;
 
 /// Everything measured so far.
 pub(super) struct Report {
     machine: Value,
     notes: Vec<String>,
     rows: Vec<(&'static Row, Vec<Series>)>,
+    load: Option<Load>,
 }
 
 /// A bar and what became of it.
@@ -24,7 +26,7 @@ struct Verdict {
 
 impl Report {
     pub(super) fn new(machine: Value, notes: Vec<String>) -> Report {
-        Report { machine, notes, rows: Vec::new() }
+        Report { machine, notes, rows: Vec::new(), load: None }
     }
 
     pub(super) fn add(&mut self, row: &'static Row, series: Vec<Series>) {
@@ -40,9 +42,14 @@ impl Report {
         self.notes.push(note);
     }
 
+    pub(super) fn under_load(&mut self, load: Load) {
+        self.load = Some(load);
+    }
+
     /// How many bars ringfence missed.
     pub(super) fn missed(&self) -> usize {
-        self.rows.iter().flat_map(|(row, series)| verdicts(row, series)).filter(|verdict| !verdict.reached).count()
+        let of_rows = self.rows.iter().flat_map(|(row, series)| verdicts(row, series)).filter(|verdict| !verdict.reached).count();
+        of_rows + self.load.as_ref().map_or(0, Load::missed)
     }
 
     /// For people.
@@ -66,6 +73,7 @@ impl Report {
         for (row, _) in &self.rows {
             writeln!(out, "{:<14} {}", row.name, row.says).expect("a string takes all");
         }
+        out.push_str(&self.load.as_ref().map_or_else(String::new, Load::table));
         for note in &self.notes {
             writeln!(out, "note: {note}").expect("a string takes all");
         }
@@ -81,7 +89,8 @@ impl Report {
             .flat_map(|(row, series)| verdicts(row, series).into_iter().map(|verdict| (row.name, verdict)))
             .map(|(name, verdict)| json!({ "name": name, "bar": verdict.bar.to_string(), "reached": verdict.reached, "found": verdict.found }))
             .collect();
-        json!({ "machine": self.machine, "rows": rows, "bars": bars, "notes": self.notes })
+        json!({ "machine": self.machine, "rows": rows, "bars": bars, "notes": self.notes,
+            "service": self.load.as_ref().map(Load::json) })
     }
 }
 

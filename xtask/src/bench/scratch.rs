@@ -28,6 +28,11 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
+    /// A directory on a disk.
+    pub(super) fn disk(&self) -> &Path {
+        &self.disk
+    }
+
     pub(super) fn create() -> Result<Scratch, Box<dyn Error>> {
         let name = format!("{PREFIX}{}", std::process::id());
         for parent in [std::env::temp_dir().as_path(), Path::new(MEMORY)] {
