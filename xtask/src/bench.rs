@@ -56,11 +56,9 @@ impl<'a> Asked<'a> {
                 "--quick" => asked.pace = Pace::Quick,
                 "--enforce" => asked.failing = Failing::Enforced,
                 "--only" => asked.only.push(
-                    flags
-                        .next()
-                        .copied()
-                        .filter(|name| row::names().chain([service::NAME]).any(|known| known == *name))
-                        .ok_or_else(|| format!("--only takes one of {}", row::names().chain([service::NAME]).collect::<Vec<_>>().join(", ")))?,
+                    flags.next().copied().filter(|name| row::names().chain([service::NAME]).any(|known| known == *name)).ok_or_else(
+                        || format!("--only takes one of {}", row::names().chain([service::NAME]).collect::<Vec<_>>().join(", ")),
+                    )?,
                 ),
                 flag => return Err(format!("`{flag}` is not a flag of bench; it takes --quick, --only ROW and --enforce")),
             }

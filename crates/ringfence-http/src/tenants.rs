@@ -129,9 +129,10 @@ impl Tenants {
     /// What a tenant may use.
     pub(crate) fn quotas(&self, user: &Name) -> Quotas {
         let mut known = lock(&self.quotas);
-        *known.entry(user.clone()).or_insert_with(|| {
-            let kept = fs::read(self.quotas_file(user).as_path()).ok();
-            kept.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or(self.usual)
+        *known.entry(user.clone()).or_insert_with(|| match fs::read(self.quotas_file(user).as_path()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.usual,
+            Err(error) => unread(&error),
+            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| unread(&error)),
         })
     }
 
@@ -157,6 +158,12 @@ impl Tenants {
         }
         paces.entry(who.to_owned()).or_default().take(per_second)
     }
+}
+
+/// What was set and cannot be read is not guessed: nothing may be used until it is set again.
+fn unread(error: &dyn std::error::Error) -> Quotas {
+    crate::door::log::failed(error);
+    Quotas { executions: 0, sandboxes: 0, storage_bytes: 0, requests_per_second: 1 }
 }
 
 pub(crate) fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {

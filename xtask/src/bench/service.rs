@@ -93,13 +93,7 @@ pub(super) fn measure(ringfence: &Path, scratch: &Path, pace: Pace) -> Result<Lo
     let more = if is_quick { 2_000 } else { 20_000 };
     run_many(&server, more)?;
     let after = server.resident()?;
-    Ok(Load {
-        per_second: times.len() as f64 / took.as_secs_f64(),
-        median: at(0.5),
-        worst: at(0.99),
-        crowd,
-        memory: (before, after, more),
-    })
+    Ok(Load { per_second: times.len() as f64 / took.as_secs_f64(), median: at(0.5), worst: at(0.99), crowd, memory: (before, after, more) })
 }
 
 /// All clients for so long: how long each request took.
@@ -199,7 +193,8 @@ impl Server {
         fs::create_dir_all(&skill)?;
         fs::write(skill.join("SKILL.md"), "---\nname: tool\ndescription: does nothing\n---\n")?;
         let archive = scratch.join("skill.zip");
-        let zipped = Command::new("python3").args(["-m", "zipfile", "-c"]).arg(&archive).arg("tool/").current_dir(scratch.join("skill")).status()?;
+        let zipped =
+            Command::new("python3").args(["-m", "zipfile", "-c"]).arg(&archive).arg("tool/").current_dir(scratch.join("skill")).status()?;
         if !zipped.success() {
             return Err("python3 -m zipfile makes no archive".into());
         }

@@ -2,6 +2,7 @@
 
 mod archives;
 mod client;
+mod door;
 mod ends;
 mod isolation;
 mod limits;

@@ -2,6 +2,7 @@
 
 use std::io::{Seek, SeekFrom, Write};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use axum::extract::multipart::{MultipartError, MultipartRejection};
 use axum::extract::{Multipart, State};
@@ -13,10 +14,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::{IntoParams, ToSchema};
 
-use super::words::{Asked, Body, Named, OfSkill, Shelf};
+use super::words::{Asked, Body, Named, OfSkill, Shelf, too_slow};
 use crate::Shared;
 use crate::answer::{Answer, Fault, Problem};
 use crate::tenants::{Caller, Scope};
+
+/// So long an archive may take to arrive.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// An archive, as a form has it.
 #[derive(ToSchema)]
@@ -49,7 +53,8 @@ pub(super) async fn upload(
         Fault::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content-type", "an archive comes as multipart/form-data")
             .hint("curl -F file=@skills.zip")
     };
-    let archive = received(form.map_err(no_form)?).await?;
+    let form = form.map_err(no_form)?;
+    let archive = tokio::time::timeout(PATIENCE, received(form)).await.map_err(|_| too_slow())??;
     house.settle(&user).map_err(|error| Fault::ours(&error))?;
     let quota = house.tenants.quotas(&user).storage_bytes;
     let (store, whose) = (house.clone(), (user.clone(), agent.clone()));

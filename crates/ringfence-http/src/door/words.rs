@@ -1,5 +1,7 @@
 //! What requests say, read so that whatever is wrong is answered in our own words.
 
+use std::time::Duration;
+
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::StatusCode;
@@ -10,6 +12,14 @@ use serde::de::DeserializeOwned;
 
 use crate::answer::Fault;
 
+/// So long somebody may take to send a body.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Nobody keeps a place by saying nothing.
+pub(super) fn too_slow() -> Fault {
+    Fault::new(StatusCode::REQUEST_TIMEOUT, "too-slow", "the body did not come in time").hint("send it again, in one go")
+}
+
 /// A body of JSON.
 pub(super) struct Body<T>(pub(super) T);
 
@@ -17,7 +27,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = Fault;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Fault> {
-        match axum::Json::<T>::from_request(request, state).await {
+        let read = tokio::time::timeout(PATIENCE, axum::Json::<T>::from_request(request, state)).await;
+        match read.map_err(|_| too_slow())? {
             Ok(axum::Json(value)) => Ok(Self(value)),
             Err(JsonRejection::MissingJsonContentType(_)) => {
                 Err(Fault::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content-type", "the body has to be JSON")
