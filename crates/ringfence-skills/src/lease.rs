@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::error::StoreError;
 use crate::name::SkillId;
+use crate::needs::Needs;
 use crate::store::{Held, Store};
 
 /// A skill that something runs in.
@@ -55,6 +56,11 @@ impl Lease {
     /// Whose it is.
     pub fn skill(&self) -> &SkillId {
         &self.held.skill
+    }
+
+    /// What the version that was leased may have at most.
+    pub fn needs(&self) -> Result<Needs, StoreError> {
+        Ok(self.held.card()?.needs)
     }
 
     /// The sandbox is made: from here on the skill may be replaced.

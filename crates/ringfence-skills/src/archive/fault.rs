@@ -44,6 +44,8 @@ pub enum Fault {
     Encrypted,
     #[error("its flags say something that is not known here ({flags:#06x})")]
     Flags { flags: u16 },
+    #[error("it needs a version of the format that is not known here ({version:#06x})")]
+    Version { version: u16 },
     #[error("it is compressed by method {method}, and only deflate is read")]
     Method { method: u16 },
     #[error("its two headers disagree about its {what}")]
@@ -139,6 +141,7 @@ impl ArchiveError {
             | Fault::Volumes
             | Fault::Zip64
             | Fault::Flags { .. }
+            | Fault::Version { .. }
             | Fault::Method { .. }
             | Fault::Disagreement { .. }
             | Fault::Overlap

@@ -6,6 +6,8 @@ use super::fault::Fault;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) name: Vec<u8>,
+    /// Which edition of the format is needed to unpack it, in tenths; the upper half is a system.
+    pub(super) version: u16,
     pub(super) flags: u16,
     pub(super) method: u16,
     pub(super) checksum: u32,
@@ -26,6 +28,8 @@ const ENCRYPTED: u16 = 1 | 1 << 6 | 1 << 13;
 const EFFORT: u16 = 0b110;
 const UTF8: u16 = 1 << 11;
 
+/// Version 6.3 of the format: nobody knows what a newer one will mean.
+const NEWEST: u16 = 63;
 const STORED: u16 = 0;
 pub(super) const DEFLATED: u16 = 8;
 
@@ -57,8 +61,8 @@ impl Record {
             if fields.u32()? != 0x0201_4b50 {
                 return Err(Fault::Broken { what: "an entry has no signature" });
             }
-            fields.take(4)?;
-            let (flags, method) = (fields.u16()?, fields.u16()?);
+            fields.take(2)?;
+            let (version, flags, method) = (fields.u16()?, fields.u16()?, fields.u16()?);
             fields.take(4)?;
             let (checksum, length, size) = (fields.u32()?, fields.u32()?, fields.u32()?);
             let lengths = [fields.u16()?, fields.u16()?, fields.u16()?, fields.u16()?];
@@ -66,6 +70,7 @@ impl Record {
             let (attributes, header) = (fields.u32()?, fields.u32()?);
             let record = Record {
                 name: fields.take(lengths[0].into())?.to_vec(),
+                version,
                 flags,
                 method,
                 checksum,
@@ -97,6 +102,9 @@ impl Record {
         }
         if disk != 0 {
             return Err(Fault::Volumes);
+        }
+        if self.version & 0xff > NEWEST {
+            return Err(Fault::Version { version: self.version });
         }
         if self.flags & ENCRYPTED != 0 {
             return Err(Fault::Encrypted);

@@ -124,3 +124,44 @@ impl<S: Sink> Checked<'_, S> {
         error.into()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Cursor, Write};
+
+    use super::super::{Kind, Packed};
+    use super::*;
+
+    /// How many bytes it was given.
+    #[derive(Default)]
+    struct Counting(u64);
+
+    impl Sink for Counting {
+        fn begin(&mut self, _: &Entry) -> Result<(), StoreError> {
+            Ok(())
+        }
+
+        fn more(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+            self.0 += bytes.len() as u64;
+            Ok(())
+        }
+
+        fn end(&mut self) -> Result<(), StoreError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn one_that_lies_about_its_size_writes_no_more_than_it_says() {
+        let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(&vec![0; 8 << 20]).unwrap();
+        let bytes = encoder.finish().unwrap();
+        let packed = Packed { at: 0, length: bytes.len() as u64, size: 100_000, checksum: 0, is_deflated: true };
+        let entry = Entry { name: "a/x".into(), kind: Kind::File, packed };
+        let archive = Archive { entries: vec![entry], skills: Vec::new(), warnings: Vec::new() };
+        let mut counting = Counting::default();
+        let error = unpack(&mut Cursor::new(bytes), &archive, &mut counting).unwrap_err();
+        assert!(matches!(error, StoreError::Archive { source } if source.fault == Fault::Size));
+        assert!(counting.0 <= 100_000, "{}", counting.0);
+    }
+}

@@ -173,6 +173,10 @@ fn what_cannot_be_unpacked_for_certain(stage) {
     let sealed = |id: u16| [&id.to_le_bytes()[..], &[0, 0]].concat();
     check(stage, &with(item().both(|header| header.extra = sealed(0x9901))), Some("one/x"), Fault::Encrypted);
     check(stage, &with(item().both(|header| header.flags = 1 << 5)), Some("one/x"), Fault::Flags { flags: 1 << 5 });
+    let mut newer = with(item()).bytes();
+    let central = newer.windows(4).rposition(|window| window == b"PK\x01\x02").unwrap();
+    newer[central + 6] = 64;
+    check_bytes(stage, newer, Some("one/x"), Fault::Version { version: 64 });
     for method in [1, 9, 12, 14, 93, 99] {
         check(stage, &with(item().both(|header| header.method = method)), Some("one/x"), Fault::Method { method });
     }
@@ -259,6 +263,8 @@ fn archives_that_are_none_or_huge(stage) {
     assert!(matches!(error.fault, Fault::Broken { .. }), "{error}");
     check(stage, &Pack { count: Some(u16::MAX), ..good() }, None, Fault::Zip64);
     check(stage, &with(Item::file("one/x", "x").central(|header| header.size = u32::MAX)), Some("one/x"), Fault::Zip64);
+    check(stage, &with(Item::file("one/x", "x").central(|header| header.length = u32::MAX)), Some("one/x"), Fault::Zip64);
+    check(stage, &with(Item { at: Some(u32::MAX), ..Item::file("one/x", "x") }), Some("one/x"), Fault::Zip64);
     check(stage, &with(Item::file("one/x", "x").local(|header| header.size = u32::MAX)), Some("one/x"), Fault::Zip64);
     let huge = Item::file("one/x", "x").both(|header| header.extra = [&1u16.to_le_bytes()[..], &[8, 0], &[0; 8]].concat());
     check(stage, &with(huge), Some("one/x"), Fault::Zip64);

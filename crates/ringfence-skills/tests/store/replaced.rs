@@ -104,6 +104,16 @@ fn what_runs_keeps_its_version_until_it_ends(stage) {
 }
 
 #[test]
+fn a_lease_knows_the_needs_of_its_version(stage) {
+    stage.upload(&generation(1)).unwrap();
+    let mut lease = stage.store.lease(&id("one")).unwrap();
+    lease.stands();
+    stage.upload(&generation(2)).unwrap();
+    assert_eq!(lease.needs().unwrap().hosts.unwrap(), ["g1.example.org"]);
+    assert_eq!(stage.store.needs(&id("one")).unwrap().hosts.unwrap(), ["g2.example.org"]);
+}
+
+#[test]
 fn a_replacement_waits_for_what_is_being_set_up_and_for_nothing_else(stage) {
     stage.put("one", &[("f", "old")]);
     let mut running = stage.store.lease(&id("one")).unwrap();
