@@ -4,7 +4,7 @@ mod kept;
 mod output;
 mod run;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -22,11 +22,15 @@ pub(crate) use output::Output;
 pub(crate) use run::{Begun, LONGEST, Wanted, begin};
 
 use crate::answer::{Fault, Problem};
+use crate::house::House;
 use crate::tenants::lock;
 
 /// So many of a tenant's that have ended are remembered, and so many bytes of their results.
 const REMEMBERED: usize = 200;
 const BYTES: usize = 16 << 20;
+/// So many results of a tenant are kept on the disk, and so long.
+const KEPT: usize = 1000;
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// How far it is with a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -152,8 +156,26 @@ impl Execution {
         told.unwrap_or_else(|| Fault::new(StatusCode::CONFLICT, "lost", "the service ended while it ran").hint("begin it again"))
     }
 
+    /// How it stands; of one that ended long ago the result may be missing.
     pub(crate) fn status(&self) -> Status {
         lock(&self.status).clone()
+    }
+
+    /// The same with its result, from wherever that is kept.
+    pub(crate) fn whole(&self, house: &House) -> Status {
+        let status = self.status();
+        if status.state == State::Ended && status.result.is_none() { kept::read(house, &status).unwrap_or(status) } else { status }
+    }
+
+    /// Whether somebody may ask for its result much later.
+    fn outlives(&self) -> bool {
+        self.is_kept || self.key.is_some()
+    }
+
+    /// Forgets the result, which is kept elsewhere.
+    fn slim(&self) {
+        lock(&self.status).result = None;
+        self.weight.store(0, Ordering::SeqCst);
     }
 
     pub(crate) fn state(&self) -> State {
@@ -166,12 +188,11 @@ impl Execution {
     }
 
     /// Until it has ended.
-    pub(crate) async fn ended(&self) -> Status {
+    pub(crate) async fn ended(&self, house: &House) -> Status {
         let mut changes = self.watch();
         loop {
-            let status = self.status();
-            if status.state.is_over() {
-                return status;
+            if self.state().is_over() {
+                return self.whole(house);
             }
             // The sender is ours, and is there as long as we are.
             let _ = changes.changed().await;
@@ -250,8 +271,24 @@ pub(crate) struct Executions {
     of_users: Mutex<HashMap<Name, Arc<Semaphore>>>,
     /// Taken by whoever looks for a key and may have to add one.
     keys: tokio::sync::Mutex<()>,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
     /// Ids begin with the time, so that they are in order.
-    known: Mutex<BTreeMap<String, Arc<Execution>>>,
+    by_id: BTreeMap<String, Arc<Execution>>,
+    /// Oldest first.
+    by_user: HashMap<Name, VecDeque<Arc<Execution>>>,
+}
+
+impl Known {
+    fn remove(&mut self, execution: &Execution) {
+        self.by_id.remove(&execution.id);
+        if let Some(own) = self.by_user.get_mut(&execution.skill.user) {
+            own.retain(|other| other.id != execution.id);
+        }
+    }
 }
 
 impl Executions {
@@ -265,39 +302,50 @@ impl Executions {
     }
 
     pub(crate) fn find(&self, id: &str) -> Option<Arc<Execution>> {
-        lock(&self.known).get(id).cloned()
+        lock(&self.known).by_id.get(id).cloned()
     }
 
     /// Newest first.
     pub(crate) fn list(&self) -> Vec<Arc<Execution>> {
-        lock(&self.known).values().rev().cloned().collect()
+        lock(&self.known).by_id.values().rev().cloned().collect()
     }
 
-    /// Those of a tenant.
-    fn of(&self, user: &Name) -> impl Iterator<Item = Arc<Execution>> {
-        let user = user.clone();
-        self.list().into_iter().filter(move |execution| execution.skill.user == user)
+    /// Those of a tenant that wait or run.
+    pub(crate) fn running_of(&self, user: &Name) -> usize {
+        let known = lock(&self.known);
+        known.by_user.get(user).into_iter().flatten().filter(|execution| !execution.state().is_over()).count()
     }
 
     /// One that was asked for with this key.
     fn keyed(&self, skill: &SkillId, key: &str) -> Option<Arc<Execution>> {
         let is_it = |execution: &&Arc<Execution>| execution.key.as_ref().is_some_and(|(own, _)| own == key) && execution.skill == *skill;
-        lock(&self.known).values().rev().find(is_it).cloned()
+        lock(&self.known).by_user.get(&skill.user)?.iter().rev().find(is_it).cloned()
     }
 
-    fn add(&self, execution: &Arc<Execution>) {
+    /// Adds one; answers those that are forgotten for it and have something on the disk.
+    fn add(&self, execution: &Arc<Execution>) -> Vec<Arc<Execution>> {
         let mut known = lock(&self.known);
-        known.insert(execution.id.clone(), execution.clone());
-        let user = &execution.skill.user;
-        let is_over = |other: &Execution| other.skill.user == *user && other.state().is_over();
-        let over: Vec<Arc<Execution>> = known.values().rev().filter(|other| is_over(other)).cloned().collect();
-        let mut bytes = 0;
-        for (number, other) in over.iter().enumerate() {
+        known.by_id.insert(execution.id.clone(), execution.clone());
+        let own = known.by_user.entry(execution.skill.user.clone()).or_default();
+        own.push_back(execution.clone());
+        let (mut number, mut bytes, mut kept, mut gone) = (0, 0, 0, Vec::new());
+        let yesterday = now_ms().saturating_sub(DAY_MS);
+        for other in own.iter().rev().filter(|other| other.state().is_over()) {
+            number += 1;
             bytes += other.weight.load(Ordering::SeqCst);
-            if number >= REMEMBERED || bytes > BYTES {
-                known.remove(&other.id);
+            kept += usize::from(other.outlives());
+            let is_much = number > REMEMBERED || bytes > BYTES;
+            match other.outlives() {
+                true if kept > KEPT || other.status().created_ms < yesterday => gone.push(other.clone()),
+                // It is on the disk.
+                true if is_much => other.slim(),
+                false if is_much => gone.push(other.clone()),
+                _ => {}
             }
         }
+        gone.iter().for_each(|other| known.remove(other));
+        gone.retain(|other| other.outlives());
+        gone
     }
 
     /// Another number of places for a tenant. Whoever runs keeps theirs.
@@ -305,13 +353,13 @@ impl Executions {
         lock(&self.of_users).insert(user.clone(), Arc::new(Semaphore::new(most)));
     }
 
-    fn forget(&self, id: &str) {
-        lock(&self.known).remove(id);
+    fn forget(&self, execution: &Execution) {
+        lock(&self.known).remove(execution);
     }
 
     /// How many wait or run.
     pub(crate) fn running(&self) -> usize {
-        lock(&self.known).values().filter(|execution| !execution.state().is_over()).count()
+        lock(&self.known).by_id.values().filter(|execution| !execution.state().is_over()).count()
     }
 
     pub(crate) fn cancel_all(&self) {

@@ -1,7 +1,7 @@
 //! What all requests share: where things are kept, who may do what, and what is going on.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -180,14 +180,23 @@ pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Puts a file in place, whole or not at all.
+/// Puts a file in place, whole or not at all, and onto the disk.
 pub(crate) fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    put_by(path, bytes, |file| file.sync_all())
+}
+
+/// The same for what is worth nothing after the machine has failed.
+pub(crate) fn put_lightly(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    put_by(path, bytes, |_| Ok(()))
+}
+
+fn put_by(path: &Path, bytes: &[u8], settle: fn(&File) -> io::Result<()>) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", ringfence_audit::session_id()));
     let beside: PathBuf = path.with_file_name(name);
     let written = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&beside).and_then(|mut file| {
         file.write_all(bytes)?;
-        file.sync_all()?;
+        settle(&file)?;
         fs::rename(&beside, path)
     });
     written.inspect_err(|_| drop(fs::remove_file(&beside)))

@@ -76,6 +76,24 @@ fn the_same_key_is_the_same_execution() {
 }
 
 #[test]
+fn results_that_are_kept_outlive_those_that_are_only_listed() {
+    let service = Service::start(As::all()[0]);
+    tool(&service);
+    let id = service.post(&format!("{AT}?async=true"), &json!({ "command": "echo kept" })).is(202)["id"].as_str().unwrap().to_owned();
+    assert!(soon(Duration::from_secs(10), || state(&service, &id) == "ended"));
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| (0..30).for_each(|_| drop(service.execute("alice/helper/tool", "cat /etc/x").is(200))));
+        }
+    });
+    let listed = service.get("/v1/executions?limit=1000").is(200)["executions"].as_array().map_or(0, Vec::len);
+    assert!((150..=210).contains(&listed), "{listed}");
+    assert_eq!(service.get(&format!("/v1/executions/{id}")).is(200)["result"]["stdout"], "kept\n");
+    let told = service.get(&format!("/v1/executions/{id}/events")).text();
+    assert!(told.contains("event: result") && told.contains("kept"), "{told}");
+}
+
+#[test]
 fn output_is_told_as_it_comes() {
     each_user(|user| {
         let service = Service::start(user);

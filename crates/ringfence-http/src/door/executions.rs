@@ -87,10 +87,10 @@ pub(super) async fn execute(
     let mut answer = if manner.is_async {
         (StatusCode::ACCEPTED, [(header::LOCATION, format!("/v1/executions/{}", execution.id))], Json(execution.status())).into_response()
     } else if is_streamed {
-        Sse::new(told(execution.clone(), Leaves::of(&execution, is_left_alone))).keep_alive(KeepAlive::default()).into_response()
+        Sse::new(told(&house, execution.clone(), Leaves::of(&execution, is_left_alone))).keep_alive(KeepAlive::default()).into_response()
     } else {
         let leaves = Leaves::of(&execution, is_left_alone);
-        let status = execution.ended().await;
+        let status = execution.ended(&house).await;
         leaves.stays();
         result(status, &execution)?
     };
@@ -152,6 +152,7 @@ impl Drop for Leaves {
 
 /// How far somebody has read.
 struct Reading {
+    house: Shared,
     execution: Arc<Execution>,
     output: Option<Arc<Output>>,
     changes: tokio::sync::watch::Receiver<u64>,
@@ -162,11 +163,11 @@ struct Reading {
 }
 
 impl Reading {
-    fn new(execution: Arc<Execution>, leaves: Leaves) -> Self {
+    fn new(house: Shared, execution: Arc<Execution>, leaves: Leaves) -> Self {
         let (output, mut changes) = (execution.output(), execution.watch());
         changes.mark_changed();
         let ready = [("begun", json!({ "id": execution.id }))].into();
-        Self { execution, output, changes, next: 0, ready, is_over: false, _leaves: leaves }
+        Self { house, execution, output, changes, next: 0, ready, is_over: false, _leaves: leaves }
     }
 
     /// What comes next; `None` after the end.
@@ -180,7 +181,7 @@ impl Reading {
             }
             let _ = self.changes.changed().await;
             // Looked at first: what it wrote before its end is read below.
-            let status = self.execution.status();
+            let is_over = self.execution.state().is_over();
             if let Some(output) = &self.output {
                 let (chunks, next, missed) = output.from(self.next);
                 self.next = next;
@@ -189,8 +190,9 @@ impl Reading {
                 }
                 self.ready.extend(chunks.into_iter().map(|chunk| (name(chunk.stream), spelt(&chunk.bytes))));
             }
-            if status.state.is_over() {
+            if is_over {
                 self.is_over = true;
+                let status = self.execution.whole(&self.house);
                 let end = match (status.result, status.error) {
                     (Some(result), _) => ("result", result),
                     (None, error) => ("error", serde_json::to_value(error).unwrap_or_default()),
@@ -216,8 +218,8 @@ fn spelt(bytes: &[u8]) -> Value {
     }
 }
 
-fn told(execution: Arc<Execution>, leaves: Leaves) -> impl Stream<Item = Result<Event, Infallible>> {
-    stream::unfold(Reading::new(execution, leaves), |mut reading| async move {
+fn told(house: &Shared, execution: Arc<Execution>, leaves: Leaves) -> impl Stream<Item = Result<Event, Infallible>> + use<> {
+    stream::unfold(Reading::new(house.clone(), execution, leaves), |mut reading| async move {
         let (kind, value) = reading.next().await?;
         Some((Ok(Event::default().event(kind).data(value.to_string())), reading))
     })
@@ -279,7 +281,7 @@ pub(super) async fn status(
     Extension(caller): Extension<Caller>,
     Named(OfId { id }): Named<OfId>,
 ) -> Answer<Json<Status>> {
-    Ok(Json(find(&house, &caller, &id)?.status()))
+    Ok(Json(find(&house, &caller, &id)?.whole(&house)))
 }
 
 /// Cancel a command
@@ -312,7 +314,7 @@ pub(super) async fn events(
     Named(OfId { id }): Named<OfId>,
 ) -> Answer<Response> {
     let execution = find(&house, &caller, &id)?;
-    Ok(Sse::new(told(execution, Leaves(None))).keep_alive(KeepAlive::default()).into_response())
+    Ok(Sse::new(told(&house, execution, Leaves(None))).keep_alive(KeepAlive::default()).into_response())
 }
 
 /// The same over a WebSocket, on which `{"cancel": true}` cancels it
@@ -328,11 +330,11 @@ pub(super) async fn socket(
 ) -> Answer<Response> {
     let execution = find(&house, &caller, &id)?;
     let upgrade = upgrade.map_err(|rejection| Fault::wrong("websocket", rejection.body_text()).hint("GET …/events needs none"))?;
-    Ok(upgrade.max_message_size(64 << 10).on_upgrade(|socket| converse(socket, execution)))
+    Ok(upgrade.max_message_size(64 << 10).on_upgrade(|socket| converse(socket, house, execution)))
 }
 
-async fn converse(mut socket: WebSocket, execution: Arc<Execution>) {
-    let mut reading = Reading::new(execution.clone(), Leaves(None));
+async fn converse(mut socket: WebSocket, house: Shared, execution: Arc<Execution>) {
+    let mut reading = Reading::new(house, execution.clone(), Leaves(None));
     loop {
         tokio::select! {
             told = reading.next() => match told {

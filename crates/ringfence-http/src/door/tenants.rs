@@ -61,7 +61,7 @@ pub(super) struct Several {
 fn tenant(house: &Shared, user: &Name) -> Answer<Tenant> {
     let usage = house.store.usage(user).map_err(|error| Fault::ours(&error))?;
     let agents = house.store.agents(user).map_err(|error| Fault::ours(&error))?;
-    let running = house.executions.list().iter().filter(|execution| execution.skill.user == *user && !execution.state().is_over()).count();
+    let running = house.executions.running_of(user);
     Ok(Tenant { user_id: user.clone(), quotas: house.tenants.quotas(user), bytes: usage.bytes, skills: usage.skills, agents, running })
 }
 

@@ -12,19 +12,20 @@ use tokio::sync::watch;
 use super::{Execution, State, Status};
 use crate::Shared;
 use crate::answer::Problem;
-use crate::house::{House, append, put};
-
-/// So many results of a tenant are kept.
-const MOST: usize = 1000;
-/// And so long.
-const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+use crate::house::{House, append, put, put_lightly};
 
 /// Writes down how it stands. Before it starts that is what tells a later service of it.
 pub(super) fn write(house: &Shared, status: &Status) {
+    // That something runs is worth nothing when the machine has failed, and with it all that ran.
+    let put = if status.state.is_over() { put } else { put_lightly };
     let written = serde_json::to_vec(status).map_err(io::Error::other).and_then(|text| put(file(house, status).as_path(), &text));
     if let Err(error) = written {
         crate::door::log::failed(&error);
     }
+}
+
+pub(super) fn read(house: &House, status: &Status) -> Option<Status> {
+    serde_json::from_slice(&fs::read(file(house, status).as_path()).ok()?).ok()
 }
 
 pub(super) fn remove(house: &Shared, status: &Status) {
@@ -59,22 +60,24 @@ pub(crate) fn recover(house: &Shared) -> io::Result<Recovered> {
                 None => fs::remove_file(&path)?,
             }
         }
-        kept.sort_by(|one, other| other.id.cmp(&one.id));
-        for (number, mut status) in kept.into_iter().enumerate() {
+        kept.sort_by(|one, other| one.id.cmp(&other.id));
+        for mut status in kept {
             let is_lost = !status.state.is_over();
             if is_lost {
                 recovered.lost += 1;
                 lose(house, &mut status);
             }
-            let is_old = status.created_ms + DAY_MS < now_ms() || number >= MOST;
-            if is_old || !(status.is_kept || status.key.is_some()) {
+            if !(status.is_kept || status.key.is_some()) {
                 remove(house, &status);
                 continue;
             }
             if is_lost {
                 write(house, &status);
             }
-            house.executions.add(&Arc::new(Execution::kept(status)));
+            status.result = None;
+            for old in house.executions.add(&Arc::new(Execution::kept(status))) {
+                remove(house, &old.status());
+            }
         }
     }
     Ok(recovered)
@@ -126,7 +129,7 @@ impl Execution {
             key: status.key.clone(),
             status: std::sync::Mutex::new(status),
             output: std::sync::Mutex::default(),
-            weight: std::sync::atomic::AtomicUsize::new(1024),
+            weight: std::sync::atomic::AtomicUsize::new(0),
             changed: watch::channel(0).0,
             interrupter: std::sync::Mutex::default(),
             is_unwanted: std::sync::atomic::AtomicBool::new(false),

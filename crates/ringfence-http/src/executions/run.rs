@@ -61,13 +61,15 @@ pub(crate) async fn begin(house: &Shared, wanted: Wanted) -> Answer<(Arc<Executi
             let is_same = known.key.as_ref().is_some_and(|(_, own)| own == digest);
             return if is_same { Ok((known, Begun::Before)) } else { Err(other_request(key)) };
         }
-        if house.executions.of(&user).filter(|other| !other.state().is_over()).count() >= WAITING {
+        if house.executions.running_of(&user) >= WAITING {
             return Err(Fault::new(StatusCode::TOO_MANY_REQUESTS, "queue-full", format!("{WAITING} commands of `{user}` wait already"))
                 .hint("try again when some have ended")
                 .after(1));
         }
         let execution = Arc::new(Execution::new(session_id(), &wanted));
-        house.executions.add(&execution);
+        for old in house.executions.add(&execution) {
+            kept::remove(house, &old.status());
+        }
         execution
     };
     let (house, begun) = (house.clone(), execution.clone());
@@ -130,7 +132,7 @@ fn unwanted(execution: &Execution, house: &Shared) {
     let fault = Fault::new(StatusCode::CONFLICT, "cancelled", "it was cancelled before it began");
     execution.finish(execution.ending(Err(fault)));
     if !execution.is_kept {
-        house.executions.forget(&execution.id);
+        house.executions.forget(execution);
     }
 }
 
