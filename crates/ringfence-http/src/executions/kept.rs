@@ -7,9 +7,8 @@ use std::sync::Arc;
 use ringfence_audit::{Act, Details, Ended, Record, Verdict, now_ms};
 use ringfence_policy::AbsPath;
 use ringfence_skills::{Name, SkillId};
-use tokio::sync::watch;
 
-use super::{Execution, State, Status};
+use super::{Course, Execution, State, Status};
 use crate::Shared;
 use crate::answer::Problem;
 use crate::house::{House, append, put};
@@ -125,11 +124,8 @@ impl Execution {
             is_kept: status.is_kept,
             key: status.key.clone(),
             status: std::sync::Mutex::new(status),
-            output: std::sync::Mutex::default(),
+            course: Course::over(),
             weight: std::sync::atomic::AtomicUsize::new(1024),
-            changed: watch::channel(0).0,
-            interrupter: std::sync::Mutex::default(),
-            is_unwanted: std::sync::atomic::AtomicBool::new(false),
             fault: std::sync::Mutex::default(),
         }
     }
