@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use ringfence_api::{Answer, Ask, Asker, Permission};
 use ringfence_audit::{now_ms, session_id};
+use ringfence_policy::AbsPath;
 use ringfence_skills::Name;
 use serde::Serialize;
 use serde_json::json;
 
 use crate::events::Events;
+use crate::house::is_ours;
 use crate::tenants::lock;
 
 /// How long a question waits; then it is denied.
@@ -79,6 +81,16 @@ pub(crate) struct Desk {
     pub(crate) asks: Arc<Asks>,
     pub(crate) user: Name,
     pub(crate) about: String,
+    /// Where everything of the service is: nobody opens that to a command.
+    pub(crate) data: AbsPath,
+    /// But for what is the command's own.
+    pub(crate) workspace: AbsPath,
+}
+
+impl Desk {
+    fn is_ours(&self, target: &str) -> bool {
+        AbsPath::new(target).is_some_and(|path| is_ours(&path, &self.data, &self.workspace))
+    }
 }
 
 impl fmt::Debug for Desk {
@@ -89,6 +101,9 @@ impl fmt::Debug for Desk {
 
 impl Asker for Desk {
     fn ask(&self, ask: &Ask) -> Answer {
+        if self.is_ours(&ask.denial.target) {
+            return Answer::Deny;
+        }
         let Some(permission) = ask.permission() else { return Answer::Deny };
         let (answer, hears) = sync_channel(1);
         let id = session_id();

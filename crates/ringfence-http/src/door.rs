@@ -7,6 +7,8 @@ mod executions;
 mod live;
 pub(crate) mod log;
 mod openapi;
+mod reading;
+mod sandboxes;
 mod skills;
 mod tenants;
 mod tls;
@@ -63,11 +65,13 @@ pub fn serve(settings: Settings, place: Place, ready: impl FnOnce(&Ready)) -> Re
     let data = settings.data.clone();
     let (house, admin_token) = House::open(settings, place)?;
     let house = Arc::new(house);
-    let lost = recover(&house).map_err(|source| ServeError::Data { path: data, source })?.lost;
+    let broken = |source| ServeError::Data { path: data.clone(), source };
+    let lost = recover(&house).map_err(broken)?.lost;
+    let lost_sandboxes = crate::sandboxes::recover(&house).map_err(broken)?;
     let router = router(house.clone(), bound);
     // Whoever hears where it serves may tell it to end at once.
     let mut signals = runtime.block_on(async { Signals::new() }).map_err(at)?;
-    ready(&Ready { address: bound, is_secure: tls.is_some(), admin_token, lost });
+    ready(&Ready { address: bound, is_secure: tls.is_some(), admin_token, lost, lost_sandboxes });
     let (ends, ending) = watch::channel(false);
     runtime.block_on(async {
         let hall = Hall { router, tls, ending };
@@ -105,13 +109,20 @@ impl Signals {
 async fn leave(house: &House, patience: Duration) {
     let until = |limit: Duration| async move {
         let end = tokio::time::Instant::now() + limit;
-        while house.executions.running() > 0 && tokio::time::Instant::now() < end {
+        while house.executions.running() + house.sandboxes.busy() > 0 && tokio::time::Instant::now() < end {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     until(patience).await;
     house.executions.cancel_all();
-    until(Duration::from_secs(6)).await;
+    house.sandboxes.end_all();
+    let ended = async {
+        for sandbox in house.sandboxes.list() {
+            sandbox.ended().await;
+        }
+    };
+    // What does not end in time ends with us, and is taken away by the next one.
+    let _ = tokio::time::timeout(Duration::from_secs(6), async { tokio::join!(until(Duration::from_secs(6)), ended) }).await;
 }
 
 fn router(house: Shared, bound: SocketAddr) -> Router {
@@ -131,6 +142,7 @@ fn router(house: Shared, bound: SocketAddr) -> Router {
         .route("/v1/executions/{id}", get(executions::status).delete(executions::cancel))
         .route("/v1/executions/{id}/events", get(executions::events))
         .route("/v1/executions/{id}/socket", get(executions::socket))
+        .nest("/v1/sandboxes", of_sandboxes())
         .route("/v1/asks", get(asks::list))
         .route("/v1/asks/{id}", post(asks::answer))
         .route("/v1/audit", get(audit::list))
@@ -155,6 +167,19 @@ fn router(house: Shared, bound: SocketAddr) -> Router {
         .layer(DefaultBodyLimit::max(BODY))
         .layer(axum::middleware::from_fn_with_state(entry, entry::admit))
         .with_state(house)
+}
+
+fn of_sandboxes() -> Router<Shared> {
+    let brought = put(sandboxes::files::put).layer(DefaultBodyLimit::max(sandboxes::files::LARGEST));
+    Router::new()
+        .route("/", get(sandboxes::list).post(sandboxes::create))
+        .route("/{id}", get(sandboxes::show).patch(sandboxes::extend).delete(sandboxes::remove))
+        .route("/{id}/exec", post(sandboxes::commands::exec))
+        .route("/{id}/interrupt", post(sandboxes::commands::interrupt))
+        .route("/{id}/terminal", get(sandboxes::terminal::terminal))
+        .route("/{id}/files", get(sandboxes::files::get).delete(sandboxes::files::remove).merge(brought))
+        .route("/{id}/watch", get(sandboxes::files::watch))
+        .route("/{id}/grants", get(sandboxes::grants::list).post(sandboxes::grants::grant))
 }
 
 /// What every connection comes by.

@@ -1,22 +1,23 @@
 //! Commands that run in skills, those that wait for it, and those that have ended.
 
+mod course;
 mod kept;
 mod output;
 mod run;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::http::StatusCode;
 use ringfence_audit::now_ms;
-use ringfence_provider::Interrupter;
 use ringfence_skills::{Name, SkillId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use utoipa::ToSchema;
 
+pub(crate) use course::{Course, Watchable};
 pub(crate) use kept::recover;
 pub(crate) use output::Output;
 pub(crate) use run::{Begun, LONGEST, Wanted, begin};
@@ -24,6 +25,7 @@ pub(crate) use run::{Begun, LONGEST, Wanted, begin};
 use crate::answer::{Fault, Problem};
 use crate::house::House;
 use crate::tenants::lock;
+use ringfence_policy::AbsPath;
 
 /// So many of a tenant's that have ended are remembered, and so many bytes of their results.
 const REMEMBERED: usize = 200;
@@ -103,22 +105,18 @@ pub(crate) struct Execution {
     pub(crate) skill: SkillId,
     pub(crate) is_kept: bool,
     pub(crate) key: Option<(String, String)>,
+    /// Where it is written down.
+    file: AbsPath,
     status: Mutex<Status>,
-    /// What it writes. Whoever watches has it as long as they watch; afterwards it stands in the
-    /// result.
-    output: Mutex<Option<Arc<Output>>>,
+    pub(crate) course: Course,
     /// How large its result is.
     weight: AtomicUsize,
-    /// Changes with every change.
-    changed: watch::Sender<u64>,
-    interrupter: Mutex<Option<Box<dyn Interrupter>>>,
-    is_unwanted: AtomicBool,
     /// Why it could not be run, for whoever waits.
     fault: Mutex<Option<Fault>>,
 }
 
 impl Execution {
-    fn new(id: String, wanted: &Wanted) -> Self {
+    fn new(house: &House, id: String, wanted: &Wanted) -> Self {
         let Wanted { skill, command, is_kept, key, .. } = wanted.clone();
         let status = Status {
             id: id.clone(),
@@ -140,12 +138,10 @@ impl Execution {
             skill,
             is_kept,
             key,
+            file: kept::file(house, &status),
             status: Mutex::new(status),
-            output: Mutex::new(Some(Arc::default())),
+            course: Course::new(),
             weight: AtomicUsize::new(0),
-            changed: watch::channel(0).0,
-            interrupter: Mutex::default(),
-            is_unwanted: AtomicBool::new(false),
             fault: Mutex::default(),
         }
     }
@@ -162,9 +158,9 @@ impl Execution {
     }
 
     /// The same with its result, from wherever that is kept.
-    pub(crate) fn whole(&self, house: &House) -> Status {
+    pub(crate) fn whole(&self) -> Status {
         let status = self.status();
-        if status.state == State::Ended && status.result.is_none() { kept::read(house, &status).unwrap_or(status) } else { status }
+        if status.state == State::Ended && status.result.is_none() { kept::read(&self.file).unwrap_or(status) } else { status }
     }
 
     /// Whether somebody may ask for its result much later.
@@ -182,60 +178,21 @@ impl Execution {
         lock(&self.status).state
     }
 
-    /// Hears of every change from now on.
-    pub(crate) fn watch(&self) -> watch::Receiver<u64> {
-        self.changed.subscribe()
-    }
-
     /// Until it has ended.
-    pub(crate) async fn ended(&self, house: &House) -> Status {
-        let mut changes = self.watch();
+    pub(crate) async fn ended(&self) -> Status {
+        let mut changes = self.course.watch();
         loop {
             if self.state().is_over() {
-                return self.whole(house);
+                return self.whole();
             }
             // The sender is ours, and is there as long as we are.
             let _ = changes.changed().await;
         }
     }
 
-    /// Ends it, whether it runs already or not.
-    pub(crate) fn cancel(&self) {
-        {
-            // Held meanwhile: what begins now sees one or the other.
-            let interrupter = lock(&self.interrupter);
-            self.is_unwanted.store(true, Ordering::SeqCst);
-            if let Some(interrupter) = &*interrupter {
-                interrupter.interrupt();
-            }
-        }
-        self.stirs();
-    }
-
-    /// What it writes, for somebody who begins to watch.
-    pub(crate) fn output(&self) -> Option<Arc<Output>> {
-        lock(&self.output).clone()
-    }
-
-    fn is_unwanted(&self) -> bool {
-        self.is_unwanted.load(Ordering::SeqCst)
-    }
-
-    fn runs(&self, by: Box<dyn Interrupter>) {
-        let mut interrupter = lock(&self.interrupter);
-        if self.is_unwanted() {
-            by.interrupt();
-        }
-        *interrupter = Some(by);
-    }
-
     fn change(&self, how: impl FnOnce(&mut Status)) {
         how(&mut lock(&self.status));
-        self.stirs();
-    }
-
-    fn stirs(&self) {
-        self.changed.send_modify(|number| *number += 1);
+        self.course.stirs();
     }
 
     /// How it will stand once it has ended like this.
@@ -258,9 +215,26 @@ impl Execution {
 
     /// It has ended: whoever waits hears of it.
     fn finish(&self, ended: Status) {
-        *lock(&self.interrupter) = None;
-        *lock(&self.output) = None;
+        self.course.stops();
+        self.course.falls_silent();
         self.change(|status| *status = ended);
+    }
+}
+
+impl Watchable for Execution {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn course(&self) -> &Course {
+        &self.course
+    }
+
+    fn end(&self) -> Option<Result<Value, Option<Problem>>> {
+        self.state().is_over().then(|| {
+            let status = self.whole();
+            status.result.ok_or(status.error)
+        })
     }
 }
 
@@ -353,6 +327,12 @@ impl Executions {
         lock(&self.of_users).insert(user.clone(), Arc::new(Semaphore::new(most)));
     }
 
+    /// Where a command of a tenant waits until it may run.
+    pub(crate) fn places(&self, user: &Name, most: usize) -> [Arc<Semaphore>; 2] {
+        let own = lock(&self.of_users).entry(user.clone()).or_insert_with(|| Arc::new(Semaphore::new(most))).clone();
+        [own, self.places.clone()]
+    }
+
     fn forget(&self, execution: &Execution) {
         lock(&self.known).remove(execution);
     }
@@ -363,6 +343,6 @@ impl Executions {
     }
 
     pub(crate) fn cancel_all(&self) {
-        self.list().iter().filter(|execution| !execution.state().is_over()).for_each(|execution| execution.cancel());
+        self.list().iter().filter(|execution| !execution.state().is_over()).for_each(|execution| execution.course.cancel());
     }
 }

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ringfence_audit::{Act, AuditError, Details, Log, Options, Record, Subject, Verdict, now_ms};
-use ringfence_engine::{Files, Resolved, Surroundings, platform, resolve_in};
-use ringfence_policy::{AbsPath, Facts, Flags, Fsync};
+use ringfence_engine::{EngineError, Files, Resolved, Surroundings, platform, resolve_in};
+use ringfence_policy::{AbsPath, Effect, Facts, Flags, Fsync, Grants, Rule};
 use ringfence_skills::{Name, Needs, SkillId, Store};
 
 use crate::answer::Answer;
@@ -17,11 +17,15 @@ use crate::asks::Asks;
 use crate::events::Events;
 use crate::executions::Executions;
 use crate::metrics::Metrics;
+use crate::sandboxes::Sandboxes;
 use crate::tenants::Tenants;
 use crate::{Place, ServeError, Settings};
 
 /// What the policy of a new service says.
 pub const POLICY: &str = include_str!("policy.toml");
+
+/// The same for sandboxes, whose commands nobody chose beforehand.
+pub const SANDBOX_POLICY: &str = include_str!("sandboxes.toml");
 
 pub(crate) struct House {
     pub(crate) settings: Settings,
@@ -31,6 +35,7 @@ pub(crate) struct House {
     pub(crate) store: Store,
     pub(crate) tenants: Tenants,
     pub(crate) executions: Executions,
+    pub(crate) sandboxes: Sandboxes,
     pub(crate) events: Arc<Events>,
     pub(crate) asks: Arc<Asks>,
     pub(crate) metrics: Metrics,
@@ -41,16 +46,19 @@ impl House {
         let data = prepared(&settings.data)?;
         // Locked for as long as it is open: two services would replace what the other one runs.
         let store = Store::open(data.as_path(), settings.bounds.clone())?;
-        let policy = data.join("policy.toml");
-        if !policy.as_path().exists() {
-            put(policy.as_path(), POLICY.as_bytes()).map_err(|source| of(&policy, source))?;
+        for (name, text) in [("policy.toml", POLICY), ("sandboxes.toml", SANDBOX_POLICY)] {
+            let policy = data.join(name);
+            if !policy.as_path().exists() {
+                put(policy.as_path(), text.as_bytes()).map_err(|source| of(&policy, source))?;
+            }
         }
         let (tenants, made) = Tenants::open(&data, &settings)?;
         let events = Arc::new(Events::default());
         let executions = Executions::new(settings.at_once);
         let asks = Arc::new(Asks::new(events.clone()));
         let metrics = Metrics::default();
-        let house = Self { settings, data, place, store, tenants, executions, events, asks, metrics };
+        let sandboxes = Sandboxes::default();
+        let house = Self { settings, data, place, store, tenants, executions, sandboxes, events, asks, metrics };
         // What is wrong with the policy is said now, and not to the first tenant.
         house.trial()?;
         Ok((house, made))
@@ -59,15 +67,22 @@ impl House {
     /// Whether a command could be confined now.
     pub(crate) fn trial(&self) -> Result<(), ServeError> {
         let nobody = self.data.join("skills");
-        let resolved = resolve_in(self.surroundings("-", &nobody), &Flags::none(nobody.clone()), &self.files())?;
-        let provider = (self.place)();
-        ringfence_engine::plan(provider.as_ref(), &resolved).map(drop)?;
+        for files in [self.files(), self.sandbox_files()] {
+            let resolved = resolve_in(self.surroundings("-", &nobody), &Flags::none(nobody.clone()), &files)?;
+            let provider = (self.place)();
+            ringfence_engine::plan(provider.as_ref(), &resolved)?;
+        }
         Ok(())
     }
 
     /// Which policies hold: the service's, and above it the tenant's.
     pub(crate) fn files(&self) -> Files {
         Files { service: Some(self.data.join("policy.toml")), ..Files::default() }
+    }
+
+    /// The same for sandboxes.
+    pub(crate) fn sandbox_files(&self) -> Files {
+        Files { service: Some(self.data.join("sandboxes.toml")), ..Files::default() }
     }
 
     /// Where things of a tenant are that no command sees.
@@ -77,12 +92,16 @@ impl House {
 
     /// What commands of a tenant find around them: nothing of whoever runs the service.
     pub(crate) fn surroundings(&self, user: &str, workspace: &AbsPath) -> Surroundings {
+        self.around(user, workspace, "skill")
+    }
+
+    fn around(&self, user: &str, workspace: &AbsPath, inside: &str) -> Surroundings {
         let own = self.tenant(user);
         let passed = |name: &str| std::env::var_os(name).map(|value| (OsString::from(name), value));
         let mut variables: Vec<(OsString, OsString)> = ["LANG", "LC_ALL"].iter().filter_map(|name| passed(name)).collect();
-        variables.push(("USER".into(), "skill".into()));
+        variables.push(("USER".into(), inside.into()));
         let mut facts = Facts::plain(workspace.clone(), own.join("home"), own.join("store"));
-        facts.user = "skill".into();
+        facts.user = inside.into();
         facts.platform = platform();
         facts.state = own.clone();
         // The tenant's own policy is found where a person's would be.
@@ -95,8 +114,31 @@ impl House {
     pub(crate) fn policy(&self, id: &SkillId, directory: &AbsPath, needs: &Needs) -> Answer<Resolved> {
         let surroundings = self.surroundings(id.user.as_ref(), directory);
         let mut resolved = resolve_in(surroundings, &Flags::none(directory.clone()), &self.files())?;
-        crate::skills::narrow(&mut resolved.grants, needs)?;
+        self.fence(&mut resolved.grants);
+        crate::skills::narrow(&mut resolved.grants, needs, "SKILL.md metadata")?;
         Ok(resolved)
+    }
+
+    /// The policy for a sandbox: the tenant's, before anything of it is taken away.
+    pub(crate) fn sandbox_policy(&self, user: &Name, workspace: &AbsPath) -> Result<Resolved, EngineError> {
+        let surroundings = self.around(user.as_ref(), workspace, "sandbox");
+        let mut resolved = resolve_in(surroundings, &Flags::none(workspace.clone()), &self.sandbox_files())?;
+        self.fence(&mut resolved.grants);
+        Ok(resolved)
+    }
+
+    /// Takes back whatever would open what is the service's and other tenants', be it the whole of it
+    /// or something around it. It cannot be denied instead: what is denied has nothing open in it.
+    fn fence(&self, grants: &mut Grants) {
+        let workspace = grants.workspace.clone();
+        let is_exposed = |rule: &Rule| {
+            let opens_host = matches!(rule.effect, Effect::Read | Effect::Write);
+            opens_host && is_ours(&rule.root, &self.data, &workspace)
+        };
+        let (exposed, kept): (Vec<Rule>, Vec<Rule>) = std::mem::take(&mut grants.rules).into_iter().partition(is_exposed);
+        grants.rules = kept;
+        let said = exposed.iter().map(|rule| format!("{} is not opened: the service's own data lies there", rule.root));
+        grants.warnings.extend(said);
     }
 
     /// Records what was done with a tenant's things, or refused, in the tenant's log.
@@ -144,6 +186,11 @@ impl House {
         }
         Ok(())
     }
+}
+
+/// Whether a path is the service's own or holds that, and not what a command is for.
+pub(crate) fn is_ours(path: &AbsPath, data: &AbsPath, workspace: &AbsPath) -> bool {
+    (path.is_within(data) || data.is_within(path)) && !path.is_within(workspace)
 }
 
 pub(crate) fn append(directory: &Path, record: &Record) -> Result<(), AuditError> {

@@ -12,6 +12,7 @@ mod events;
 mod executions;
 mod house;
 mod metrics;
+mod sandboxes;
 mod skills;
 mod tenants;
 
@@ -26,7 +27,7 @@ use ringfence_provider::Provider;
 use ringfence_skills::StoreError;
 
 pub use door::serve;
-pub use house::POLICY;
+pub use house::{POLICY, SANDBOX_POLICY};
 pub use ringfence_skills::Bounds;
 pub use tenants::{Quotas, SHORTEST_TOKEN};
 
@@ -69,6 +70,8 @@ pub struct Ready {
     pub admin_token: Option<String>,
     /// How many commands a service before this one had left without an end.
     pub lost: usize,
+    /// How many sandboxes it had left.
+    pub lost_sandboxes: usize,
 }
 
 /// Why it does not serve.

@@ -5,7 +5,8 @@ use std::fmt::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::executions::{State, Status};
+use serde_json::Value;
+
 use crate::tenants::lock;
 
 /// Upper bounds of how long commands take, in milliseconds.
@@ -32,14 +33,13 @@ impl Metrics {
         *lock(&self.requests).entry((path.to_owned(), method.to_owned(), status)).or_default() += 1;
     }
 
-    pub(crate) fn ended(&self, status: &Status) {
-        let result = status.result.as_ref();
-        let is = |name: &str| result.is_some_and(|result| result[name] == true);
-        let what = match status.state {
-            State::Ended if is("blocked") => "blocked",
-            State::Ended if is("timedOut") => "timed-out",
-            State::Ended => "ended",
-            _ => "failed",
+    /// A command is over; without a result it could not be run.
+    pub(crate) fn ended(&self, result: Option<&Value>) {
+        let what = match result {
+            Some(result) if result["blocked"] == true => "blocked",
+            Some(result) if result["timedOut"] == true => "timed-out",
+            Some(_) => "ended",
+            None => "failed",
         };
         *lock(&self.executions).entry(what).or_default() += 1;
         let Some(result) = result else { return };

@@ -6,15 +6,16 @@ use ringfence_skills::Needs;
 
 use crate::answer::{Answer, Fault};
 
-/// Takes away whatever a skill does not say it needs. Where it says nothing, the tenant's policy
-/// stays as it is; nothing that it says opens anything.
-pub(crate) fn narrow(grants: &mut Grants, needs: &Needs) -> Answer<()> {
+/// Takes away whatever a skill, or whoever makes a sandbox, does not say they need. Where nothing is
+/// said, the tenant's policy stays as it is; nothing that is said opens anything. `place` is where
+/// it was said.
+pub(crate) fn narrow(grants: &mut Grants, needs: &Needs, place: &str) -> Answer<()> {
     if let Some(hosts) = &needs.hosts {
         let hosts: Result<Vec<HostRule>, _> = hosts.iter().map(|host| HostRule::parse(host)).collect();
-        narrow_hosts(grants, &hosts.map_err(|error| unread(&error))?);
+        narrow_hosts(grants, &hosts.map_err(|error| unread(&error))?, place);
     }
     if let Some(writes) = &needs.writes {
-        narrow_writes(grants, writes);
+        narrow_writes(grants, writes, place);
     }
     for (name, amount) in needs.limits.iter().flatten() {
         let limit = Limit::ALL.iter().copied().find(|limit| limit.word() == name).ok_or_else(|| unread(&"there is no such limit"))?;
@@ -34,9 +35,9 @@ fn origin(text: String) -> Origin {
     Origin::new(Source::Project, text)
 }
 
-fn narrow_hosts(grants: &mut Grants, hosts: &[HostRule]) {
+fn narrow_hosts(grants: &mut Grants, hosts: &[HostRule], place: &str) {
     let network = &mut grants.network;
-    let listed = |rule: HostRule| Listed { origin: origin(format!("SKILL.md metadata.hosts: {rule}")), rule };
+    let listed = |rule: HostRule| Listed { origin: origin(format!("{place}.hosts: {rule}")), rule };
     network.allow = match network.mode {
         NetworkMode::None => Vec::new(),
         NetworkMode::Full => hosts.iter().cloned().map(listed).collect(),
@@ -49,22 +50,22 @@ fn narrow_hosts(grants: &mut Grants, hosts: &[HostRule]) {
     network.localhost = OpenPorts::default();
     network.git = false;
     network.mode = if network.allow.is_empty() { NetworkMode::None } else { NetworkMode::AllowList };
-    network.mode_origin = Some(origin("SKILL.md metadata.hosts".into()));
+    network.mode_origin = Some(origin(format!("{place}.hosts")));
 }
 
-fn narrow_writes(grants: &mut Grants, writes: &[String]) {
+fn narrow_writes(grants: &mut Grants, writes: &[String], place: &str) {
     let workspace = grants.workspace.clone();
     let within: Vec<_> = writes.iter().map(|path| workspace.join(path)).collect();
     let was_writable = grants.rules.iter().any(|rule| rule.effect == Effect::Write && rule.root == workspace);
     for rule in grants.rules.iter_mut().filter(|rule| rule.effect == Effect::Write) {
         if !within.iter().any(|path| rule.root.is_within(path)) {
             rule.effect = Effect::Read;
-            rule.origin = origin("SKILL.md metadata.writes".into());
+            rule.origin = origin(format!("{place}.writes"));
         }
     }
     if was_writable {
         for root in within {
-            let origin = origin(format!("SKILL.md metadata.writes: {root}"));
+            let origin = origin(format!("{place}.writes: {root}"));
             grants.rules.push(Rule { root, effect: Effect::Write, origin, locked: false });
         }
     }
@@ -89,7 +90,7 @@ mod tests {
 
     fn allowed(policy: &str, needs: &Needs) -> Vec<String> {
         let mut grants = grants(policy);
-        narrow(&mut grants, needs).unwrap();
+        narrow(&mut grants, needs, "test").unwrap();
         assert_eq!(grants.network.mode == NetworkMode::None, grants.network.allow.is_empty());
         grants.network.allow.iter().map(|listed| listed.rule.to_string()).collect()
     }
@@ -107,7 +108,7 @@ mod tests {
     #[test]
     fn only_what_it_names_may_be_written() {
         let mut grants = grants("version = 1\n");
-        narrow(&mut grants, &Needs { writes: Some(vec!["out".into()]), ..Needs::default() }).unwrap();
+        narrow(&mut grants, &Needs { writes: Some(vec!["out".into()]), ..Needs::default() }, "test").unwrap();
         let may = |path: &str, how| grants.decide(&AbsPath::new(path).unwrap(), how).verdict == Verdict::Allowed;
         assert!(may("/data/skills/u/a/s/out/x", Access::Write));
         assert!(!may("/data/skills/u/a/s/x", Access::Write));
@@ -118,7 +119,7 @@ mod tests {
     fn a_limit_is_never_raised() {
         let mut grants = grants("version = 1\n[limits]\nmemory = \"64MiB\"\n");
         let limits = Some(vec![("memory".into(), "1TiB".into()), ("processes".into(), "4".into())]);
-        narrow(&mut grants, &Needs { limits, ..Needs::default() }).unwrap();
+        narrow(&mut grants, &Needs { limits, ..Needs::default() }, "test").unwrap();
         assert_eq!((grants.limits.memory, grants.limits.processes), (Some(64 << 20), Some(4)));
     }
 }

@@ -41,5 +41,6 @@ pub use lines::LineRange;
 pub use name::{Name, NameError, SkillId};
 pub use needs::{Needs, NeedsError};
 pub use store::Store;
+pub use tree::delete_tree;
 pub use upload::{Taken, Uploaded};
 pub use usage::Usage;

@@ -8,6 +8,7 @@ use std::ffi::{CStr, CString};
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
@@ -223,6 +224,15 @@ pub(crate) fn delete(bin: BorrowedFd<'_>, name: &str, mut fresh: impl FnMut() ->
         }
     }
     Ok(())
+}
+
+/// Deletes a tree that strangers made, however deep and however locked: `name` in `bin`, which
+/// is nobody else's. What is left by a crash lies in `bin`, under a name that begins with a dot.
+pub fn delete_tree(bin: BorrowedFd<'_>, name: &str) -> std::io::Result<()> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let begun = std::process::id();
+    let fresh = || format!(".gone-{begun}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+    delete(bin, name, fresh).map_err(std::io::Error::from)
 }
 
 /// Deletes one name of a directory, or moves it up into `bin`.

@@ -21,6 +21,7 @@ mod list;
 mod place;
 mod plain;
 mod read;
+mod remove;
 mod router;
 mod search;
 mod text;
@@ -30,10 +31,10 @@ pub use edit::{Edit, Edited};
 pub use error::ToolError;
 pub use journal::Tell;
 pub use list::{Entry, EntryKind, List, Listing};
-pub use read::{Content, Read};
+pub use read::{Content, Read, Taken};
 pub use router::{Call, Handler, Router};
 pub use search::{Found, Match, Search};
-pub use write::{Write, Written};
+pub use write::{Put, Write, Written};
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -59,6 +60,8 @@ pub struct Tools {
     known: Mutex<Option<(Arc<Grants>, Arc<Ground>)>>,
     journal: Journal,
     cwd: AbsPath,
+    /// Nothing is found but here, if somebody said so.
+    within: Option<AbsPath>,
 }
 
 /// Says which policy holds; asked at each call, so that one that was changed holds from the next
@@ -89,7 +92,18 @@ impl Tools {
     pub fn open_with(holds: Box<Holds>, who: Subject, cwd: AbsPath, tell: Box<Tell>) -> Result<Tools, ToolError> {
         let grants = holds().map_err(|source| ToolError::Policy { source })?;
         let journal = Journal::open(&grants.audit, who, tell)?;
-        Ok(Tools { holds, known: Mutex::new(None), journal, cwd })
+        Ok(Tools { holds, known: Mutex::new(None), journal, cwd, within: None })
+    }
+
+    /// The same for nothing but what is below a directory, whatever else the policy opens: no path
+    /// and no link leads out of it.
+    pub fn within(self, directory: AbsPath) -> Tools {
+        Tools { within: Some(directory), ..self }
+    }
+
+    /// Whether a path is where these tools work, or on the way there.
+    fn reaches(&self, path: &AbsPath) -> bool {
+        self.within.as_ref().is_none_or(|within| path.is_within(within) || within.is_within(path))
     }
 
     fn grants(&self) -> Result<Arc<Grants>, ToolError> {
@@ -150,7 +164,7 @@ impl Errand<'_> {
     /// The place of a path, and what holds there.
     fn find(&self, path: &Path) -> Result<(Arc<Ground>, Result<Place, Lost>), ToolError> {
         let path = self.tools.absolute(path);
-        let find = |ground: &Ground| self.plainly(ground, || Place::find(&path, &|path| ground.shows(path)));
+        let find = |ground: &Ground| self.plainly(ground, || Place::find(&path, &|path| ground.shows(path) && self.tools.reaches(path)));
         let mut ground = self.tools.ground(Ground::is_stale)?;
         loop {
             let found = find(&ground);
@@ -186,6 +200,7 @@ impl Errand<'_> {
         match lost {
             Lost::Broken(error) => error,
             Lost::Missing { place } => ToolError::NotFound { path: place.path },
+            Lost::Shut { path } if !self.tools.reaches(&path) => self.beyond(&path, operation),
             Lost::Shut { path } => {
                 let wanted = if operation == Operation::Read { Access::Read } else { Access::Write };
                 self.tools.journal.refuse(self.tool, operation, &ground.decide(&path, wanted))
@@ -193,9 +208,19 @@ impl Errand<'_> {
         }
     }
 
+    /// It lies elsewhere than these tools work.
+    fn beyond(&self, path: &AbsPath, operation: Operation) -> ToolError {
+        let because = (BEYOND.to_owned(), "built in".to_owned(), true);
+        self.tools.journal.refuse_since(self.tool, operation, path.to_string_lossy().into_owned(), because)
+    }
+
     /// Decides about a place; a refusal is recorded.
     fn judge(&self, ground: &Ground, place: &Place, operation: Operation) -> Result<Decision, ToolError> {
         let path = &place.path;
+        // One that ended at a directory on the way.
+        if self.tools.within.as_ref().is_some_and(|within| !path.is_within(within)) {
+            return Err(self.beyond(path, operation));
+        }
         let wanted = if operation == Operation::Read { Access::Read } else { Access::Write };
         let decision = ground.decide_at(place, wanted);
         if decision.verdict != Verdict::Allowed {
@@ -235,6 +260,9 @@ impl Errand<'_> {
         result
     }
 }
+
+/// The rule where tools are for one directory.
+const BEYOND: &str = "these tools are for one directory, and it lies elsewhere";
 
 /// The rule where a sandbox has files of its own: those are seen by its commands alone.
 const PRIVATE: &str = "it is private to the sandbox, where only commands see it";

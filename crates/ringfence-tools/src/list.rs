@@ -136,7 +136,8 @@ pub(crate) fn open_directory(errand: &mut Errand<'_>, path: &std::path::Path) ->
     let (ground, place) = errand.found(path, Operation::Read)?;
     let mut decision = ground.decide(&place.path, Access::Read);
     // What is on the way to something opened shows that, and nothing else.
-    if decision.verdict == Verdict::Absent && ground.shows(&place.path) {
+    let is_bounded = errand.tools.within.is_some();
+    if decision.verdict == Verdict::Absent && ground.shows(&place.path) && !is_bounded {
         decision.verdict = Verdict::Allowed;
     } else {
         decision = errand.judge(&ground, &place, Operation::Read)?;

@@ -1,7 +1,7 @@
 //! `read`: shows a file, or a range of its lines or bytes.
 
 use std::io::{BufRead, BufReader, Read as _, Seek, SeekFrom};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ringfence_api::{Operation, base64};
 use ringfence_policy::{AbsPath, Tool};
@@ -72,10 +72,32 @@ impl Content {
     const PASSED: u64 = 256 << 20;
 }
 
+/// All of a file, as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    /// Where the file is, without links.
+    pub path: AbsPath,
+    /// What is in it.
+    pub bytes: Vec<u8>,
+}
+
 impl Tools {
     /// Shows a file, or a part of it.
     pub fn read(&self, wish: &Read) -> Result<Content, ToolError> {
         self.errand(Tool::Read)?.carry_out(|errand| attempt(errand, wish))
+    }
+
+    /// All of a file, if it has no more bytes than `most`.
+    pub fn take(&self, path: &Path, most: u64) -> Result<Taken, ToolError> {
+        self.errand(Tool::Read)?.carry_out(|errand| {
+            let (ground, place) = errand.found(path, Operation::Read)?;
+            let decision = errand.judge(&ground, &place, Operation::Read)?;
+            let node = place.there.as_ref().ok_or_else(|| ToolError::NotFound { path: place.path.clone() })?;
+            must_be_file(node, &place.path)?;
+            errand.record(Operation::Read, decision)?;
+            let bytes = errand.plainly(&ground, || whole(node, &place.path, most))?;
+            Ok(Taken { path: place.path, bytes })
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! `write`: makes a file, or replaces what is in one.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ringfence_api::Operation;
 use ringfence_policy::{AbsPath, Tool};
@@ -42,6 +42,28 @@ impl Write {
     }
 }
 
+/// What is to be put into a file: bytes, which need not be text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Put<'a> {
+    /// Into which file. Where it is a link, what it leads to is written.
+    pub path: &'a Path,
+    /// All that is to be in it.
+    pub content: &'a [u8],
+    /// Whether directories that are missing on the way are made.
+    pub create_parents: bool,
+    /// Whether a file that is there already is left alone.
+    pub new_only: bool,
+    /// Whether to wait until the disk has it.
+    pub fsync: bool,
+}
+
+impl Write {
+    fn put(&self) -> Put<'_> {
+        let Self { path, content, create_parents, new_only, fsync } = self;
+        Put { path, content: content.as_bytes(), create_parents: *create_parents, new_only: *new_only, fsync: *fsync }
+    }
+}
+
 /// What was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -58,13 +80,18 @@ pub struct Written {
 impl Tools {
     /// Makes a file, or replaces what is in it: all at once, or not at all.
     pub fn write(&self, wish: &Write) -> Result<Written, ToolError> {
+        self.put(&wish.put())
+    }
+
+    /// The same with bytes.
+    pub fn put(&self, wish: &Put<'_>) -> Result<Written, ToolError> {
         self.errand(Tool::Write)?.carry_out(|errand| attempt(errand, wish))
     }
 }
 
-fn attempt(errand: &mut Errand<'_>, wish: &Write) -> Result<Written, ToolError> {
+fn attempt(errand: &mut Errand<'_>, wish: &Put<'_>) -> Result<Written, ToolError> {
     let (ground, place) = loop {
-        let (ground, found) = errand.find(&wish.path)?;
+        let (ground, found) = errand.find(wish.path)?;
         match found {
             Ok(place) => break (ground, place),
             Err(Lost::Missing { place }) if wish.create_parents => {
@@ -85,7 +112,7 @@ fn attempt(errand: &mut Errand<'_>, wish: &Write) -> Result<Written, ToolError> 
     must_fit(&ground, &place.path, wish.content.len())?;
     errand.record(operation, decision)?;
     let sync = if wish.fsync { Sync::Wait } else { Sync::Leave };
-    errand.plainly(&ground, || Deposit { place: &place, content: wish.content.as_bytes(), sync }.make())?;
+    errand.plainly(&ground, || Deposit { place: &place, content: wish.content, sync }.make())?;
     Ok(Written { created: operation == Operation::Create, size: wish.content.len() as u64, path: place.path })
 }
 

@@ -93,6 +93,9 @@ fn greet(ready: &Ready, data: &std::path::Path) {
     if let Some(token) = &ready.admin_token {
         say::note(&format!("the administrator's token, told this once: {token}"));
     }
+    if ready.lost_sandboxes > 0 {
+        say::warning(&format!("{} sandboxes stood when the service before this one ended, and ended with it", ready.lost_sandboxes));
+    }
     if ready.lost > 0 {
         say::warning(&format!("{} commands ran when the service before this one ended, and ended with it", ready.lost));
     }

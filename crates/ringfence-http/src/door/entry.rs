@@ -16,6 +16,12 @@ use crate::Shared;
 use crate::answer::Fault;
 use crate::tenants::Caller;
 
+/// What a WebSocket of ours speaks, for those who have to say it.
+pub(super) const PROTOCOL: &str = "ringfence";
+/// In front of a token among the protocols of a WebSocket: a page can set no header there, and
+/// what stands in an address is written down by many.
+const TOKEN_PROTOCOL: &str = "ringfence.token.";
+
 /// So many requests in a second may come from one address without a token that is known.
 const STRANGERS: u32 = 20;
 
@@ -67,7 +73,8 @@ impl Entry {
     fn caller(&self, request: &Request, peer: SocketAddr) -> Result<Caller, Fault> {
         let said = one(request.headers(), header::AUTHORIZATION);
         let word = said.as_deref().and_then(|said| said.split_at_checked("Bearer ".len()));
-        let word = word.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("Bearer ")).map(|(_, word)| word);
+        let word = word.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("Bearer ")).map(|(_, word)| word.to_owned());
+        let word = word.or_else(|| of_socket(request.headers()));
         let caller = word.and_then(|word| self.house.tenants.caller(word.as_bytes()));
         let Some(caller) = caller else {
             self.house.metrics.strangers.fetch_add(1, Ordering::Relaxed);
@@ -79,6 +86,15 @@ impl Entry {
         self.house.tenants.take(&format!("token {}", caller.id), rate).map_err(too_fast)?;
         Ok(caller)
     }
+}
+
+/// The token among the protocols that a WebSocket offers; of no other request.
+fn of_socket(headers: &HeaderMap) -> Option<String> {
+    let is_socket = one(headers, header::UPGRADE).is_some_and(|upgrade| upgrade.eq_ignore_ascii_case("websocket"));
+    let offered = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+    let mut words = offered.flat_map(|value| value.split(',')).filter_map(|word| word.trim().strip_prefix(TOKEN_PROTOCOL));
+    let word = words.next().filter(|_| is_socket && !headers.contains_key(header::AUTHORIZATION))?;
+    words.next().is_none().then(|| word.to_owned())
 }
 
 fn too_fast(seconds: u64) -> Fault {

@@ -1,26 +1,24 @@
 //! Commands in skills: run at once, watched, or asked about later.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use futures_util::stream::{self, Stream};
-use ringfence_api::{Stream as Which, base64};
 use ringfence_audit::digest;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
 
+use super::entry::PROTOCOL;
+use super::reading::{Leaves, Reading, told, wants_stream};
 use super::words::{Asked, Body, Named, OfId, OfSkill};
 use crate::Shared;
 use crate::answer::{Answer, Fault, Problem};
-use crate::executions::{Begun, Execution, LONGEST, Output, State as Far, Status, Wanted, begin};
+use crate::executions::{Begun, Execution, LONGEST, State as Far, Status, Wanted, begin};
 use crate::tenants::{Caller, Scope};
 
 /// A command for a skill.
@@ -74,7 +72,7 @@ pub(super) async fn execute(
 ) -> Answer<Response> {
     let skill = of.id();
     caller.may(Scope::Execute, &skill.user)?;
-    let is_streamed = headers.get(header::ACCEPT).is_some_and(|accept| accept.as_bytes().starts_with(b"text/event-stream"));
+    let is_streamed = wants_stream(&headers);
     let key = key(&headers, &command)?;
     let timeout = timeout(&command)?;
     if command.command.is_empty() || command.command.len() > 64 << 10 || command.command.contains('\0') {
@@ -87,10 +85,10 @@ pub(super) async fn execute(
     let mut answer = if manner.is_async {
         (StatusCode::ACCEPTED, [(header::LOCATION, format!("/v1/executions/{}", execution.id))], Json(execution.status())).into_response()
     } else if is_streamed {
-        Sse::new(told(&house, execution.clone(), Leaves::of(&execution, is_left_alone))).keep_alive(KeepAlive::default()).into_response()
+        told(execution.clone(), leaves(&execution, is_left_alone))
     } else {
-        let leaves = Leaves::of(&execution, is_left_alone);
-        let status = execution.ended(&house).await;
+        let leaves = leaves(&execution, is_left_alone);
+        let status = execution.ended().await;
         leaves.stays();
         result(status, &execution)?
     };
@@ -101,6 +99,10 @@ pub(super) async fn execute(
         answer.headers_mut().insert("idempotency-replayed", HeaderValue::from_static("true"));
     }
     Ok(answer)
+}
+
+fn leaves(execution: &Arc<Execution>, is_left_alone: bool) -> Leaves {
+    if is_left_alone { Leaves::alone() } else { Leaves::of(execution.clone()) }
 }
 
 fn key(headers: &HeaderMap, command: &Command) -> Answer<Option<(String, String)>> {
@@ -127,102 +129,6 @@ fn result(status: Status, execution: &Execution) -> Answer<Response> {
         (Far::Ended, Some(result)) => Ok(Json(result).into_response()),
         _ => Err(execution.fault()),
     }
-}
-
-/// Whoever waits for the end. Dropped before it, they do not want it any more.
-struct Leaves(Option<Arc<Execution>>);
-
-impl Leaves {
-    fn of(execution: &Arc<Execution>, is_left_alone: bool) -> Self {
-        Self((!is_left_alone).then(|| execution.clone()))
-    }
-
-    fn stays(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Leaves {
-    fn drop(&mut self) {
-        if let Some(execution) = self.0.take().filter(|execution| !execution.state().is_over()) {
-            execution.cancel();
-        }
-    }
-}
-
-/// How far somebody has read.
-struct Reading {
-    house: Shared,
-    execution: Arc<Execution>,
-    output: Option<Arc<Output>>,
-    changes: tokio::sync::watch::Receiver<u64>,
-    next: usize,
-    ready: std::collections::VecDeque<(&'static str, Value)>,
-    is_over: bool,
-    _leaves: Leaves,
-}
-
-impl Reading {
-    fn new(house: Shared, execution: Arc<Execution>, leaves: Leaves) -> Self {
-        let (output, mut changes) = (execution.output(), execution.watch());
-        changes.mark_changed();
-        let ready = [("begun", json!({ "id": execution.id }))].into();
-        Self { house, execution, output, changes, next: 0, ready, is_over: false, _leaves: leaves }
-    }
-
-    /// What comes next; `None` after the end.
-    async fn next(&mut self) -> Option<(&'static str, Value)> {
-        loop {
-            if let Some(ready) = self.ready.pop_front() {
-                return Some(ready);
-            }
-            if self.is_over {
-                return None;
-            }
-            let _ = self.changes.changed().await;
-            // Looked at first: what it wrote before its end is read below.
-            let is_over = self.execution.state().is_over();
-            if let Some(output) = &self.output {
-                let (chunks, next, missed) = output.from(self.next);
-                self.next = next;
-                if missed > 0 {
-                    self.ready.push_back(("missed", json!({ "chunks": missed })));
-                }
-                self.ready.extend(chunks.into_iter().map(|chunk| (name(chunk.stream), spelt(&chunk.bytes))));
-            }
-            if is_over {
-                self.is_over = true;
-                let status = self.execution.whole(&self.house);
-                let end = match (status.result, status.error) {
-                    (Some(result), _) => ("result", result),
-                    (None, error) => ("error", serde_json::to_value(error).unwrap_or_default()),
-                };
-                self.ready.push_back(end);
-            }
-        }
-    }
-}
-
-fn name(stream: Which) -> &'static str {
-    match stream {
-        Which::Out => "stdout",
-        Which::Err => "stderr",
-    }
-}
-
-/// As text, and exactly where it is none.
-fn spelt(bytes: &[u8]) -> Value {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => json!({ "text": text }),
-        Err(_) => json!({ "text": String::from_utf8_lossy(bytes), "base64": base64(bytes) }),
-    }
-}
-
-fn told(house: &Shared, execution: Arc<Execution>, leaves: Leaves) -> impl Stream<Item = Result<Event, Infallible>> + use<> {
-    stream::unfold(Reading::new(house.clone(), execution, leaves), |mut reading| async move {
-        let (kind, value) = reading.next().await?;
-        Some((Ok(Event::default().event(kind).data(value.to_string())), reading))
-    })
 }
 
 /// What is known of several.
@@ -281,7 +187,7 @@ pub(super) async fn status(
     Extension(caller): Extension<Caller>,
     Named(OfId { id }): Named<OfId>,
 ) -> Answer<Json<Status>> {
-    Ok(Json(find(&house, &caller, &id)?.whole(&house)))
+    Ok(Json(find(&house, &caller, &id)?.whole()))
 }
 
 /// Cancel a command
@@ -297,7 +203,7 @@ pub(super) async fn cancel(
 ) -> Answer<Response> {
     let execution = find(&house, &caller, &id)?;
     if !execution.state().is_over() {
-        execution.cancel();
+        execution.course.cancel();
         house.asks.withdraw(&execution.id);
     }
     Ok((StatusCode::ACCEPTED, Json(execution.status())).into_response())
@@ -314,7 +220,7 @@ pub(super) async fn events(
     Named(OfId { id }): Named<OfId>,
 ) -> Answer<Response> {
     let execution = find(&house, &caller, &id)?;
-    Ok(Sse::new(told(&house, execution, Leaves(None))).keep_alive(KeepAlive::default()).into_response())
+    Ok(told(execution, Leaves::alone()))
 }
 
 /// The same over a WebSocket, on which `{"cancel": true}` cancels it
@@ -330,11 +236,11 @@ pub(super) async fn socket(
 ) -> Answer<Response> {
     let execution = find(&house, &caller, &id)?;
     let upgrade = upgrade.map_err(|rejection| Fault::wrong("websocket", rejection.body_text()).hint("GET …/events needs none"))?;
-    Ok(upgrade.max_message_size(64 << 10).on_upgrade(|socket| converse(socket, house, execution)))
+    Ok(upgrade.protocols([PROTOCOL]).max_message_size(64 << 10).on_upgrade(|socket| converse(socket, execution)))
 }
 
-async fn converse(mut socket: WebSocket, house: Shared, execution: Arc<Execution>) {
-    let mut reading = Reading::new(house, execution.clone(), Leaves(None));
+async fn converse(mut socket: WebSocket, execution: Arc<Execution>) {
+    let mut reading = Reading::new(execution.clone(), Leaves::alone());
     loop {
         tokio::select! {
             told = reading.next() => match told {
@@ -353,7 +259,7 @@ async fn converse(mut socket: WebSocket, house: Shared, execution: Arc<Execution
                 Some(Ok(Message::Text(text))) => {
                     let said: Value = serde_json::from_str(&text).unwrap_or_default();
                     if said["cancel"] == true {
-                        execution.cancel();
+                        execution.course.cancel();
                     }
                 }
                 Some(Ok(_)) => {}

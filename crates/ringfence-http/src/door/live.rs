@@ -49,6 +49,7 @@ pub(super) async fn metrics(State(house): State<Shared>, Extension(caller): Exte
     }
     let gauges = [
         ("executions_running", "Commands that wait or run.", house.executions.running() as u64),
+        ("sandboxes", "Sandboxes that stand.", house.sandboxes.list().len() as u64),
         ("asks_waiting", "Questions that wait for an answer.", house.asks.list().len() as u64),
     ];
     let text = house.metrics.text(&gauges);

@@ -4,14 +4,17 @@ use axum::Json;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
+use super::sandboxes::{self, commands, files, grants, terminal};
 use super::{asks, audit, executions, live, skills, tenants};
 
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "ringfence", description = "Skills of many tenants, each run in a sandbox of its own."),
+    info(title = "ringfence", description = "Skills and sandboxes of many tenants."),
     paths(
         skills::upload, skills::list, skills::files, skills::content, skills::edit, skills::remove,
         executions::execute, executions::list, executions::status, executions::cancel, executions::events, executions::socket,
+        sandboxes::create, sandboxes::list, sandboxes::show, sandboxes::extend, sandboxes::remove, commands::exec, commands::interrupt,
+        terminal::terminal, files::get, files::put, files::remove, files::watch, grants::grant, grants::list,
         asks::list, asks::answer, audit::list, audit::verify, live::events, live::metrics, live::healthy, live::ready,
         tenants::me, tenants::list, tenants::show, tenants::set_quotas, tenants::policy, tenants::set_policy,
         tenants::tokens, tenants::make_token, tenants::revoke, document

@@ -7,9 +7,8 @@ use std::sync::Arc;
 use ringfence_audit::{Act, Details, Ended, Record, Verdict, now_ms};
 use ringfence_policy::AbsPath;
 use ringfence_skills::{Name, SkillId};
-use tokio::sync::watch;
 
-use super::{Execution, State, Status};
+use super::{Course, Execution, State, Status};
 use crate::Shared;
 use crate::answer::Problem;
 use crate::house::{House, append, put, put_lightly};
@@ -24,8 +23,8 @@ pub(super) fn write(house: &Shared, status: &Status) {
     }
 }
 
-pub(super) fn read(house: &House, status: &Status) -> Option<Status> {
-    serde_json::from_slice(&fs::read(file(house, status).as_path()).ok()?).ok()
+pub(super) fn read(file: &AbsPath) -> Option<Status> {
+    serde_json::from_slice(&fs::read(file.as_path()).ok()?).ok()
 }
 
 pub(super) fn remove(house: &Shared, status: &Status) {
@@ -34,7 +33,7 @@ pub(super) fn remove(house: &Shared, status: &Status) {
     }
 }
 
-fn file(house: &House, status: &Status) -> AbsPath {
+pub(super) fn file(house: &House, status: &Status) -> AbsPath {
     house.tenant(status.user_id.as_ref()).join("executions").join(format!("{}.json", status.id))
 }
 
@@ -75,7 +74,7 @@ pub(crate) fn recover(house: &Shared) -> io::Result<Recovered> {
                 write(house, &status);
             }
             status.result = None;
-            for old in house.executions.add(&Arc::new(Execution::kept(status))) {
+            for old in house.executions.add(&Arc::new(Execution::kept(house, status))) {
                 remove(house, &old.status());
             }
         }
@@ -119,7 +118,7 @@ fn lose(house: &House, status: &mut Status) {
 
 impl Execution {
     /// One of which only the result is left.
-    fn kept(status: Status) -> Self {
+    fn kept(house: &House, status: Status) -> Self {
         let part = |name: &Name| name.clone();
         let skill = SkillId { user: part(&status.user_id), agent: part(&status.agent_id), skill: part(&status.skill_id) };
         Self {
@@ -127,12 +126,10 @@ impl Execution {
             skill,
             is_kept: status.is_kept,
             key: status.key.clone(),
+            file: file(house, &status),
             status: std::sync::Mutex::new(status),
-            output: std::sync::Mutex::default(),
+            course: Course::over(),
             weight: std::sync::atomic::AtomicUsize::new(0),
-            changed: watch::channel(0).0,
-            interrupter: std::sync::Mutex::default(),
-            is_unwanted: std::sync::atomic::AtomicBool::new(false),
             fault: std::sync::Mutex::default(),
         }
     }

@@ -29,7 +29,7 @@ struct Inner {
 }
 
 impl Output {
-    pub(super) fn push(&self, stream: Stream, bytes: &[u8]) {
+    pub(crate) fn push(&self, stream: Stream, bytes: &[u8]) {
         let mut inner = lock(&self.0);
         inner.bytes += bytes.len();
         inner.chunks.push_back(Chunk { stream, bytes: bytes.to_vec() });

@@ -12,13 +12,11 @@ use ringfence_engine::{Asked, EngineError, Resolved, Watcher, run_watched};
 use ringfence_policy::{AbsPath, Flags};
 use ringfence_skills::{Lease, SkillId};
 use serde_json::{Value, json};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{Execution, State, kept};
 use crate::Shared;
 use crate::answer::{Answer, Fault};
 use crate::asks::Desk;
-use crate::tenants::lock;
 
 /// The hardest limit of all, whatever a policy says: five minutes.
 pub(crate) const LONGEST: Duration = Duration::from_secs(300);
@@ -51,7 +49,7 @@ pub(crate) async fn begin(house: &Shared, wanted: Wanted) -> Answer<(Arc<Executi
     if most == 0 {
         return Err(Fault::new(StatusCode::FORBIDDEN, "quota", format!("`{user}` may run nothing")).hint("the quota `executions` is 0"));
     }
-    let own = lock(&house.executions.of_users).entry(user.clone()).or_insert_with(|| Arc::new(Semaphore::new(most))).clone();
+    let places = house.executions.places(&user, most);
     let execution = {
         // One at a time: two that come with the same key are the same.
         let _turn = house.executions.keys.lock().await;
@@ -66,7 +64,7 @@ pub(crate) async fn begin(house: &Shared, wanted: Wanted) -> Answer<(Arc<Executi
                 .hint("try again when some have ended")
                 .after(1));
         }
-        let execution = Arc::new(Execution::new(session_id(), &wanted));
+        let execution = Arc::new(Execution::new(house, session_id(), &wanted));
         for old in house.executions.add(&execution) {
             kept::remove(house, &old.status());
         }
@@ -75,8 +73,7 @@ pub(crate) async fn begin(house: &Shared, wanted: Wanted) -> Answer<(Arc<Executi
     let (house, begun) = (house.clone(), execution.clone());
     // Whoever asked for it may leave, and it has to end all the same.
     tokio::spawn(async move {
-        let places = [own, house.executions.places.clone()];
-        let Some(places) = turn(&begun, places).await else { return unwanted(&begun, &house) };
+        let Some(places) = begun.course.turn(places).await else { return unwanted(&begun, &house) };
         let failed = begun.clone();
         let started = {
             let house = house.clone();
@@ -107,27 +104,6 @@ fn other_request(key: &str) -> Fault {
         .hint("use a new `Idempotency-Key` for each different request")
 }
 
-/// Waits for its places, unless nobody wants it any more.
-async fn turn(execution: &Execution, places: [Arc<Semaphore>; 2]) -> Option<Vec<OwnedSemaphorePermit>> {
-    let mut changes = execution.watch();
-    let all = async {
-        let mut taken = Vec::new();
-        for place in places {
-            taken.push(place.acquire_owned().await.ok()?);
-        }
-        Some(taken)
-    };
-    let left = async {
-        while !execution.is_unwanted() {
-            let _ = changes.changed().await;
-        }
-    };
-    tokio::select! {
-        taken = all => taken.filter(|_| !execution.is_unwanted()),
-        () = left => None,
-    }
-}
-
 fn unwanted(execution: &Execution, house: &Shared) {
     let fault = Fault::new(StatusCode::CONFLICT, "cancelled", "it was cancelled before it began");
     execution.finish(execution.ending(Err(fault)));
@@ -148,7 +124,7 @@ fn finish(house: &Shared, execution: &Execution, result: Answer<Value>) {
         "state": status.state, "exitCode": status.result.as_ref().map(|result| result["exitCode"].clone()),
         "blocked": status.result.as_ref().map(|result| result["blocked"].clone()),
         "durationMs": status.result.as_ref().map(|result| result["durationMs"].clone()) });
-    house.metrics.ended(&status);
+    house.metrics.ended(status.result.as_ref());
     house.events.tell("execution-ended", &status.user_id, about);
     execution.finish(status);
 }
@@ -160,7 +136,10 @@ fn run(house: &Shared, execution: &Arc<Execution>, wanted: &Wanted) -> Answer<Va
     let needs = house.store.needs(&wanted.skill)?;
     let mut resolved = house.policy(&wanted.skill, &directory, &needs)?;
     limit(&mut resolved, wanted.timeout);
-    let desk = || Arc::new(Desk { asks: house.asks.clone(), user: wanted.skill.user.clone(), about: execution.id.clone() });
+    let desk = || {
+        let (user, about) = (wanted.skill.user.clone(), execution.id.clone());
+        Arc::new(Desk { asks: house.asks.clone(), user, about, data: house.data.clone(), workspace: directory.clone() })
+    };
     let asker = wanted.asks.then(|| desk() as Arc<dyn Asker>);
     if asker.is_some() {
         resolved.grants.network.for_asking();
@@ -201,12 +180,12 @@ fn watched(
     let provider = (house.place)();
     let mut begun = |reach: ringfence_engine::session::Reach| {
         lease.stands();
-        execution.runs(reach.interrupter);
+        execution.course.runs(reach.interrupter);
     };
-    let output = execution.output().unwrap_or_default();
+    let output = execution.course.output().unwrap_or_default();
     let mut sink = |stream, bytes: &[u8]| {
         output.push(stream, bytes);
-        execution.stirs();
+        execution.course.stirs();
     };
     let watcher = Watcher { begun: &mut begun, sink: &mut sink };
     run_watched(provider.as_ref(), asked, resolved, watcher, &mut |error| warnings.push(whole(error)))

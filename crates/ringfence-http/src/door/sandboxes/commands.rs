@@ -1,0 +1,93 @@
+//! Commands in the shell of a sandbox.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use super::super::reading::{Leaves, told, wants_stream};
+use super::super::words::{Body, Named, OfId};
+use super::find;
+use crate::Shared;
+use crate::answer::{Answer, Fault, Problem};
+use crate::executions::LONGEST;
+use crate::sandboxes::{Line, begin};
+use crate::tenants::Caller;
+
+/// A command for the shell of a sandbox.
+#[derive(Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(in crate::door) struct Command {
+    /// A line for bash.
+    #[schema(min_length = 1, max_length = 65536)]
+    command: String,
+    /// How long it may take; never longer than five minutes.
+    #[schema(minimum = 1, maximum = 300000)]
+    timeout_ms: Option<u64>,
+    /// What it reads.
+    #[serde(default)]
+    #[schema(max_length = 1048576)]
+    stdin: String,
+}
+
+impl Command {
+    fn line(self) -> Answer<Line> {
+        let longest = LONGEST.as_millis() as u64;
+        if self.command.is_empty() || self.command.len() > 64 << 10 || self.command.contains('\0') {
+            return Err(Fault::wrong("command", "a command has 1 to 65536 bytes, and no NUL"));
+        }
+        if self.stdin.len() > 1 << 20 {
+            return Err(Fault::wrong("stdin", "`stdin` has at most 1 MiB").hint("PUT …/files, and read it from there"));
+        }
+        if self.timeout_ms.is_some_and(|ms| !(1..=longest).contains(&ms)) {
+            return Err(Fault::wrong("timeout", format!("`timeoutMs` is 1 to {longest}")).hint("five minutes are the hard limit"));
+        }
+        let timeout = self.timeout_ms.map(Duration::from_millis);
+        Ok(Line { command: self.command, timeout, input: self.stdin.into_bytes() })
+    }
+}
+
+/// Run a command in the shell of a sandbox
+///
+/// The shell lives on: directory, variables and functions stay. Commands take turns. With `Accept:
+/// text/event-stream` what it writes is told as it comes. Whoever leaves before the end cancels it.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/exec", tag = "sandboxes", request_body = Command, params(("id" = String, Path, description = "The sandbox")), responses(
+    (status = 200, description = "What became of it: stdout, stderr, exitCode, cwd, blocked, denials, breaches …", body = Object),
+    (status = 400, description = "No command", body = Problem), (status = 401, description = "No token", body = Problem), (status = 403, description = "Not with this token", body = Problem),
+    (status = 404, description = "No such sandbox", body = Problem), (status = 409, description = "It was cancelled, or the policy was narrowed", body = Problem), (status = 410, description = "The sandbox has ended", body = Problem),
+    (status = 413, description = "Too large", body = Problem), (status = 415, description = "No JSON", body = Problem), (status = 422, description = "Not what is expected", body = Problem),
+    (status = 429, description = "Too fast, or too many", body = Problem), (status = 503, description = "The machine is full", body = Problem)))]
+pub(in crate::door) async fn exec(
+    State(house): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    Named(OfId { id }): Named<OfId>,
+    headers: HeaderMap,
+    Body(command): Body<Command>,
+) -> Answer<Response> {
+    let sandbox = find(&house, &caller, &id)?;
+    let turn = begin(&house, &sandbox, command.line()?)?;
+    let leaves = Leaves::of(turn.clone());
+    if wants_stream(&headers) {
+        return Ok(told(turn, leaves));
+    }
+    let result = turn.ended().await;
+    leaves.stays();
+    Ok(Json(result?).into_response())
+}
+
+/// Interrupt the command that has the shell
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/interrupt", tag = "sandboxes", params(("id" = String, Path, description = "The sandbox")), responses(
+    (status = 202, description = "It was told"), (status = 401, description = "No token", body = Problem), (status = 403, description = "Not with this token", body = Problem),
+    (status = 404, description = "No such sandbox", body = Problem), (status = 409, description = "No command has the shell", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+pub(in crate::door) async fn interrupt(
+    State(house): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    Named(OfId { id }): Named<OfId>,
+) -> Answer<StatusCode> {
+    let sandbox = find(&house, &caller, &id)?;
+    if sandbox.interrupt() { Ok(StatusCode::ACCEPTED) } else { Err(Fault::new(StatusCode::CONFLICT, "idle", "no command has the shell")) }
+}

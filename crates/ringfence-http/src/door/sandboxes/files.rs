@@ -1,0 +1,230 @@
+//! Files of a sandbox, by the tools that decide as the sandbox does and never leave its directory.
+
+use std::convert::Infallible;
+use std::path::Path;
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use futures_util::stream::{self, Stream};
+use ringfence_api::whole;
+use ringfence_policy::AbsPath;
+use ringfence_tools::{Content, Entry, List, Put, Read, ToolError};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::super::skills::apart;
+use super::super::words::{Asked, Named, OfId};
+use super::find;
+use crate::Shared;
+use crate::answer::{Answer, Fault, Problem};
+use crate::sandboxes::{Changes, Sandbox, below};
+use crate::tenants::Caller;
+
+/// As much a file may have that is brought or fetched as a whole.
+pub(in crate::door) const LARGEST: usize = 32 << 20;
+
+/// Which file.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(in crate::door) struct Which {
+    /// From the sandbox's directory on; nothing is the directory itself.
+    #[serde(default)]
+    path: String,
+}
+
+/// Which file, and how much of it.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(in crate::door) struct Shown {
+    /// From the sandbox's directory on; nothing is the directory itself.
+    #[serde(default)]
+    path: String,
+    /// How many levels of a directory.
+    #[param(minimum = 1, maximum = 128)]
+    depth: Option<usize>,
+    /// How many entries of a directory at most.
+    #[param(minimum = 1, maximum = 100000)]
+    limit: Option<usize>,
+}
+
+/// What is there.
+#[derive(Serialize, ToSchema)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub(in crate::door) enum There {
+    /// A directory.
+    Directory {
+        path: String,
+        #[schema(value_type = Vec<Object>)]
+        entries: Vec<Entry>,
+        truncated: bool,
+    },
+    /// A file.
+    File {
+        path: String,
+        size: u64,
+        /// Where it is text.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        text: Option<String>,
+        /// Where it is none.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        base64: Option<String>,
+        truncated: bool,
+    },
+}
+
+/// What was written.
+#[derive(Serialize, ToSchema)]
+pub(in crate::door) struct Written {
+    path: String,
+    created: bool,
+    size: u64,
+}
+
+fn relative(sandbox: &Sandbox, path: &AbsPath) -> String {
+    path.relative_to(&sandbox.workspace).map_or_else(|| path.to_string(), |path| path.to_string_lossy().into_owned())
+}
+
+/// What a tool did not do.
+fn refused(house: &Shared, sandbox: &Sandbox, error: &ToolError) -> Fault {
+    if let Some(denial) = error.denial() {
+        let mut about = serde_json::to_value(denial).unwrap_or_default();
+        about["sandbox"] = sandbox.id.clone().into();
+        house.events.tell("denial", sandbox.user(), about);
+    }
+    let status = match error {
+        // Not 403, which is about the token.
+        ToolError::Denied { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        ToolError::NotFound { .. } => StatusCode::NOT_FOUND,
+        ToolError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        ToolError::Input { .. } => StatusCode::BAD_REQUEST,
+        ToolError::OfAnotherKind { .. } | ToolError::Exists { .. } | ToolError::Unsettled { .. } | ToolError::Policy { .. } => {
+            StatusCode::CONFLICT
+        }
+        // What commands made of the directory: not empty, shut, full, too long.
+        ToolError::System { .. } => StatusCode::CONFLICT,
+        _ => return Fault::ours(error),
+    };
+    Fault::new(status, error.code(), whole(error))
+}
+
+fn is_a_file(error: &ToolError) -> bool {
+    matches!(error, ToolError::OfAnotherKind { kind: "a file", .. })
+}
+
+/// List a directory of a sandbox, or show a file
+///
+/// With `Accept: application/octet-stream` a file is answered as its bytes, all of them.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/files", tag = "sandboxes", params(("id" = String, Path, description = "The sandbox"), Shown), responses(
+    (status = 200, description = "What is there", content((There = "application/json"), (Vec<u8> = "application/octet-stream"))), (status = 400, description = "No path", body = Problem), (status = 401, description = "No token", body = Problem),
+    (status = 403, description = "Not with this token", body = Problem), (status = 404, description = "No such sandbox, or no such file", body = Problem), (status = 409, description = "Something else is there", body = Problem),
+    (status = 410, description = "The sandbox has ended", body = Problem), (status = 413, description = "The file is too large", body = Problem), (status = 422, description = "The policy denies it", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+pub(in crate::door) async fn get(
+    State(house): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    Named(OfId { id }): Named<OfId>,
+    Asked(shown): Asked<Shown>,
+    headers: HeaderMap,
+) -> Answer<Response> {
+    let sandbox = find(&house, &caller, &id)?;
+    let is_raw = headers.get(header::ACCEPT).is_some_and(|accept| accept.as_bytes().starts_with(b"application/octet-stream"));
+    apart(move || {
+        let tools = sandbox.tools()?;
+        let no = |error: ToolError| refused(&house, &sandbox, &error);
+        if is_raw {
+            let taken = tools.take(Path::new(&shown.path), LARGEST as u64).map_err(no)?;
+            return Ok(([(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"))], taken.bytes).into_response());
+        }
+        let list = List { depth: shown.depth, limit: shown.limit, ..List::new(&shown.path) };
+        let there = match tools.list(&list) {
+            Ok(listing) => {
+                There::Directory { path: relative(&sandbox, &listing.path), entries: listing.entries, truncated: listing.truncated }
+            }
+            Err(error) if is_a_file(&error) => {
+                let Content { path, text, base64, size, truncated, .. } = tools.read(&Read::new(&shown.path)).map_err(no)?;
+                There::File { path: relative(&sandbox, &path), size, text, base64, truncated }
+            }
+            Err(error) => return Err(no(error)),
+        };
+        Ok(Json(there).into_response())
+    })
+    .await
+}
+
+/// Put a file into a sandbox
+///
+/// The body is all that is to be in it. Directories that are missing on the way are made.
+#[utoipa::path(put, path = "/v1/sandboxes/{id}/files", tag = "sandboxes", request_body(content = Vec<u8>, content_type = "application/octet-stream"), params(("id" = String, Path, description = "The sandbox"), Which), responses(
+    (status = 200, description = "It is there", body = Written), (status = 400, description = "No path", body = Problem), (status = 401, description = "No token", body = Problem),
+    (status = 403, description = "Not with this token", body = Problem), (status = 404, description = "No such sandbox", body = Problem), (status = 409, description = "Something else is there", body = Problem),
+    (status = 410, description = "The sandbox has ended", body = Problem), (status = 413, description = "Too large", body = Problem), (status = 422, description = "The policy denies it", body = Problem), (status = 429, description = "Too fast", body = Problem),
+    (status = 507, description = "Beyond the limit `disk`", body = Problem)))]
+pub(in crate::door) async fn put(
+    State(house): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    Named(OfId { id }): Named<OfId>,
+    Asked(which): Asked<Which>,
+    bytes: Result<Bytes, axum::extract::rejection::BytesRejection>,
+) -> Answer<Json<Written>> {
+    let sandbox = find(&house, &caller, &id)?;
+    let bytes = bytes.map_err(|rejection| Fault::new(rejection.status(), "too-large", rejection.body_text()))?;
+    apart(move || {
+        let tools = sandbox.tools()?;
+        sandbox.brings(bytes.len() as u64)?;
+        let wish = Put { path: Path::new(&which.path), content: &bytes, create_parents: true, new_only: false, fsync: false };
+        let written = tools.put(&wish).map_err(|error| refused(&house, &sandbox, &error))?;
+        Ok(Json(Written { path: relative(&sandbox, &written.path), created: written.created, size: written.size }))
+    })
+    .await
+}
+
+/// Remove a file, a link or an empty directory of a sandbox
+#[utoipa::path(delete, path = "/v1/sandboxes/{id}/files", tag = "sandboxes", params(("id" = String, Path, description = "The sandbox"), Which), responses(
+    (status = 204, description = "It is gone"), (status = 400, description = "No path", body = Problem), (status = 401, description = "No token", body = Problem),
+    (status = 403, description = "Not with this token", body = Problem), (status = 404, description = "No such sandbox, or no such file", body = Problem), (status = 409, description = "The directory is not empty", body = Problem),
+    (status = 410, description = "The sandbox has ended", body = Problem), (status = 422, description = "The policy denies it", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+pub(in crate::door) async fn remove(
+    State(house): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    Named(OfId { id }): Named<OfId>,
+    Asked(which): Asked<Which>,
+) -> Answer<StatusCode> {
+    let sandbox = find(&house, &caller, &id)?;
+    apart(move || {
+        let tools = sandbox.tools()?;
+        tools.remove(Path::new(&which.path)).map_err(|error| refused(&house, &sandbox, &error))?;
+        Ok(StatusCode::NO_CONTENT)
+    })
+    .await
+}
+
+/// Watch a directory of a sandbox
+///
+/// `created`, `changed` and `removed`, with the path, of everything below it; `missed` where there
+/// was more than could be told.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/watch", tag = "sandboxes", params(("id" = String, Path, description = "The sandbox"), Which), responses(
+    (status = 200, description = "A stream that ends with the connection or the sandbox", content_type = "text/event-stream", body = String), (status = 400, description = "No path", body = Problem),
+    (status = 401, description = "No token", body = Problem), (status = 403, description = "Not with this token", body = Problem), (status = 404, description = "No such sandbox, or no such directory", body = Problem),
+    (status = 410, description = "The sandbox has ended", body = Problem), (status = 429, description = "Too fast", body = Problem), (status = 503, description = "Too many watch", body = Problem)))]
+pub(in crate::door) async fn watch(
+    State(house): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    Named(OfId { id }): Named<OfId>,
+    Asked(which): Asked<Which>,
+) -> Answer<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
+    let sandbox = find(&house, &caller, &id)?;
+    let outside =
+        || Fault::absent("not-found", format!("there is no directory `{}`", which.path)).hint("it is from the sandbox's directory on");
+    let path = below(&sandbox.workspace, &which.path).ok_or_else(outside)?;
+    let changes = Changes::watch(&house, sandbox, &path)?;
+    let events = stream::unfold(changes, |mut changes| async move {
+        let (kind, value) = changes.next().await?;
+        Some((Ok(Event::default().event(kind).data(value.to_string())), changes))
+    });
+    Ok(Sse::new(events).keep_alive(KeepAlive::default()))
+}
