@@ -136,11 +136,12 @@ function leave(why) {
   leaving.abort();
   live.stop();
   token.drop();
-  wasHere = false;
   ask(why);
 }
 
 function ask(why) {
+  // Whoever signs in is led to the view; whoever only loads the page begins at its beginning.
+  wasHere = true;
   fill(app, signIn(why, enter, themeButton()));
   document.title = "Sign in · ringfence";
   app.querySelector("input")?.focus();

@@ -89,7 +89,7 @@ test("upload, browse, edit, run, be refused, ask, allow, and find it on record",
   const dock = page.getByRole("complementary", { name: "Question that waits" });
   await dock.locator(".reason", { hasText: `wants to read ${SECRET}` }).waitFor();
   assert.match(await page.locator("#urgent").textContent(), /Question from flo/);
-  assert.equal(await page.locator("header .badge").textContent(), "1 ask");
+  await page.locator("header .badge", { hasText: /^1 ask$/ }).waitFor();
   assert.match(await page.title(), /^\(1\) /);
   for (const name of ["Allow once", "Allow for this session", "Allow for good", "Deny"]) {
     assert.equal(await dock.getByRole("button", { name }).count(), 1, name);

@@ -21,7 +21,10 @@ test("signing in, finding a question and answering it needs no pointer", async (
   await page.keyboard.press("Enter");
   await page.getByRole("heading", { level: 1, name: "Overview" }).waitFor();
 
-  await page.locator("body").press("Tab");
+  assert.equal(await focused(page), "Overview");
+  await page.reload();
+  await page.getByRole("heading", { level: 1, name: "Overview" }).waitFor();
+  await page.keyboard.press("Tab");
   assert.equal(await focused(page), "Skip to content");
   await page.keyboard.press("Enter");
   assert.equal(await page.evaluate(() => document.activeElement.id), "main");
@@ -38,7 +41,7 @@ test("signing in, finding a question and answering it needs no pointer", async (
   await page.waitForTimeout(700);
   assert.equal(await page.evaluate(() => document.activeElement.className), "question");
   await page.keyboard.press("Tab");
-  assert.match(await focused(page), /the execution|Allow once/);
+  assert.match(await focused(page), /Later/);
   while (!/^Deny/.test(await focused(page))) await page.keyboard.press("Tab");
   await page.keyboard.press("Enter");
   const denied = await until("its end", async () => {

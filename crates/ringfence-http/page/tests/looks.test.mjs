@@ -52,8 +52,7 @@ for (const theme of ["light", "dark"]) {
       await signIn(page);
       for (const [name, hash] of Object.entries(views())) {
         await page.goto(URL_ + hash);
-        await page.waitForLoadState("networkidle").catch(() => {});
-        await page.waitForTimeout(400);
+        await page.waitForTimeout(700);
         await look(name);
       }
       if (width === 360) await page.getByRole("button", { name: "Menu" }).click();
