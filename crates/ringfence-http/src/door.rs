@@ -7,6 +7,7 @@ mod executions;
 mod live;
 pub(crate) mod log;
 mod openapi;
+mod page;
 mod reading;
 mod sandboxes;
 mod skills;
@@ -159,6 +160,8 @@ fn router(house: Shared, bound: SocketAddr) -> Router {
         .route("/healthz", get(live::healthy))
         .route("/readyz", get(live::ready))
         .route("/openapi.json", get(openapi::document))
+        .route("/", get(page::index))
+        .route("/page/{*path}", get(page::part))
         .fallback(|| async { Fault::absent("no-such-path", "nothing is served there").hint("/openapi.json lists what is") })
         .method_not_allowed_fallback(|| async {
             Fault::new(StatusCode::METHOD_NOT_ALLOWED, "method", "this path does not know that method")

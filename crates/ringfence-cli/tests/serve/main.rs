@@ -6,6 +6,7 @@ mod door;
 mod ends;
 mod isolation;
 mod limits;
+mod page;
 mod seed;
 mod stage;
 mod tokens;

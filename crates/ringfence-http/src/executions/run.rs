@@ -133,7 +133,7 @@ fn finish(house: &Shared, execution: &Execution, result: Answer<Value>) {
 fn run(house: &Shared, execution: &Arc<Execution>, wanted: &Wanted) -> Answer<Value> {
     let mut lease = house.store.lease(&wanted.skill)?;
     let directory = AbsPath::new(lease.path()).expect("the store is kept by an absolute path");
-    let needs = house.store.needs(&wanted.skill)?;
+    let needs = lease.needs()?;
     let mut resolved = house.policy(&wanted.skill, &directory, &needs)?;
     limit(&mut resolved, wanted.timeout);
     let desk = || {

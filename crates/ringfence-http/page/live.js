@@ -1,0 +1,207 @@
+// What is going on, kept up to date: by the stream of events where the token may hear it, by
+// asking again and again where it may not.
+
+import { call, say } from "./dom.js";
+import { line, many } from "./format.js";
+import { get, listen } from "./remote.js";
+
+/** So many denials are shown; older ones are in the audit log. */
+const DENIALS = 500;
+const SLOW = 15_000;
+const QUICK = 3_000;
+
+class Live extends EventTarget {
+  me = null;
+  executions = new Map();
+  denials = [];
+  asks = [];
+  /** `null` where the service has none. */
+  sandboxes = null;
+  /** `connecting`, `live`, `asking` or `waiting` for another try. */
+  connection = "connecting";
+  #known = new Set();
+  #stop = null;
+  #due = null;
+  #offers = null;
+  #told = { at: 0, since: 0, timer: null };
+
+  start(me) {
+    this.stop();
+    this.me = me;
+    this.#stop = new AbortController();
+    const { signal } = this.#stop;
+    this.#follow(signal);
+    this.#look(signal);
+  }
+
+  stop() {
+    this.#stop?.abort();
+    clearTimeout(this.#due);
+    this.#due = null;
+    this.executions.clear();
+    this.#known.clear();
+    [this.denials, this.asks, this.sandboxes, this.me] = [[], [], null, null];
+  }
+
+  may(scope) {
+    return this.me?.scopes.includes(scope) ?? false;
+  }
+
+  #changed(what) {
+    this.dispatchEvent(new CustomEvent("change", { detail: what }));
+  }
+
+  #stands(connection) {
+    if (this.connection === connection) return;
+    this.connection = connection;
+    this.#changed("connection");
+  }
+
+  /** Hears events for as long as somebody is signed in. */
+  async #follow(signal) {
+    if (!this.may("audit")) return this.#stands("asking");
+    let tries = 0;
+    while (!signal.aborted) {
+      try {
+        const opened = () => {
+          tries = 0;
+          this.#stands("live");
+          this.soon();
+        };
+        await listen("GET", "/v1/events", { signal, opened }, (kind, event) => this.#heard(kind, event));
+      } catch (error) {
+        if (signal.aborted || error.status === 401) return;
+      }
+      this.#stands("waiting");
+      tries += 1;
+      // Not all at the same moment when a service comes back.
+      const pause = Math.min(30_000, 500 * 2 ** Math.min(tries, 6)) * (0.5 + Math.random() / 2);
+      await new Promise((done) => { setTimeout(done, pause); });
+    }
+  }
+
+  #heard(kind, event) {
+    if (kind === "denial") this.#denied(event.user, event.about.execution ?? event.about.sandbox, [event.about], true);
+    if (kind === "ask") this.#asked({ ...event.about });
+    if (kind === "ask-answered") this.#asksAre(this.asks.filter((each) => each.id !== event.about.id));
+    if (kind === "skills") this.dispatchEvent(new CustomEvent("skills", { detail: event }));
+    if (kind.startsWith("execution-")) this.#begins(kind, event);
+    this.soon();
+  }
+
+  /** What an event tells of an execution holds until the list says more. */
+  #begins(kind, { user, about, timeMs }) {
+    const known = this.executions.get(about.id) ?? { createdMs: timeMs, startedMs: timeMs, result: null, error: null };
+    const state = kind === "execution-begun" ? "running" : about.state;
+    this.executions.set(about.id, { ...known, ...about, userId: user, state, endedMs: kind === "execution-begun" ? null : timeMs });
+    this.#changed("executions");
+  }
+
+  /** Asks for everything once, soon. */
+  soon() {
+    if (this.#due !== null || !this.#stop) return;
+    this.#due = setTimeout(() => {
+      this.#due = null;
+      this.#gather(this.#stop.signal);
+    }, 400);
+  }
+
+  async #look(signal) {
+    while (!signal.aborted) {
+      await this.#gather(signal);
+      const pause = this.connection === "asking" || this.asks.length > 0 ? QUICK : SLOW;
+      await new Promise((done) => { setTimeout(done, pause); });
+    }
+  }
+
+  async #gather(signal) {
+    const parts = [];
+    if (this.may("execute")) parts.push(get("/v1/executions?limit=1000", { signal }).then(({ executions }) => this.#executionsAre(executions)));
+    if (this.may("asks")) parts.push(get("/v1/asks", { signal }).then(({ asks }) => this.#asksAre(asks)));
+    if (this.may("sandboxes") && await this.#hasSandboxes(signal)) parts.push(get("/v1/sandboxes", { signal }).then(({ sandboxes }) => this.#sandboxesAre(sandboxes)));
+    // Each is told of by its own view; here the next try comes by itself.
+    await Promise.allSettled(parts);
+  }
+
+  #executionsAre(list) {
+    this.executions = new Map(list.map((each) => [each.id, each]));
+    for (const each of list.toReversed()) {
+      if (each.result?.denials?.length) this.#denied(each.userId, each.id, each.result.denials, false);
+    }
+    this.#changed("executions");
+  }
+
+  /** Whether the service has any to offer. */
+  async #hasSandboxes(signal) {
+    this.#offers ??= get("/openapi.json", { signal }).then(({ paths }) => "/v1/sandboxes" in paths, () => { this.#offers = null; });
+    return this.#offers;
+  }
+
+  #sandboxesAre(list) {
+    this.sandboxes = list;
+    this.#changed("sandboxes");
+  }
+
+  #denied(user, execution, list, isNew) {
+    for (const each of list) {
+      const key = JSON.stringify([execution, each.operation, each.target, each.program, each.rule]);
+      if (this.#known.has(key)) continue;
+      this.#known.add(key);
+      this.denials.push({ ...each, user, execution });
+      if (isNew) this.#announce(user, each);
+    }
+    this.denials.sort((one, other) => other.timeMs - one.timeMs);
+    this.denials.length = Math.min(this.denials.length, DENIALS);
+    if (this.#known.size > 20 * DENIALS) this.#known.clear();
+    this.#changed("denials");
+  }
+
+  /** A flood of them is told as a number. */
+  #announce(user, denial) {
+    const told = this.#told;
+    told.since += 1;
+    const tell = () => {
+      const text = told.since === 1 ? `Denied: ${denial.operation} ${line(denial.target)}, for ${user}` : `${many(told.since, "denial")}, the last for ${user}`;
+      Object.assign(told, { at: Date.now(), since: 0, timer: null });
+      say(text);
+    };
+    if (Date.now() - told.at > 3000 && !told.timer) tell();
+    else told.timer ??= setTimeout(tell, 3000);
+  }
+
+  #asked(question) {
+    if (!this.may("asks") || this.asks.some((each) => each.id === question.id)) return;
+    this.#asksAre([...this.asks, question]);
+  }
+
+  #asksAre(list) {
+    const now = Date.now();
+    const before = new Map(this.asks.map((each) => [each.id, each]));
+    const fresh = list.filter((each) => !before.has(each.id));
+    if (fresh.length === 0 && list.length === this.asks.length) return;
+    this.asks = list.map((each) => ({ ...each, seen: before.get(each.id)?.seen ?? now }));
+    if (fresh.length > 0) call(`Question from ${fresh[0].userId}: ${line(fresh[0].reason)}. ${many(list.length, "question")} waiting.`);
+    this.#changed("asks");
+  }
+
+  /** Takes a question away that was answered here. */
+  answered(id) {
+    this.#asksAre(this.asks.filter((each) => each.id !== id));
+  }
+}
+
+export const live = new Live();
+
+/** Calls `draw` now and whenever one of `kinds` has changed, at most a few times a second, until the signal. */
+export function watch(signal, kinds, draw) {
+  let due = null;
+  const hears = (event) => {
+    if (!kinds.includes(event.detail)) return;
+    due ??= setTimeout(() => {
+      due = null;
+      if (!signal.aborted) draw();
+    }, 150);
+  };
+  live.addEventListener("change", hears, { signal });
+  draw();
+}

@@ -1,0 +1,82 @@
+// Names, output and messages come from anybody. Whatever they hold, they stay text.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+
+import { api, browse, signIn, upload, URL_, visit } from "./stage.mjs";
+
+let browser;
+before(async () => { browser = await browse(); });
+after(() => browser.close());
+
+const EVIL = "<img src=x onerror=alert(1)>";
+
+test("a file, a skill, a command and its output that would be markup or escapes are shown as they are", async () => {
+  await upload("eve", "helper", {
+    "evil/SKILL.md": `---\nname: "${EVIL}"\ndescription: "<script>alert(2)</script>"\n---\n`,
+    [`evil/${EVIL}.py`]: "print('<b>bold</b>')\nprint('\\x1b[31mred\\x1b[0m \\u202egnp.exe')\n",
+  });
+  const { page, faults, context } = await visit(browser);
+  await signIn(page);
+  const count = () => page.evaluate(() => document.querySelectorAll("main img, main script, main b.injected, iframe").length);
+  await page.goto(`${URL_}#/skills/eve/helper`);
+  await page.getByRole("link").filter({ hasText: EVIL }).waitFor();
+  assert.equal(await count(), 0);
+  await page.goto(`${URL_}#/skills/eve/helper/evil`);
+  await page.getByRole("button").filter({ hasText: EVIL }).click();
+  await page.getByLabel(/^Content of/).waitFor();
+  await page.getByRole("tab", { name: "Run" }).click();
+  await page.getByLabel("Command, a line for bash").fill("python3 *.py; echo '<svg onload=alert(3)>'; ls nowhere");
+  await page.getByRole("button", { name: "Run", exact: true }).click();
+  await page.getByText(/^exit 2 after/).waitFor();
+  const out = await page.getByLabel("Standard output").textContent();
+  assert.ok(out.includes("<b>bold</b>") && out.includes("\u241b[31mred") && out.includes("\u27e8U+202E\u27e9gnp.exe"), out);
+  assert.ok(!/[\u001b\u202e]/.test(out));
+  assert.equal(await count(), 0);
+  await page.goto(`${URL_}#/executions`);
+  await page.getByRole("link").filter({ hasText: "<svg onload=alert(3)>" }).waitFor();
+  await page.goto(`${URL_}#/audit/eve`);
+  await page.getByRole("row").filter({ hasText: "<svg onload=alert(3)>" }).first().waitFor();
+  assert.equal(await count(), 0);
+  // A fragment that is no address shows a view, and nothing of it.
+  await page.goto(`${URL_}#/executions/${encodeURIComponent(EVIL)}`);
+  await page.getByText("there is no such execution").waitFor();
+  assert.match(faults.splice(0).join(), /404/);
+  await page.goto(`${URL_}#/%E0%A4%A`);
+  await page.getByRole("heading", { level: 1, name: "Overview" }).waitFor();
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+test("the browser is told to refuse whatever is not the page's own", async () => {
+  const answer = await fetch(URL_);
+  const policy = answer.headers.get("content-security-policy");
+  for (const part of ["default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "require-trusted-types-for 'script'"]) assert.ok(policy.includes(part), policy);
+  const { page, context } = await visit(browser);
+  await page.goto(URL_);
+  const refused = await page.evaluate(() => {
+    try {
+      document.body.innerHTML = "<b>x</b>";
+      return "taken";
+    } catch (error) {
+      return error.name;
+    }
+  });
+  assert.equal(refused, "TypeError");
+  await context.close();
+});
+
+test("where the service goes away, the page says so, and comes back with it", async () => {
+  const { page, context } = await visit(browser);
+  await signIn(page);
+  await page.locator("header .state", { hasText: "live" }).waitFor();
+  await context.setOffline(true);
+  await page.evaluate(() => location.reload).catch(() => {});
+  await page.goto(`${URL_}#/audit`).catch(() => {});
+  await page.getByText("the service cannot be reached").waitFor();
+  await context.setOffline(false);
+  await page.goto(`${URL_}#/overview`);
+  await page.locator("header .state", { hasText: "live" }).waitFor({ timeout: 40_000 });
+  await api("GET", "/v1/me");
+  await context.close();
+});

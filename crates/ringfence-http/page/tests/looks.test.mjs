@@ -1,0 +1,79 @@
+// Every view in both themes, narrow and wide: whether everybody can read and use it.
+
+import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { after, before, test } from "node:test";
+
+import { populate } from "./scene.mjs";
+import { api, AXE, browse, signIn, URL_, visit } from "./stage.mjs";
+
+let browser;
+let scene;
+before(async () => {
+  browser = await browse();
+  scene = await populate();
+});
+after(async () => {
+  await api("DELETE", `/v1/executions/${scene.running}`);
+  await browser.close();
+});
+
+const views = () => ({
+  overview: "#/overview", executions: "#/executions", execution: `#/executions/${scene.blocked}`, denials: "#/denials", asks: "#/asks", audit: "#/audit/alice",
+  skills: "#/skills", shelf: "#/skills/alice/helper", skill: "#/skills/alice/helper/report", tokens: "#/tenants", tenant: "#/tenants/alice", api: "#/api",
+});
+
+async function wrongs(page) {
+  const found = await page.evaluate(async () => {
+    const { violations } = await globalThis.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] });
+    return violations.map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map((node) => `${node.html.slice(0, 160)} ${node.any[0]?.message ?? ""}`).join(" | ")}`);
+  });
+  const headings = await page.locator("h1").count();
+  if (headings !== 1) found.push(`${headings} headings of the first level`);
+  const beyond = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+  if (beyond > 0) found.push(`${beyond} px wider than the window`);
+  return found;
+}
+
+for (const theme of ["light", "dark"]) {
+  for (const width of [360, 1280]) {
+    test(`every view can be read and used, ${theme}, ${width} px`, async () => {
+      const { page, faults, context } = await visit(browser, { theme, width, height: 900 });
+      const axe = await readFile(AXE, "utf8");
+      const all = {};
+      const look = async (name) => {
+        await page.evaluate(axe);
+        const found = await wrongs(page);
+        if (found.length > 0) all[name] = found;
+      };
+      await page.goto(URL_);
+      await page.getByLabel("Token").waitFor();
+      await look("sign in");
+      await signIn(page);
+      for (const [name, hash] of Object.entries(views())) {
+        await page.goto(URL_ + hash);
+        await page.waitForTimeout(700);
+        await look(name);
+      }
+      if (width === 360) await page.getByRole("button", { name: "Menu" }).click();
+      await look("menu");
+      assert.deepEqual(all, {});
+      assert.deepEqual(faults, []);
+      await context.close();
+    });
+  }
+}
+
+test("the theme is what the system prefers until somebody chooses one", async () => {
+  const { page, context } = await visit(browser, { theme: "dark" });
+  await signIn(page);
+  const ground = () => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
+  const dark = await ground();
+  await page.getByRole("button", { name: "Theme: system" }).click();
+  const light = await ground();
+  assert.notEqual(light, dark);
+  await page.reload();
+  await page.getByRole("button", { name: "Theme: light" }).waitFor();
+  assert.equal(await ground(), light);
+  await context.close();
+});

@@ -1,0 +1,77 @@
+// A command in a skill, from here.
+
+import { fill, h, say } from "../dom.js";
+import { duration, many } from "../format.js";
+import { output } from "../output.js";
+import { listen, path } from "../remote.js";
+import { field, form, tick, trouble } from "../widgets.js";
+import { stateChip } from "./executions.js";
+import { refusals } from "./denials.js";
+
+const LONGEST = 300;
+
+export function runner(id, signal) {
+  const command = h("textarea", { rows: "3", class: "code alone", spellcheck: "false", autocapitalize: "off", placeholder: "python3 scripts/main.py", on: {
+    keydown(event) {
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) element.requestSubmit();
+    },
+  } });
+  const seconds = h("input", { type: "number", min: "1", max: String(LONGEST), value: "60", class: "short" });
+  const asks = tick("Ask me about what would be refused");
+  const start = h("button", { type: "submit", class: "first" }, "Run");
+  const stop = h("button", { type: "button", class: "danger", hidden: true, on: { click: () => running?.abort() } }, "Cancel");
+  const streams = output();
+  const summary = h("div", { class: "stack" });
+  let running = null;
+
+  async function run() {
+    if (command.value.trim() === "") throw new Error("Type a command first.");
+    const limit = Number(seconds.value);
+    if (!(limit >= 1 && limit <= LONGEST)) throw new Error(`It may take 1 to ${LONGEST} seconds.`);
+    running = new AbortController();
+    signal.addEventListener("abort", () => running?.abort(), { once: true });
+    stop.hidden = false;
+    fill(summary);
+    streams.begins();
+    let execution = null;
+    let end = null;
+    try {
+      const body = { command: command.value, timeoutMs: Math.round(limit * 1000), ask: asks.input.checked };
+      await listen("POST", path`/v1/skills/${id.user}/${id.agent}/${id.skill}/execute`, { body, signal: running.signal }, (kind, data) => {
+        if (kind === "begun") execution = data.id;
+        if (kind === "result" || kind === "error") end = { kind, data };
+        streams.heard(kind, data);
+      });
+    } catch (error) {
+      streams.ends(null);
+      if (error.name === "AbortError") {
+        fill(summary, h("p", { class: "notice" }, "It was cancelled."));
+        return null;
+      }
+      throw error;
+    } finally {
+      running = null;
+      stop.hidden = true;
+    }
+    if (end?.kind === "error") {
+      streams.clear();
+      fill(summary, trouble(end.data));
+    } else if (end) {
+      streams.ends(end.data);
+      draw(execution, end.data);
+    }
+    return null;
+  }
+
+  function draw(execution, result) {
+    const reason = result.blocked && h("p", {}, result.blockedReason);
+    fill(summary, h("div", { class: "title" }, stateChip({ state: "ended", result }), h("span", {}, `exit ${result.exitCode} after ${duration(result.durationMs)}`), h("span", { class: "space" }), h("a", { href: path`#/executions/${execution}` }, "The execution")),
+      reason && h("section", { class: "callout bad" }, h("h2", {}, "Blocked"), reason),
+      result.denials.length > 0 && h("section", {}, h("h2", {}, many(result.denials.length, "denial")), refusals(result.denials)));
+    say(`The command has ended with ${result.exitCode}${result.denials.length > 0 ? `, ${many(result.denials.length, "denial")}` : ""}.`);
+  }
+
+  const element = form({ class: "stack" }, run, field("Command, a line for bash", command, "Ctrl+Enter runs it. Leaving this view cancels it."),
+    h("div", { class: "run-fields" }, field("Seconds at most", seconds), asks.element), h("div", { class: "buttons" }, start, stop));
+  return h("div", { class: "stack" }, element, summary, streams.element);
+}
