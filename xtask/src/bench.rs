@@ -69,20 +69,15 @@ impl<'a> Asked<'a> {
 
 /// Measures, prints the table and writes `bench.json` into the target directory.
 pub(crate) fn run(asked: &Asked<'_>) -> Done {
-    let programs = Programs::build()?;
     let scratch = Scratch::create()?;
-    let (contenders, notes) = contender::find(&programs, &scratch)?;
-    let mut report = Report::new(machine::facts(), notes);
-    for row in ROWS.iter().filter(|row| asked.only.is_empty() || asked.only.contains(&row.name)) {
-        eprintln!("bench: {}: {}", row.name, row.says);
-        match (row.prepare)(&scratch, &programs) {
-            Ok(job) => report.add(row, measure(row, &job, &contenders, asked.pace)),
-            Err(why) => report.note(format!("{}: skipped: {why}", row.name)),
-        }
+    let mut report = Report::new(machine::facts(), Vec::new());
+    if asked.only != [service::NAME] {
+        rows(asked, &scratch, &mut report)?;
     }
     if asked.only.is_empty() || asked.only.contains(&service::NAME) {
         eprintln!("bench: {}: commands of skills over HTTP, each in a sandbox of its own", service::NAME);
-        match service::measure(&programs.ringfence, scratch.disk(), asked.pace) {
+        let ringfence = workspace::build("ringfence-cli", &["--release"])?;
+        match service::measure(&ringfence, scratch.disk(), asked.pace) {
             Ok(load) => report.under_load(load),
             Err(why) => report.note(format!("{}: skipped: {why}", service::NAME)),
         }
@@ -95,6 +90,21 @@ pub(crate) fn run(asked: &Asked<'_>) -> Done {
         missed if asked.failing == Failing::Enforced && missed > 0 => Err(format!("{missed} bars missed").into()),
         _ => Ok(()),
     }
+}
+
+/// Everything that is measured against others.
+fn rows(asked: &Asked<'_>, scratch: &Scratch, report: &mut Report) -> Done {
+    let programs = Programs::build()?;
+    let (contenders, notes) = contender::find(&programs, scratch)?;
+    notes.into_iter().for_each(|note| report.note(note));
+    for row in ROWS.iter().filter(|row| asked.only.is_empty() || asked.only.contains(&row.name)) {
+        eprintln!("bench: {}: {}", row.name, row.says);
+        match (row.prepare)(scratch, &programs) {
+            Ok(job) => report.add(row, measure(row, &job, &contenders, asked.pace)),
+            Err(why) => report.note(format!("{}: skipped: {why}", row.name)),
+        }
+    }
+    Ok(())
 }
 
 /// What is measured, and what measures inside.

@@ -8,6 +8,7 @@ mod run;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread;
 
 use axum::http::StatusCode;
 use ringfence_audit::now_ms;
@@ -242,6 +243,9 @@ impl Watchable for Execution {
 pub(crate) struct Executions {
     /// Places of those that run at the same time.
     places: Arc<Semaphore>,
+    /// Places of those whose sandbox is being made, which is work for a processor: more at the
+    /// same time would all be slower, and nobody would be sooner.
+    making: Arc<Semaphore>,
     of_users: Mutex<HashMap<Name, Arc<Semaphore>>>,
     /// Taken by whoever looks for a key and may have to add one.
     keys: tokio::sync::Mutex<()>,
@@ -269,6 +273,7 @@ impl Executions {
     pub(crate) fn new(at_once: usize) -> Self {
         Self {
             places: Arc::new(Semaphore::new(at_once)),
+            making: Arc::new(Semaphore::new(2 * thread::available_parallelism().map_or(2, Into::into))),
             of_users: Mutex::default(),
             keys: tokio::sync::Mutex::new(()),
             known: Mutex::default(),

@@ -28,8 +28,10 @@ pub(super) fn read(file: &AbsPath) -> Option<Status> {
 }
 
 pub(super) fn remove(house: &Shared, status: &Status) {
-    if let Err(error) = fs::remove_file(file(house, status).as_path()) {
-        crate::door::log::failed(&error);
+    match fs::remove_file(file(house, status).as_path()) {
+        // It failed before it was written down.
+        Err(error) if error.kind() != io::ErrorKind::NotFound => crate::door::log::failed(&error),
+        _ => {}
     }
 }
 

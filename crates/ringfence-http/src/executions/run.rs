@@ -12,6 +12,7 @@ use ringfence_engine::{Asked, EngineError, Resolved, Watcher, run_watched};
 use ringfence_policy::{AbsPath, Flags};
 use ringfence_skills::{Lease, SkillId};
 use serde_json::{Value, json};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Execution, State, kept};
 use crate::Shared;
@@ -74,11 +75,13 @@ pub(crate) async fn begin(house: &Shared, wanted: Wanted) -> Answer<(Arc<Executi
     // Whoever asked for it may leave, and it has to end all the same.
     tokio::spawn(async move {
         let Some(places) = begun.course.turn(places).await else { return unwanted(&begun, &house) };
+        let making = begun.course.wanted(house.executions.making.clone().acquire_owned()).await;
+        let Some(Ok(making)) = making else { return unwanted(&begun, &house) };
         let failed = begun.clone();
         let started = {
             let house = house.clone();
             thread::Builder::new().name("execution".into()).spawn(move || {
-                let result = run(&house, &begun, &wanted);
+                let result = run(&house, &begun, &wanted, making);
                 finish(&house, &begun, result);
                 drop(places);
             })
@@ -130,7 +133,7 @@ fn finish(house: &Shared, execution: &Execution, result: Answer<Value>) {
 }
 
 /// On a thread of its own: the kernel ends a sandbox with the thread that made it.
-fn run(house: &Shared, execution: &Arc<Execution>, wanted: &Wanted) -> Answer<Value> {
+fn run(house: &Shared, execution: &Arc<Execution>, wanted: &Wanted, making: OwnedSemaphorePermit) -> Answer<Value> {
     let mut lease = house.store.lease(&wanted.skill)?;
     let directory = AbsPath::new(lease.path()).expect("the store is kept by an absolute path");
     let needs = lease.needs()?;
@@ -159,7 +162,7 @@ fn run(house: &Shared, execution: &Arc<Execution>, wanted: &Wanted) -> Answer<Va
     let about = json!({ "id": execution.id, "agentId": wanted.skill.agent, "skillId": wanted.skill.skill, "command": wanted.command });
     house.events.tell("execution-begun", &wanted.skill.user, about);
     let mut warnings = Vec::new();
-    let outcome = watched(house, execution, (&asked, &resolved), &mut lease, &mut warnings)?;
+    let outcome = watched(house, execution, (&asked, &resolved), (&mut lease, making), &mut warnings)?;
     for denial in &outcome.denials {
         let mut about = serde_json::to_value(denial).unwrap_or_default();
         about["execution"] = execution.id.clone().into();
@@ -174,12 +177,14 @@ fn watched(
     house: &Shared,
     execution: &Arc<Execution>,
     (asked, resolved): (&Asked, &Resolved),
-    lease: &mut Lease,
+    (lease, making): (&mut Lease, OwnedSemaphorePermit),
     warnings: &mut Vec<String>,
 ) -> Result<Outcome, EngineError> {
     let provider = (house.place)();
+    let mut making = Some(making);
     let mut begun = |reach: ringfence_engine::session::Reach| {
         lease.stands();
+        making = None;
         execution.course.runs(reach.interrupter);
     };
     let output = execution.course.output().unwrap_or_default();
