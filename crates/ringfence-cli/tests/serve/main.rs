@@ -6,6 +6,8 @@ mod door;
 mod ends;
 mod isolation;
 mod limits;
+mod sandboxes;
 mod seed;
+mod socket;
 mod stage;
 mod tokens;
