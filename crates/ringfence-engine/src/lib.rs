@@ -204,7 +204,10 @@ fn variables(grants: &Grants, cwd: &AbsPath, resolved: &Resolved) -> Vec<(OsStri
         variables.push((name.into(), value));
     };
     set("PWD", cwd.as_path().into());
-    set("HOME", grants.home.as_path().into());
+    // A service has homes for nobody to live in, and its policy names another.
+    if !grants.environment.set.contains_key("HOME") {
+        set("HOME", grants.home.as_path().into());
+    }
     if !grants.environment.clean {
         set("TMPDIR", "/tmp".into());
         set("RINGFENCE", "1".into());

@@ -57,6 +57,7 @@ pub fn serve(settings: Settings, place: Place, ready: impl FnOnce(&Ready)) -> Re
         return Err(ServeError::Exposed { address });
     }
     let at = |source| ServeError::Served { address, source };
+    make_room();
     let tls = settings.tls.as_ref().map(|(chain, key)| tls::acceptor(chain, key)).transpose()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(at)?;
     // The address first: one that is taken is told before anything is made.
@@ -104,6 +105,14 @@ impl Signals {
             _ = self.interrupt.recv() => {}
         }
     }
+}
+
+/// A sandbox takes some twenty descriptors, and what a shell gives a program is for a few dozen.
+fn make_room() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // Without it there is room for fewer, which is told to whoever wants one more.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 /// What runs may end by itself for a while; then it is ended, and has a result that says so.

@@ -1,11 +1,12 @@
 //! Sandboxes that stand: each has a shell that lives on, a directory of its own, and an end.
 
 mod clear;
+mod counts;
 mod keep;
 mod turn;
 mod watch;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -27,6 +28,7 @@ use tokio::sync::watch as news;
 use utoipa::ToSchema;
 
 pub(crate) use clear::recover;
+use counts::{Counts, Full, Place};
 pub(crate) use keep::make;
 pub(crate) use turn::{Line, Turn, begin};
 pub(crate) use watch::{Changes, below};
@@ -217,9 +219,9 @@ pub(crate) struct Sandboxes {
     /// Ids begin with the time, so that they are in order.
     known: Mutex<BTreeMap<String, Arc<Sandbox>>>,
     /// How many each tenant has, with those that are being made or ended.
-    of_users: Arc<Mutex<HashMap<Name, usize>>>,
+    places: Counts,
     /// Those who watch directories: the kernel gives a person few of what that takes.
-    pub(crate) watchers: Arc<AtomicUsize>,
+    watchers: Counts,
 }
 
 impl Sandboxes {
@@ -234,20 +236,14 @@ impl Sandboxes {
 
     /// Room for one more.
     fn place(&self, user: &Name, most: usize) -> Answer<Place> {
-        let mut of_users = lock(&self.of_users);
-        if of_users.values().sum::<usize>() >= MOST {
-            return Err(Fault::new(StatusCode::SERVICE_UNAVAILABLE, "full", format!("{MOST} sandboxes stand"))
-                .hint("try again later")
-                .after(10));
-        }
-        let own = of_users.entry(user.clone()).or_default();
-        if *own >= most {
-            return Err(Fault::new(StatusCode::TOO_MANY_REQUESTS, "quota", format!("`{user}` has {own} sandboxes, and may have {most}"))
+        self.places.take(user, most, MOST).map_err(|full| match full {
+            Full::Own => Fault::new(StatusCode::TOO_MANY_REQUESTS, "quota", format!("`{user}` may have {most} sandboxes, and has them"))
                 .hint("DELETE one, or ask whoever runs the service for a larger quota `sandboxes`")
-                .after(1));
-        }
-        *own += 1;
-        Ok(Place(self.of_users.clone(), user.clone()))
+                .after(1),
+            Full::All => {
+                Fault::new(StatusCode::SERVICE_UNAVAILABLE, "full", format!("{MOST} sandboxes stand")).hint("try again later").after(10)
+            }
+        })
     }
 
     fn add(&self, sandbox: &Arc<Sandbox>) {
@@ -266,20 +262,5 @@ impl Sandboxes {
     /// Ends all of them; more than those are not made by then.
     pub(crate) fn end_all(&self) {
         self.list().iter().for_each(|sandbox| sandbox.end());
-    }
-}
-
-/// What a sandbox of a tenant takes of its quota.
-struct Place(Arc<Mutex<HashMap<Name, usize>>>, Name);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut of_users = lock(&self.0);
-        if let Some(own) = of_users.get_mut(&self.1) {
-            *own -= 1;
-            if *own == 0 {
-                of_users.remove(&self.1);
-            }
-        }
     }
 }

@@ -80,6 +80,10 @@ impl Client {
         self.send("PUT", path, &[("Content-Type", "application/json")], body.to_string().as_bytes())
     }
 
+    pub(crate) fn patch(&self, path: &str, body: &Value) -> Reply {
+        self.send("PATCH", path, &[("Content-Type", "application/json")], body.to_string().as_bytes())
+    }
+
     /// Sends, and waits for all of the answer.
     pub(crate) fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
         self.try_send(method, path, headers, body).expect("the service answers")
@@ -92,9 +96,25 @@ impl Client {
 
     /// Sends, and leaves the answer to be read.
     pub(crate) fn begin(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> std::io::Result<BufReader<TcpStream>> {
+        self.begin_as("close", method, path, headers, body)
+    }
+
+    /// Asks for a connection to become something else.
+    pub(crate) fn begin_upgrade(&self, path: &str, headers: &[(&str, &str)]) -> std::io::Result<BufReader<TcpStream>> {
+        self.begin_as("Upgrade", "GET", path, headers, b"")
+    }
+
+    fn begin_as(
+        &self,
+        what: &str,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> std::io::Result<BufReader<TcpStream>> {
         let mut stream = TcpStream::connect(self.address)?;
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-        let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
+        let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: {what}\r\nContent-Length: {}\r\n", body.len());
         if !headers.iter().any(|(name, _)| *name == "Host") {
             head.push_str(&format!("Host: {}\r\n", self.address));
         }

@@ -7,6 +7,8 @@ mod ends;
 mod isolation;
 mod limits;
 mod page;
+mod sandboxes;
 mod seed;
+mod socket;
 mod stage;
 mod tokens;

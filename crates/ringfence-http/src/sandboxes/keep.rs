@@ -36,7 +36,7 @@ pub(crate) fn make(house: &Shared, wanted: Wanted) -> Answer<Arc<Sandbox>> {
     let workspace = directory(house, &wanted.user, &id).map_err(|error| Fault::ours(&error))?;
     let (made, hears) = mpsc::channel();
     let (leaves, left) = mpsc::channel();
-    let keeper = Keeper { house: house.clone(), id, workspace, _place: place };
+    let keeper = Keeper { house: house.clone(), id, workspace, place };
     let keep = move || match keeper.open(wanted, leaves) {
         Ok(sandbox) => {
             keeper.house.sandboxes.add(&sandbox);
@@ -86,7 +86,7 @@ struct Keeper {
     house: Shared,
     id: String,
     workspace: AbsPath,
-    _place: Place,
+    place: Place,
 }
 
 impl Keeper {
@@ -143,7 +143,7 @@ impl Keeper {
     }
 
     /// Ends everything in it, whatever runs there, and takes its directory away.
-    fn close(&self, sandbox: &Arc<Sandbox>, why: &str) {
+    fn close(self, sandbox: &Arc<Sandbox>, why: &str) {
         *lock(&sandbox.stands) = false;
         self.house.asks.withdraw(&self.id);
         // What it says of what it moved away is on record.
@@ -160,6 +160,8 @@ impl Keeper {
         note(&self.house, sandbox.user(), &self.id, &format!("a sandbox was ended: {why}"));
         let about = json!({ "id": self.id, "why": why, "commands": sandbox.opened.standings().commands });
         self.house.events.tell("sandbox-ended", sandbox.user(), about);
+        // Whoever hears of it may have another.
+        drop(self.place);
         sandbox.ended.send_replace(true);
     }
 

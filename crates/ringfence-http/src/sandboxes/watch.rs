@@ -8,7 +8,6 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::http::StatusCode;
 use ringfence_policy::{AbsPath, Access, Verdict};
@@ -18,13 +17,15 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 use tokio::io::unix::AsyncFd;
 
-use super::{Sandbox, awaited};
+use super::{Full, Place, Sandbox, awaited};
 use crate::Shared;
 use crate::answer::{Answer, Fault};
 
 /// So many watch at the same time, of all tenants: the kernel gives a person 128 of what each takes,
 /// and sandboxes need some.
 const WATCHERS: usize = 32;
+/// And so many of one.
+const OF_ONE: usize = 8;
 /// So many directories one watches; the rest is told of as missed.
 const DIRECTORIES: usize = 1024;
 /// So many names of a directory that has just appeared are told.
@@ -39,15 +40,6 @@ const WATCHED: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::EXCL_UNLINK)
     .union(WatchFlags::ONLYDIR);
 
-/// Somebody who watches.
-struct Seat(Arc<AtomicUsize>);
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
 /// What changes below a directory.
 pub(crate) struct Changes {
     sandbox: Arc<Sandbox>,
@@ -57,23 +49,19 @@ pub(crate) struct Changes {
     paths: HashMap<i32, PathBuf>,
     ready: VecDeque<(&'static str, Value)>,
     is_partial: bool,
-    _seat: Seat,
+    _seat: Place,
 }
 
 impl Changes {
     /// Begins to watch `path`, which is relative to the sandbox's directory, and all below it.
     pub(crate) fn watch(house: &Shared, sandbox: Arc<Sandbox>, path: &Path) -> Answer<Self> {
-        let before = house.sandboxes.watchers.fetch_add(1, Ordering::SeqCst);
-        let seat = Seat(house.sandboxes.watchers.clone());
-        let full = || {
+        let full = |_| {
             Fault::new(StatusCode::SERVICE_UNAVAILABLE, "watchers", "nobody more can watch at this moment").hint("try again later").after(5)
         };
-        if before >= WATCHERS {
-            return Err(full());
-        }
+        let seat = house.sandboxes.watchers.take(sandbox.user(), OF_ONE, WATCHERS).map_err(full)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let root = rustix::fs::open(sandbox.workspace.as_path(), flags, Mode::empty()).map_err(|_| super::gone())?;
-        let instance = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).map_err(|_| full())?;
+        let instance = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).map_err(|_| full(Full::All))?;
         let told = awaited(instance).map_err(|error| Fault::ours(&error))?;
         let ready = [("watching", json!({ "path": path.to_string_lossy() }))].into();
         let mut changes = Self { sandbox, root, told, paths: HashMap::new(), ready, is_partial: false, _seat: seat };

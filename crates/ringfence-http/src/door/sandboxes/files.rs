@@ -2,9 +2,10 @@
 
 use std::convert::Infallible;
 use std::path::Path;
+use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::{FromRequest, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -17,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::super::skills::apart;
-use super::super::words::{Asked, Named, OfId};
+use super::super::words::{Asked, Named, OfId, too_slow};
 use super::find;
 use crate::Shared;
 use crate::answer::{Answer, Fault, Problem};
@@ -26,6 +27,9 @@ use crate::tenants::Caller;
 
 /// As much a file may have that is brought or fetched as a whole.
 pub(in crate::door) const LARGEST: usize = 32 << 20;
+
+/// So long a file may take to arrive.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Which file.
 #[derive(Deserialize, IntoParams)]
@@ -161,7 +165,7 @@ pub(in crate::door) async fn get(
 /// The body is all that is to be in it. Directories that are missing on the way are made.
 #[utoipa::path(put, path = "/v1/sandboxes/{id}/files", tag = "sandboxes", request_body(content = Vec<u8>, content_type = "application/octet-stream"), params(("id" = String, Path, description = "The sandbox"), Which), responses(
     (status = 200, description = "It is there", body = Written), (status = 400, description = "No path", body = Problem), (status = 401, description = "No token", body = Problem),
-    (status = 403, description = "Not with this token", body = Problem), (status = 404, description = "No such sandbox", body = Problem), (status = 409, description = "Something else is there", body = Problem),
+    (status = 403, description = "Not with this token", body = Problem), (status = 404, description = "No such sandbox", body = Problem), (status = 408, description = "Too slow", body = Problem), (status = 409, description = "Something else is there", body = Problem),
     (status = 410, description = "The sandbox has ended", body = Problem), (status = 413, description = "Too large", body = Problem), (status = 422, description = "The policy denies it", body = Problem), (status = 429, description = "Too fast", body = Problem),
     (status = 507, description = "Beyond the limit `disk`", body = Problem)))]
 pub(in crate::door) async fn put(
@@ -169,9 +173,10 @@ pub(in crate::door) async fn put(
     Extension(caller): Extension<Caller>,
     Named(OfId { id }): Named<OfId>,
     Asked(which): Asked<Which>,
-    bytes: Result<Bytes, axum::extract::rejection::BytesRejection>,
+    request: Request,
 ) -> Answer<Json<Written>> {
     let sandbox = find(&house, &caller, &id)?;
+    let bytes = tokio::time::timeout(PATIENCE, Bytes::from_request(request, &())).await.map_err(|_| too_slow())?;
     let bytes = bytes.map_err(|rejection| Fault::new(rejection.status(), "too-large", rejection.body_text()))?;
     apart(move || {
         let tools = sandbox.tools()?;

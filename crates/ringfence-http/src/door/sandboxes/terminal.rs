@@ -150,6 +150,8 @@ impl Seated {
 
 impl Drop for Seated {
     fn drop(&mut self) {
+        // As every terminal does that is gone; whoever does not mind is ended a little later.
+        self.reach.interrupter.signal(rustix::process::Signal::HUP.as_raw());
         self.reach.interrupter.interrupt();
     }
 }

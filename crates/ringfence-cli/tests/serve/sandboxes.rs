@@ -1,0 +1,432 @@
+//! Sandboxes over HTTP: what they do, what they keep apart, and how they end.
+
+use std::fs;
+use std::io::{BufRead, Read};
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ringfence_testkit::{As, each_user, processes_with, soon};
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::socket::{Said, Socket};
+use crate::stage::Service;
+
+const ALL: &str = "/v1/sandboxes";
+
+/// A sandbox of somebody, by its path.
+#[track_caller]
+fn make(client: &Client, how: &Value) -> String {
+    let made = client.post(ALL, how).is(201);
+    format!("{ALL}/{}", made["id"].as_str().expect("an id"))
+}
+
+#[track_caller]
+fn exec(client: &Client, at: &str, line: &str) -> Value {
+    client.post(&format!("{at}/exec"), &json!({ "command": line })).is(200)
+}
+
+fn workspace(client: &Client, at: &str) -> PathBuf {
+    client.get(at).is(200)["workspace"].as_str().expect("a path").into()
+}
+
+#[test]
+fn a_shell_lives_on_from_one_request_to_the_next() {
+    each_user(|user| {
+        let service = Service::start(user);
+        let alice = service.token("alice", &["sandboxes"]);
+        let at = make(&alice, &json!({}));
+        let first = exec(&alice, &at, "mkdir sub; cd sub; export WORD=kept; f() { echo by f; }");
+        assert!(first["cwd"].as_str().is_some_and(|cwd| cwd.ends_with("/sub")), "{first}");
+        let second = exec(&alice, &at, "basename $PWD; echo $WORD; f; touch ~/there && echo home");
+        assert_eq!(second["stdout"], "sub\nkept\nby f\nhome\n", "{second}");
+        let fed = alice.post(&format!("{at}/exec"), &json!({ "command": "read line; echo got $line; exit 3", "stdin": "this\n" })).is(200);
+        assert_eq!((fed["stdout"].as_str(), fed["exitCode"].as_i64()), (Some("got this\n"), Some(3)), "{fed}");
+        let late = alice.post(&format!("{at}/exec"), &json!({ "command": "sleep 30", "timeoutMs": 200 })).is(200);
+        assert_eq!((late["timedOut"].as_bool(), late["exitCode"].as_i64()), (Some(true), Some(124)), "{late}");
+        let headers = [("Content-Type", "application/json"), ("Accept", "text/event-stream")];
+        let told =
+            alice.send("POST", &format!("{at}/exec"), &headers, json!({ "command": "echo one; echo two >&2" }).to_string().as_bytes());
+        let kinds: Vec<String> = told.text().lines().filter_map(|line| line.strip_prefix("event: ").map(str::to_owned)).collect();
+        assert_eq!(kinds.first().map(String::as_str), Some("begun"));
+        assert_eq!(kinds.last().map(String::as_str), Some("result"));
+        assert!(kinds.contains(&"stdout".into()) && kinds.contains(&"stderr".into()), "{kinds:?}");
+        for wrong in
+            [json!({ "command": "" }), json!({ "command": "ls", "timeoutMs": 0 }), json!({ "command": "ls", "timeoutMs": 300_001 })]
+        {
+            assert_eq!(alice.post(&format!("{at}/exec"), &wrong).status, 400, "{wrong}");
+        }
+    });
+}
+
+#[test]
+fn commands_take_turns_and_whoever_leaves_cancels_theirs() {
+    each_user(|user| {
+        let service = Service::start(user);
+        let alice = service.token("alice", &["sandboxes"]);
+        let at = make(&alice, &json!({}));
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                let (alice, at) = (&alice, &at);
+                scope.spawn(move || exec(alice, at, "n=$(cat n 2>/dev/null || echo 0); sleep 0.02; echo $((n + 1)) > n"));
+            }
+        });
+        assert_eq!(exec(&alice, &at, "cat n")["stdout"], "8\n");
+        let marker = format!("left-{}", service.pid());
+        let body = json!({ "command": format!("export KEPT=yes; bash -c 'sleep 100; : {marker}'") });
+        let headers = [("Content-Type", "application/json"), ("Accept", "text/event-stream")];
+        let mut stream = alice.begin("POST", &format!("{at}/exec"), &headers, body.to_string().as_bytes()).unwrap();
+        let mut line = String::new();
+        stream.read_line(&mut line).unwrap();
+        let runs = || !processes_with(&marker).is_empty();
+        assert!(soon(Duration::from_secs(10), runs), "it never ran");
+        drop(stream);
+        assert!(soon(Duration::from_secs(10), || !runs()), "it runs although nobody wants it");
+        assert_eq!(exec(&alice, &at, "echo $KEPT")["stdout"], "yes\n");
+        // Or is interrupted by somebody else.
+        thread::scope(|scope| {
+            let runs = scope.spawn(|| exec(&alice, &at, "sleep 100"));
+            assert!(soon(Duration::from_secs(10), || alice.post(&format!("{at}/interrupt"), &json!({})).status == 202));
+            assert_eq!(runs.join().unwrap()["exitCode"], 130);
+        });
+        alice.post(&format!("{at}/interrupt"), &json!({})).fails(409, "idle");
+    });
+}
+
+#[test]
+fn files_are_put_listed_fetched_and_removed() {
+    each_user(|user| {
+        let service = Service::start(user);
+        let alice = service.token("alice", &["sandboxes"]);
+        let at = make(&alice, &json!({}));
+        let file = |path: &str| format!("{at}/files?path={path}");
+        let bytes: Vec<u8> = (0..=255).collect();
+        let put = alice.send("PUT", &file("deep/er/x.bin"), &[], &bytes).is(200);
+        assert_eq!(put, json!({ "path": "deep/er/x.bin", "created": true, "size": 256 }));
+        assert_eq!(alice.send("GET", &file("deep/er/x.bin"), &[("Accept", "application/octet-stream")], b"").body, bytes);
+        assert!(alice.get(&file("deep/er/x.bin")).is(200)["base64"].is_string());
+        assert_eq!(exec(&alice, &at, "wc -c < deep/er/x.bin; echo text > deep/y")["stdout"], "256\n");
+        assert_eq!(alice.get(&file("deep/y")).is(200)["text"], "text\n");
+        let listed = alice.get(&format!("{}&depth=9", file("deep"))).is(200);
+        let names: Vec<&str> = listed["entries"].as_array().unwrap().iter().map(|entry| entry["path"].as_str().unwrap()).collect();
+        assert_eq!(names, ["er", "er/x.bin", "y"]);
+        alice.delete(&file("deep")).fails(409, "system");
+        alice.delete(&file("deep/y")).is(204);
+        alice.delete(&file("deep/er/x.bin")).is(204);
+        alice.delete(&file("deep/er")).is(204);
+        alice.get(&file("deep/y")).fails(404, "not-found");
+        alice.delete(&file("")).fails(400, "input");
+        // The sandbox's disk is not filled from outside either.
+        let small = make(&alice, &json!({ "limits": { "disk": "1MiB" } }));
+        let half = vec![0; 600 << 10];
+        alice.send("PUT", &format!("{small}/files?path=a"), &[], &half).is(200);
+        alice.send("PUT", &format!("{small}/files?path=b"), &[], &half).fails(507, "disk");
+    });
+}
+
+#[test]
+fn no_path_and_no_link_leads_out_of_the_directory() {
+    each_user(|user| {
+        let service = Service::start(user);
+        let (alice, bob) = (service.token("alice", &["sandboxes"]), service.token("bob", &["sandboxes"]));
+        let (at, other) = (make(&alice, &json!({})), make(&bob, &json!({})));
+        let data = service.data();
+        bob.send("PUT", &format!("{other}/files?path=private"), &[], b"bob's").is(200);
+        let theirs = workspace(&bob, &other).join("private");
+        let line = format!(
+            "ln -s {0} l1; ln -s /etc/hostname l2; ln -s ../../.. l3; ln -s {1} l4; mkdir d; ln -s / d/root",
+            theirs.display(),
+            data.join("tokens.json").display()
+        );
+        assert_eq!(exec(&alice, &at, &line)["exitCode"], 0);
+        let ways = ["l1", "l2", "l3/key", "l4", "d/root/etc/hostname", "../../../key", "/etc/hostname", "../../bob", "l3", "d/root"];
+        for way in ways {
+            let path = format!("{at}/files?path={way}");
+            alice.get(&path).fails(422, "denied");
+            alice.send("GET", &path, &[("Accept", "application/octet-stream")], b"").fails(422, "denied");
+            let written = alice.send("PUT", &path, &[], b"mine");
+            assert!(written.status == 422, "{way}: {}", written.text());
+            assert_eq!(alice.get(&format!("{at}/watch?path={way}")).status, 404, "{way}");
+        }
+        assert_eq!(fs::read(&theirs).unwrap(), b"bob's");
+        // A link itself can be removed; what it leads to stays.
+        alice.delete(&format!("{at}/files?path=l1")).is(204);
+        alice.delete(&format!("{at}/files?path=l3/key")).fails(422, "denied");
+        assert!(theirs.exists() && data.join("key").exists());
+        // Nor do commands get there, whoever is asked.
+        let open = make(&alice, &json!({ "ask": true }));
+        let line = format!("cat {} {}/key; ls {}/sandboxes/bob", theirs.display(), data.display(), data.display());
+        let tried = exec(&alice, &open, &line);
+        assert!(tried["stdout"] == "" && tried["exitCode"] != 0, "{tried}");
+        for resource in [theirs.display().to_string(), data.display().to_string(), "/".into()] {
+            let wanted = json!({ "access": "read", "resource": resource });
+            service.post(&format!("{at}/grants"), &wanted).fails(403, "ceiling");
+        }
+        // Also where the policy opens what is around it.
+        let policy = format!("version = 1\n[filesystem]\nread = [{:?}]\n", data.parent().unwrap());
+        service.put("/v1/tenants/alice/policy", &json!({ "policy": policy })).is(200);
+        let around = make(&alice, &json!({}));
+        let tried = exec(&alice, &around, &line);
+        assert!(tried["stdout"] == "" && tried["exitCode"] != 0, "{tried}");
+    });
+}
+
+#[test]
+fn a_tenant_has_its_own_and_no_more_than_its_policy() {
+    each_user(|user| {
+        let service = Service::start(user);
+        let (alice, bob) = (service.token("alice", &["sandboxes", "asks"]), service.token("bob", &["sandboxes"]));
+        let at = make(&alice, &json!({ "limits": { "memory": "64MiB", "wall": "1h" } }));
+        let shown = alice.get(&at).is(200);
+        assert_eq!((shown["limits"]["memory"].as_u64(), shown["limits"]["wall"].as_u64()), (Some(64 << 20), Some(300_000)), "{shown}");
+        for reply in
+            [bob.get(&at), bob.delete(&at), bob.post(&format!("{at}/exec"), &json!({ "command": "ls" })), bob.get(&format!("{at}/files"))]
+        {
+            reply.fails(404, "no-such-sandbox");
+        }
+        assert_eq!(bob.get(ALL).is(200)["sandboxes"], json!([]));
+        bob.post(ALL, &json!({ "userId": "alice" })).fails(403, "other-tenant");
+        service.post(ALL, &json!({})).fails(400, "user");
+        service.token("alice", &["execute"]).get(ALL).fails(403, "scope");
+        for (wrong, code) in [
+            (json!({ "ttlSeconds": 0 }), "ttl"),
+            (json!({ "ttlSeconds": 86_401 }), "ttl"),
+            (json!({ "limits": { "luck": 1 } }), "limit"),
+            (json!({ "limits": { "memory": "some" } }), "limit"),
+            (json!({ "network": { "allow": ["a b"] } }), "host"),
+        ] {
+            alice.post(ALL, &wrong).fails(400, code);
+        }
+        // Hosts are those that both name.
+        let policy = "version = 1\n[network]\nmode = \"allow-list\"\nallow = [\"one.test:443\", \"two.test:443\"]\n";
+        service.put("/v1/tenants/alice/policy", &json!({ "policy": policy })).is(200);
+        let few = make(&alice, &json!({ "network": { "allow": ["one.test", "three.test"] } }));
+        assert_eq!(alice.get(&few).is(200)["hosts"], json!(["one.test:443"]));
+        // What was taken away can be given back, and nothing beyond the policy; by whoever may answer.
+        let grants = format!("{few}/grants");
+        alice.post(&grants, &json!({ "access": "connect", "resource": "three.test:443" })).fails(403, "ceiling");
+        alice.post(&grants, &json!({ "access": "read", "resource": "/root" })).fails(403, "ceiling");
+        assert_eq!(alice.post(&grants, &json!({ "access": "connect", "resource": "two.test:443" })).is(200)["status"], "granted");
+        assert_eq!(alice.get(&grants).is(200)["grants"][0]["resource"], "two.test:443");
+        service.token("alice", &["sandboxes"]).post(&grants, &json!({ "access": "read", "resource": "x" })).fails(403, "scope");
+        // So many and no more.
+        service.put("/v1/tenants/bob/quotas", &json!({ "sandboxes": 1 })).is(200);
+        let one = make(&bob, &json!({}));
+        bob.post(ALL, &json!({})).fails(429, "quota");
+        bob.delete(&one).is(204);
+        make(&bob, &json!({}));
+    });
+}
+
+#[test]
+fn an_operator_opens_what_a_tenant_cannot() {
+    each_user(|user| {
+        let service = Service::start(user);
+        let alice = service.token("alice", &["sandboxes", "asks"]);
+        let at = make(&alice, &json!({}));
+        let shared = service.project().home().join("shared");
+        service.project().make_directories(&shared);
+        service.project().write_at(&shared.join("file"), "for all\n");
+        let line = format!("cat {}/file", shared.display());
+        assert_ne!(exec(&alice, &at, &line)["exitCode"], 0);
+        let wanted = json!({ "access": "read", "resource": shared });
+        alice.post(&format!("{at}/grants"), &wanted).fails(403, "ceiling");
+        assert_eq!(service.post(&format!("{at}/grants"), &wanted).is(200)["status"], "granted");
+        assert_eq!(exec(&alice, &at, &line)["stdout"], "for all\n");
+    });
+}
+
+#[test]
+fn what_is_refused_waits_for_an_answer() {
+    each_user(|user| {
+        let service = Service::start(user);
+        let alice = service.token("alice", &["sandboxes", "asks"]);
+        let at = make(&alice, &json!({ "ask": true }));
+        let file = service.project().home().join("asked");
+        service.project().write_at(&file, "after a yes\n");
+        thread::scope(|scope| {
+            let runs = scope.spawn(|| exec(&alice, &at, &format!("cat {}", file.display())));
+            let waiting = || alice.get("/v1/asks").is(200)["asks"].as_array().unwrap().clone();
+            assert!(soon(Duration::from_secs(10), || !waiting().is_empty()));
+            let ask = &waiting()[0];
+            assert!(at.ends_with(ask["about"].as_str().unwrap()), "{ask}");
+            alice.post(&format!("/v1/asks/{}", ask["id"].as_str().unwrap()), &json!({ "answer": "allow_once" })).is(204);
+            assert_eq!(runs.join().unwrap()["stdout"], "after a yes\n");
+        });
+    });
+}
+
+/// What a terminal shows until it ends, and its last words.
+fn screen(socket: &mut Socket) -> (String, Vec<Said>) {
+    let (mut shown, mut last) = (Vec::new(), Vec::new());
+    loop {
+        match socket.hear() {
+            Said::Bytes(bytes) => shown.extend(bytes),
+            close @ Said::Close(_) => {
+                last.push(close);
+                return (String::from_utf8_lossy(&shown).into_owned(), last);
+            }
+            text @ Said::Text(_) => last.push(text),
+        }
+    }
+}
+
+#[test]
+fn a_terminal_by_a_web_socket() {
+    each_user(|user| {
+        let service = Service::start(user);
+        let alice = service.token("alice", &["sandboxes"]);
+        let at = make(&alice, &json!({}));
+        let path = format!("{at}/terminal");
+        let (mut socket, _) = Socket::open(&alice, &format!("{path}?columns=91&rows=19"), &[]).unwrap();
+        socket.bytes(b"stty size; tty\n");
+        socket.text("{\"resize\": {\"columns\": 101, \"rows\": 29}}");
+        socket.bytes(b"stty size; exit 7\n");
+        let (shown, last) = screen(&mut socket);
+        assert!(shown.contains("101") && shown.contains("/dev/pts/"), "{shown}");
+        assert_eq!(last, [Said::Text("{\"exitCode\":7}".into()), Said::Close(1000)]);
+        // A page has no headers to set: the token is one of the protocols, and never in the address.
+        let stranger = alice.without();
+        let token = alice.token.clone().unwrap();
+        let offered = format!("ringfence, ringfence.token.{token}");
+        let (mut socket, head) = Socket::open(&stranger, &path, &[("Sec-WebSocket-Protocol", &offered)]).unwrap();
+        assert!(head.contains(&"sec-websocket-protocol: ringfence".to_owned()), "{head:?}");
+        assert!(!head.iter().any(|line| line.contains(&token.to_ascii_lowercase())));
+        assert_eq!(Socket::open(&stranger, &format!("{path}?token={token}"), &[]).err(), Some(401));
+        let unasked = [("Sec-WebSocket-Protocol", offered.as_str())];
+        assert_eq!(stranger.send("GET", ALL, &unasked, b"").status, 401);
+        // Whoever leaves takes the shell along.
+        let marker = format!("typed-{}", service.pid());
+        socket.bytes(format!("bash -c 'sleep 100; : {marker}'\n").as_bytes());
+        assert!(soon(Duration::from_secs(10), || !processes_with(&marker).is_empty()));
+        drop(socket);
+        assert!(soon(Duration::from_secs(15), || processes_with(&marker).is_empty()));
+        assert_eq!(exec(&alice, &at, "echo on")["stdout"], "on\n");
+    });
+}
+
+#[test]
+fn a_directory_is_watched_and_links_are_not_followed() {
+    each_user(|user| {
+        let service = Service::start(user);
+        let alice = service.token("alice", &["sandboxes"]);
+        let at = make(&alice, &json!({}));
+        exec(&alice, &at, "mkdir -p w/a; ln -s /tmp w/out");
+        let mut stream = alice.begin("GET", &format!("{at}/watch?path=w"), &[], b"").unwrap();
+        let mut line = String::new();
+        while !line.contains("watching") {
+            line.clear();
+            assert!(stream.read_line(&mut line).unwrap() > 0);
+        }
+        exec(&alice, &at, "echo 1 > w/a/f; mkdir w/b; echo 2 > w/b/g; echo 3 > w/out/h; echo 4 > w/.env; rm w/a/f");
+        alice.delete(&at).is(204);
+        // It ends with the sandbox.
+        let mut told = String::new();
+        stream.read_to_string(&mut told).unwrap();
+        for expected in ["w/a/f", "w/b", "w/b/g"] {
+            assert!(told.contains(&format!("\"path\":\"{expected}\"")), "{expected}: {told}");
+        }
+        assert!(!told.contains("out/h") && !told.contains(".env"), "{told}");
+        let order: Vec<&str> = told.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
+        assert!(order.contains(&"created") && order.contains(&"changed") && order.contains(&"removed"), "{order:?}");
+    });
+}
+
+#[test]
+fn it_ends_with_its_time_or_by_word_and_leaves_nothing() {
+    each_user(|user| {
+        let service = Service::start(user);
+        let alice = service.token("alice", &["sandboxes"]);
+        let short = make(&alice, &json!({ "ttlSeconds": 1 }));
+        let longer = make(&alice, &json!({ "ttlSeconds": 1 }));
+        let place = workspace(&alice, &short);
+        assert_eq!(alice.patch(&longer, &json!({ "ttlSeconds": 600 })).status, 200);
+        assert!(soon(Duration::from_secs(10), || alice.get(&short).status == 404));
+        assert!(!place.exists());
+        assert_eq!(exec(&alice, &longer, "echo here")["stdout"], "here\n");
+        // In the middle of a command, with a tree that does not want to go and one that runs on.
+        let (marker, place) = (format!("stays-{}", service.pid()), workspace(&alice, &longer));
+        exec(&alice, &longer, &format!("mkdir -p a/b; touch a/b/c; chmod 0 a/b a; bash -c 'sleep 100; : {marker}' &"));
+        thread::scope(|scope| {
+            let runs = scope.spawn(|| alice.post(&format!("{longer}/exec"), &json!({ "command": "sleep 100" })));
+            assert!(soon(Duration::from_secs(10), || alice.get(&longer).is(200)["busy"] == true));
+            let waits = scope.spawn(|| alice.post(&format!("{longer}/exec"), &json!({ "command": "echo never > never" })));
+            thread::sleep(Duration::from_millis(100));
+            alice.delete(&longer).is(204);
+            for reply in [runs.join().unwrap(), waits.join().unwrap()] {
+                assert!(matches!(reply.status, 409 | 410), "{} {}", reply.status, reply.text());
+            }
+        });
+        assert!(!place.exists() && processes_with(&marker).is_empty());
+        alice.get(&longer).fails(404, "no-such-sandbox");
+        let records = service.audit("alice", "&operation=manage");
+        let said =
+            |what: &str| records.iter().filter(|record| record["reason"].as_str().is_some_and(|reason| reason.ends_with(what))).count();
+        assert_eq!((said("was made"), said("expired"), said("deleted")), (2, 1, 1), "{records:#?}");
+    });
+}
+
+#[test]
+fn the_end_of_the_service_is_theirs() {
+    each_user(|user| {
+        let service = Service::start(user);
+        let alice = service.token("alice", &["sandboxes"]);
+        let at = make(&alice, &json!({}));
+        let (marker, place) = (format!("ends-{}", service.pid()), workspace(&alice, &at));
+        exec(&alice, &at, &format!("bash -c 'sleep 100; : {marker}' & mkdir d; chmod 0 d"));
+        let begun = Instant::now();
+        let (project, _) = service.end();
+        assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+        assert!(processes_with(&marker).is_empty() && !place.exists());
+        // Killed, it leaves nothing that runs; the next one takes away the rest, and says so.
+        let service = Service::start_in(project, &[]);
+        let alice = service.token("alice", &["sandboxes"]);
+        let at = make(&alice, &json!({}));
+        let place = workspace(&alice, &at);
+        exec(&alice, &at, &format!("bash -c 'sleep 100; : {marker}' & mkdir d; touch d/x; chmod 0 d"));
+        let project = service.kill();
+        assert!(soon(Duration::from_secs(10), || processes_with(&marker).is_empty()));
+        assert!(place.exists());
+        let service = Service::start_in(project, &[]);
+        assert!(!place.exists());
+        let records = service.audit("alice", "&operation=manage");
+        let is_it = |record: &Value| at.ends_with(record["session"].as_str().unwrap_or("?"));
+        let last = records.iter().rfind(|record| is_it(record)).expect("it is on record");
+        assert!(last["reason"].as_str().unwrap().ends_with("the service ended while it stood"), "{last}");
+        assert_eq!(service.get("/v1/audit/verify?userId=alice").is(200)["intact"], true);
+    });
+}
+
+#[test]
+fn fifty_stand_at_the_same_time() {
+    let service = Service::start(As::User);
+    service.put("/v1/tenants/alice/quotas", &json!({ "sandboxes": 50 })).is(200);
+    let alice = service.token("alice", &["sandboxes"]);
+    let all: Vec<String> = (0..50).map(|_| make(&alice, &json!({}))).collect();
+    for (number, at) in all.iter().enumerate() {
+        exec(&alice, at, &format!("echo {number} > own; N={number}"));
+    }
+    for (number, at) in all.iter().enumerate() {
+        assert_eq!(exec(&alice, at, "cat own; ls | wc -l; echo $N")["stdout"], format!("{number}\n1\n{number}\n"));
+    }
+    assert!(service.get("/metrics").text().contains("ringfence_sandboxes 50\n"));
+    let (_, said) = service.end();
+    assert!(!said.contains("\"level\":\"error\""), "{said}");
+}
+
+#[test]
+fn every_command_is_on_record_with_whose_it_is() {
+    each_user(|user| {
+        let service = Service::start(user);
+        let alice = service.token("alice", &["sandboxes"]);
+        let at = make(&alice, &json!({}));
+        exec(&alice, &at, "cat /root/.ssh/id_rsa; echo recorded");
+        alice.send("PUT", &format!("{at}/files?path=x"), &[], b"x").is(200);
+        let records = service.audit("alice", "");
+        let own: Vec<&Value> = records.iter().filter(|record| at.ends_with(record["session"].as_str().unwrap_or("?"))).collect();
+        let has = |operation: &str| own.iter().any(|record| record["operation"] == operation && record["agent"] == "alice/sandbox");
+        assert!(has("execute") && has("exit") && has("manage") && has("create"), "{own:#?}");
+        assert!(own.iter().any(|record| record["result"] == "blocked"), "{own:#?}");
+    });
+}
