@@ -1,6 +1,7 @@
 //! The service, asked over HTTP as programs of others ask it.
 
 mod archives;
+mod asked;
 mod client;
 mod door;
 mod ends;
