@@ -40,7 +40,7 @@ export function rows(pairs, none) {
   const sorted = pairs.toSorted((one, other) => other[1] - one[1]).slice(0, 5);
   return h("ul", { class: "bars" }, sorted.map(([text, count]) => {
     const bar = s("svg", { viewBox: "0 0 100 6", preserveAspectRatio: "none", "aria-hidden": "true" },
-      s("rect", { width: 100, height: 6, rx: 3, class: "bar none" }), s("rect", { width: Math.max(2, (count / most) * 100), height: 6, rx: 3, class: "bar warn" }));
+      s("rect", { width: 100, height: 6, class: "bar none" }), s("rect", { width: Math.max(2, (count / most) * 100), height: 6, class: "bar warn" }));
     return h("li", {}, h("span", {}, text), bar, h("b", {}, count));
   }));
 }

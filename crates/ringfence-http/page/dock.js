@@ -68,7 +68,7 @@ export function dock(signal) {
     const isThere = Boolean(first) && !/^#\/asks/.test(location.hash);
     element.hidden = !isThere;
     document.documentElement.classList.toggle("docked", isThere);
-    const key = isThere ? `${first.id} ${live.asks.length}` : null;
+    const key = isThere ? `${first.id} ${live.asks.length} ${live.executions.has(first.about)}` : null;
     if (key === shown) return;
     const had = element.contains(document.activeElement);
     shown = key;

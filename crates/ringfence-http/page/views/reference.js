@@ -131,7 +131,7 @@ function tryIt(document, where, method, operation) {
     parameters.length > 0 && h("div", { class: "inline-fields" }, parameters.map((each) => each.element)),
     body && field("Body", body), file && field("Archive", file),
     h("div", { class: "buttons" }, h("button", { type: "submit", class: "first" }, "Send"), copyButton(() => curl.textContent, "Copy curl")), curl, answer,
-    h("details", { class: "answers-of" }, h("summary", {}, "Answers"), h("dl", { class: "plain" }, Object.entries(operation.responses).map(([status, each]) => [h("dt", {}, status), h("dd", {}, line(each.description))]))));
+    h("details", { class: "answers-of" }, h("summary", {}, "Answers"), h("dl", { class: "terms" }, Object.entries(operation.responses).map(([status, each]) => [h("dt", {}, status), h("dd", {}, line(each.description))]))));
   element.addEventListener("input", drawCurl);
   drawCurl();
   return element;

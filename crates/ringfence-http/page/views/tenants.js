@@ -23,7 +23,7 @@ export function show(main, [user], signal) {
 function tokens(place, signal) {
   const found = h("div");
   const list = table("Tokens", [
-    { title: "Token", kind: "mono", cell: (each) => name(each.id) },
+    { title: "Token", kind: "mono id", cell: (each) => name(each.id) },
     { title: "For", kind: "grow", cell: (each) => name(each.label || "–") },
     { title: "Tenant", cell: (each) => (each.userId ? name(each.userId) : chip("all", "warn")) },
     { title: "Scopes", kind: "rule", cell: (each) => h("span", { class: "chips" }, each.scopes.map((scope) => chip(scope, scope === "admin" ? "warn" : "plain"))) },
@@ -84,7 +84,7 @@ function tenants(place, user, signal) {
   ], { key: (each) => each.userId });
   const other = h("input", { type: "text", autocomplete: "off", spellcheck: "false" });
   const open = form({ class: "filters", "aria-label": "Another tenant" }, () => { if (other.value.trim()) location.hash = path`#/tenants/${other.value.trim()}`; },
-    field("Another tenant, known or not", other), h("button", { type: "submit" }, "Open"));
+    field("Another tenant", other), h("button", { type: "submit" }, "Open"));
   async function load() {
     const { tenants: all } = await get("/v1/tenants", { signal });
     fill(found, all.length === 0 ? empty("No tenant has brought a skill yet.") : list.element);
