@@ -10,6 +10,7 @@ macro_rules! tests {
     };
 }
 
+mod bounded;
 mod judged;
 mod looking;
 mod races;
@@ -31,10 +32,20 @@ use stage::Stage;
 type Test = (&'static str, fn(&Stage));
 
 fn tests() -> impl Iterator<Item = Test> {
-    [reading::TESTS, judged::TESTS, writing::TESTS, refused::TESTS, looking::TESTS, recorded::TESTS, routing::TESTS, races::TESTS]
-        .into_iter()
-        .flatten()
-        .copied()
+    [
+        reading::TESTS,
+        judged::TESTS,
+        writing::TESTS,
+        refused::TESTS,
+        looking::TESTS,
+        recorded::TESTS,
+        routing::TESTS,
+        races::TESTS,
+        bounded::TESTS,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
 }
 
 fn main() -> ExitCode {

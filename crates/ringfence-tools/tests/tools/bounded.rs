@@ -1,0 +1,107 @@
+//! Tools for one directory: whatever the policy opens beside it is not theirs.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use ringfence_tools::{List, Put, Read, ToolError, Tools, Write};
+use rustix::fs::{CWD, RenameFlags};
+
+use crate::stage::{SECRET, Stage, code, denial};
+
+/// A policy that opens more than the project.
+const WIDE: &str = "[filesystem]\nwrite = [\"~/code/other\"]\nread = [\"~/notes.txt\"]\n";
+
+fn put<'a>(path: &'a str, content: &'a [u8]) -> Put<'a> {
+    Put { path: Path::new(path), content, create_parents: true, new_only: false, fsync: false }
+}
+
+fn bounded(stage: &Stage) -> Tools {
+    stage.tools_with(WIDE).within(stage.workspace.clone())
+}
+
+tests! { "bounded":
+    #[test]
+    fn nothing_leads_out_of_the_directory(stage) {
+        let (wide, tools) = (stage.tools_with(WIDE), bounded(stage));
+        symlink("../other", stage.at("beside")).unwrap();
+        symlink("../../notes.txt", stage.at("notes")).unwrap();
+        assert_eq!(wide.read(&Read::new("notes")).unwrap().text.as_deref(), Some(SECRET), "the policy opens it");
+        for way in ["notes", "beside/main.rs", "../other/main.rs", "../../notes.txt"] {
+            assert!(denial(tools.read(&Read::new(way))).rule.contains("one directory"), "{way}");
+            assert!(denial(tools.take(Path::new(way), 100)).rule.contains("one directory"), "{way}");
+            assert!(denial(tools.write(&Write::new(way, "mine"))).rule.contains("one directory"), "{way}");
+        }
+        for way in ["beside", "..", "/", "../other"] {
+            denial(tools.list(&List::new(way)));
+        }
+        denial(tools.put(&put("beside/new", b"mine")));
+        denial(tools.remove(Path::new("beside/main.rs")));
+        denial(tools.remove(Path::new("../other/main.rs")));
+        assert_eq!(stage.names("../other"), ["main.rs"]);
+        assert_eq!(tools.list(&List::new("src")).unwrap().entries.len(), 1);
+    }
+
+    #[test]
+    fn bytes_are_put_and_taken_as_they_are(stage) {
+        let tools = bounded(stage);
+        let bytes: Vec<u8> = (0..=255).collect();
+        assert!(tools.put(&put("a/b/c.bin", &bytes)).unwrap().created);
+        assert_eq!(tools.take(Path::new("a/b/c.bin"), 256).unwrap().bytes, bytes);
+        assert_eq!(code(tools.take(Path::new("a/b/c.bin"), 255)), "too-large");
+        assert_eq!(code(tools.take(Path::new("a"), 255)), "kind");
+        denial(tools.take(Path::new(".env"), 255));
+        denial(tools.put(&put(".git/hooks/post-commit", b"#!")));
+    }
+
+    #[test]
+    fn names_are_removed_and_links_not_followed(stage) {
+        let tools = bounded(stage);
+        symlink("src", stage.at("link")).unwrap();
+        tools.remove(Path::new("link")).unwrap();
+        assert!(stage.has("src/main.rs") && !stage.has("link"));
+        assert_eq!(code(tools.remove(Path::new("src"))), "system");
+        tools.remove(Path::new("src/main.rs")).unwrap();
+        tools.remove(Path::new("src")).unwrap();
+        assert_eq!(code(tools.remove(Path::new("src"))), "not-found");
+        for none in ["", ".", "..", "../app", "/"] {
+            assert!(tools.remove(Path::new(none)).is_err(), "{none}");
+        }
+        denial(tools.remove(Path::new(".env")));
+        denial(tools.remove(Path::new(".git/config")));
+        assert!(stage.has(".env") && stage.has(".git/config"));
+    }
+
+    #[test]
+    fn a_directory_that_is_swapped_with_a_link_leads_nowhere(stage) {
+        const SWAPS: usize = 30_000;
+        let tools = bounded(stage);
+        stage.put("dir/main.rs", "own");
+        symlink("../other", stage.at("out")).unwrap();
+        let is_over = AtomicBool::new(false);
+        let mut done = 0;
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..SWAPS {
+                    rustix::fs::renameat_with(CWD, stage.at("dir"), CWD, stage.at("out"), RenameFlags::EXCHANGE).expect("both are there");
+                }
+                is_over.store(true, Ordering::Relaxed);
+            });
+            while !is_over.load(Ordering::Relaxed) {
+                match tools.take(Path::new("dir/main.rs"), 100) {
+                    Ok(taken) => assert_ne!(taken.bytes, SECRET.as_bytes()),
+                    Err(ToolError::Audit { source }) => panic!("{source}"),
+                    Err(_) => {}
+                }
+                done += usize::from(tools.remove(Path::new("dir/main.rs")).is_ok());
+                done += usize::from(tools.put(&put("dir/main.rs", b"own")).is_ok());
+            }
+        });
+        assert!(done > 0, "nothing was done");
+        let other = stage.home.join("code/other");
+        assert_eq!(fs::read(other.join("main.rs").as_path()).unwrap(), SECRET.as_bytes());
+        assert_eq!(fs::read_dir(other.as_path()).unwrap().count(), 1);
+    }
+}
