@@ -38,10 +38,7 @@ export function figures(executions, denials, span, now) {
     const at = place(each.timeMs);
     if (at >= 0) refused[at] += each.count ?? 1;
   }
-  const running = Array.from({ length: count }, (_, at) => {
-    const from = start + at * step;
-    return executions.filter((each) => each.startedMs && each.startedMs < from + step && (each.endedMs ?? Infinity) >= from).length;
-  });
+  const running = peaks(executions, span, start);
   const all = took.flat();
   return {
     start, running, begun, refused,
@@ -50,6 +47,25 @@ export function figures(executions, denials, span, now) {
     whole: { p50: quantile(all, 0.5), p95: quantile(all, 0.95), memory: most(memory.flat()), cpu: most(cpu.flat()), ended: all.length },
     breaches: [...breaches],
   };
+}
+
+/** How many ran at the same moment, at most, in each stretch. */
+function peaks(executions, { step, count }, start) {
+  const edges = executions.filter((each) => each.startedMs).flatMap((each) => [[each.startedMs, 1], [each.endedMs ?? Infinity, -1]]);
+  edges.sort(([one, up], [other, down]) => one - other || up - down);
+  const found = Array(count).fill(0);
+  let now = 0;
+  let at = 0;
+  for (const [time, change] of edges) {
+    const place = Math.min(count - 1, Math.floor((time - start) / step));
+    for (; at < place; at += 1) {
+      found[at] = Math.max(found[at], now);
+      found[at + 1] = now;
+    }
+    now += change;
+    if (place >= 0) found[at] = Math.max(found[at], now);
+  }
+  return found;
 }
 
 function most(list) {

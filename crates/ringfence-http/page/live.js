@@ -7,6 +7,9 @@ import { get, listen } from "./remote.js";
 
 /** So many denials are shown; older ones are in the audit log. */
 const DENIALS = 500;
+/** So many executions are asked for when something has changed, and so many now and then. */
+const NEWEST = 100;
+const ALL = 1000;
 const SLOW = 15_000;
 const QUICK = 3_000;
 
@@ -81,7 +84,7 @@ class Live extends EventTarget {
   }
 
   #heard(kind, event) {
-    if (kind === "denial") this.#denied(event.user, event.about.execution ?? event.about.sandbox, [event.about], true);
+    if (kind === "denial") this.#denied(event.user, event.about, [event.about], true);
     if (kind === "ask") this.#asked({ ...event.about });
     if (kind === "ask-answered") this.#asksAre(this.asks.filter((each) => each.id !== event.about.id));
     if (kind === "skills") this.dispatchEvent(new CustomEvent("skills", { detail: event }));
@@ -102,31 +105,32 @@ class Live extends EventTarget {
     if (this.#due !== null || !this.#stop) return;
     this.#due = setTimeout(() => {
       this.#due = null;
-      this.#gather(this.#stop.signal);
+      this.#gather(this.#stop.signal, NEWEST);
     }, 400);
   }
 
   async #look(signal) {
     while (!signal.aborted) {
-      await this.#gather(signal);
+      await this.#gather(signal, ALL);
       const pause = this.connection === "asking" || this.asks.length > 0 ? QUICK : SLOW;
       await new Promise((done) => { setTimeout(done, pause); });
     }
   }
 
-  async #gather(signal) {
+  async #gather(signal, limit) {
     const parts = [];
-    if (this.may("execute")) parts.push(get("/v1/executions?limit=1000", { signal }).then(({ executions }) => this.#executionsAre(executions)));
+    if (this.may("execute")) parts.push(get(`/v1/executions?limit=${limit}`, { signal }).then(({ executions }) => this.#executionsAre(executions, limit)));
     if (this.may("asks")) parts.push(get("/v1/asks", { signal }).then(({ asks }) => this.#asksAre(asks)));
     if (this.may("sandboxes") && await this.#hasSandboxes(signal)) parts.push(get("/v1/sandboxes", { signal }).then(({ sandboxes }) => this.#sandboxesAre(sandboxes)));
     // Each is told of by its own view; here the next try comes by itself.
     await Promise.allSettled(parts);
   }
 
-  #executionsAre(list) {
-    this.executions = new Map(list.map((each) => [each.id, each]));
+  #executionsAre(list, limit) {
+    if (limit === ALL) this.executions.clear();
+    for (const each of list) this.executions.set(each.id, each);
     for (const each of list.toReversed()) {
-      if (each.result?.denials?.length) this.#denied(each.userId, each.id, each.result.denials, false);
+      if (each.result?.denials?.length) this.#denied(each.userId, { execution: each.id }, each.result.denials, false);
     }
     this.#changed("executions");
   }
@@ -142,17 +146,18 @@ class Live extends EventTarget {
     this.#changed("sandboxes");
   }
 
-  #denied(user, execution, list, isNew) {
+  /** Those of an execution, or of a sandbox. */
+  #denied(user, { execution, sandbox }, list, isNew) {
     for (const each of list) {
-      const key = JSON.stringify([execution, each.operation, each.target, each.program, each.rule]);
+      const key = JSON.stringify([execution ?? sandbox, each.operation, each.target, each.program, each.rule]);
       if (this.#known.has(key)) continue;
       this.#known.add(key);
-      this.denials.push({ ...each, user, execution });
+      this.denials.push({ ...each, key, user, execution, sandbox });
       if (isNew) this.#announce(user, each);
     }
     this.denials.sort((one, other) => other.timeMs - one.timeMs);
     this.denials.length = Math.min(this.denials.length, DENIALS);
-    if (this.#known.size > 20 * DENIALS) this.#known.clear();
+    if (this.#known.size > 20 * DENIALS) this.#known = new Set(this.denials.map((each) => each.key));
     this.#changed("denials");
   }
 

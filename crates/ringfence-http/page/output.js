@@ -71,6 +71,7 @@ export function output() {
       clear();
       note.textContent = "It runs. What it writes appears here.";
     },
+    isEmpty: () => out.element.hidden && err.element.hidden,
     heard(kind, data) {
       if (kind === "stdout") out.push(data);
       if (kind === "stderr") err.push(data);

@@ -117,7 +117,6 @@ export function dialog(title, content, buttons = [["Close", null]]) {
       element.remove();
       done(chosen);
     });
-    element.addEventListener("click", (event) => { if (event.target === element) element.close(); });
     document.body.append(element);
     element.showModal();
   });

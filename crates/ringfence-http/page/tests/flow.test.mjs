@@ -100,7 +100,19 @@ test("upload, browse, edit, run, be refused, ask, allow, and find it on record",
   await page.getByLabel("Standard output").filter({ hasText: "a secret of the host" }).waitFor();
   assert.equal(await dock.isVisible(), false);
 
-  await page.getByRole("link", { name: "The execution" }).click();
+  // Whoever goes elsewhere to answer does not end it by that.
+  await page.getByRole("button", { name: "Run", exact: true }).click();
+  await page.locator("header .badge", { hasText: /^1 ask$/ }).click();
+  await page.getByRole("heading", { level: 1, name: "Asks" }).waitFor();
+  await page.waitForTimeout(700);
+  await page.locator("main").getByRole("button", { name: "Allow once" }).click();
+  await page.getByText("Nobody waits for an answer.").waitFor();
+  const known = await until("its end", async () => {
+    const { executions } = await api("GET", "/v1/executions?userId=flo");
+    return executions.every((each) => each.endedMs) && executions;
+  });
+  assert.equal(known[0].result.exitCode, 0);
+  await page.goto(`${URL_}#/executions/${known[0].id}`);
   await page.getByRole("heading", { name: "Allowed by an answer" }).waitFor();
   await page.getByRole("link", { name: "in the audit log" }).click();
   await page.getByRole("row").filter({ hasText: SECRET }).first().waitFor();

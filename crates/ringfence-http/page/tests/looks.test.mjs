@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { after, before, test } from "node:test";
 
-import { populate } from "./scene.mjs";
+import { populate, question } from "./scene.mjs";
 import { api, AXE, browse, signIn, URL_, visit } from "./stage.mjs";
 
 let browser;
@@ -35,34 +35,51 @@ async function wrongs(page) {
   return found;
 }
 
-for (const theme of ["light", "dark"]) {
-  for (const width of [360, 1280]) {
-    test(`every view can be read and used, ${theme}, ${width} px`, async () => {
-      const { page, faults, context } = await visit(browser, { theme, width, height: 900 });
-      const axe = await readFile(AXE, "utf8");
-      const all = {};
-      const look = async (name) => {
-        await page.evaluate(axe);
-        const found = await wrongs(page);
-        if (found.length > 0) all[name] = found;
-      };
-      await page.goto(URL_);
-      await page.getByLabel("Token").waitFor();
-      await look("sign in");
-      await signIn(page);
-      for (const [name, hash] of Object.entries(views())) {
-        await page.goto(URL_ + hash);
-        await page.waitForTimeout(700);
-        await look(name);
-      }
-      if (width === 360) await page.getByRole("button", { name: "Menu" }).click();
-      await look("menu");
-      assert.deepEqual(all, {});
-      assert.deepEqual(faults, []);
-      await context.close();
-    });
-  }
+for (const [theme, width] of [["light", 360], ["light", 1280], ["dark", 1280]]) {
+  test(`every view can be read and used, ${theme}, ${width} px`, async () => {
+    await question();
+    const { page, faults, context } = await visit(browser, { theme, width, height: 900 });
+    const axe = await readFile(AXE, "utf8");
+    const all = {};
+    const look = async (name) => {
+      await page.evaluate(axe);
+      const found = await wrongs(page);
+      if (found.length > 0) all[name] = found;
+    };
+    await page.goto(URL_);
+    await page.getByLabel("Token").waitFor();
+    await look("sign in");
+    await signIn(page);
+    for (const [name, hash] of Object.entries(views())) {
+      await page.goto(URL_ + hash);
+      await page.waitForTimeout(700);
+      await look(name);
+    }
+    if (width === 360) await page.getByRole("button", { name: "Menu" }).click();
+    await look("menu");
+    assert.deepEqual(all, {});
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
 }
+
+test("what nobody could read or use would be found", async () => {
+  const { page, context } = await visit(browser);
+  await signIn(page);
+  await page.evaluate(await readFile(AXE, "utf8"));
+  await page.evaluate(() => {
+    const faint = document.createElement("p");
+    faint.textContent = "faint";
+    faint.style.color = "#ccc";
+    const wide = document.createElement("div");
+    wide.style.width = "3000px";
+    wide.textContent = "wide";
+    document.querySelector("main").append(faint, wide, document.createElement("input"), document.createElement("button"), document.createElement("h1"));
+  });
+  const found = (await wrongs(page)).join("\n");
+  for (const word of ["color-contrast", "label", "button-name", "2 headings", "px wider"]) assert.ok(found.includes(word), `${word}: ${found}`);
+  await context.close();
+});
 
 test("the theme is what the system prefers until somebody chooses one", async () => {
   const { page, context } = await visit(browser, { theme: "dark" });

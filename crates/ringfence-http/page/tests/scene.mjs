@@ -32,8 +32,15 @@ export async function populate() {
   const known = (await api("GET", "/v1/executions?userId=alice")).executions;
   const blocked = known.find((each) => each.command.startsWith("python3 scripts/outside")).id;
   await api("PUT", "/v1/tenants/alice/policy", { policy: "version = 1\n\n[limits]\nmemory = \"256MiB\"\n" });
+  const { id: sandbox } = await api("POST", "/v1/sandboxes", { userId: "bob", ttlSeconds: 900 });
+  await api("POST", `/v1/sandboxes/${sandbox}/exec`, { command: "cat /etc/shadow" });
   const { id: running } = await run("alice/helper/report", "python3 scripts/slow.py", {}, "?async=true");
-  await run("alice/helper/report", "python3 scripts/ask.py", { ask: true }, "?async=true");
-  await until("a question", async () => (await api("GET", "/v1/asks")).asks.length > 0);
+  await question();
   return { blocked, running };
+}
+
+/** A command that asks, and waits for two minutes. */
+export async function question() {
+  const { id } = await api("POST", "/v1/skills/alice/helper/report/execute?async=true", { command: "python3 scripts/ask.py", ask: true });
+  await until("a question", async () => (await api("GET", "/v1/asks")).asks.some((each) => each.about === id));
 }

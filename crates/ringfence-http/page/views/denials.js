@@ -38,7 +38,7 @@ const COLUMNS = [
   { title: "Program", kind: "mono program", cell: (each) => name(each.program || "–") },
   { title: "Rule", kind: "rule", cell: explained },
 ];
-const key = (each) => [each.execution, each.operation, each.target, each.program, each.rule].join("\n");
+const key = (each) => [each.execution ?? each.sandbox, each.operation, each.target, each.program, each.rule].join("\n");
 
 /** The refusals of one execution. */
 export function refusals(list) {
@@ -70,7 +70,7 @@ export function show(main, _, signal) {
       draw();
     } } }, text, user, operation, pause), place);
   const columns = [COLUMNS[0], { title: "Tenant", cell: (each) => name(each.user) }, ...COLUMNS.slice(1), {
-    title: "Execution", cell: (each) => (each.execution ? h("a", { class: "row", href: path`#/executions/${each.execution}` }, "Open", h("span", { class: "unseen" }, ` the execution that wanted ${each.operation} ${line(each.target)}`)) : "–"),
+    title: "Execution", cell: (each) => (each.execution ? h("a", { class: "row", href: path`#/executions/${each.execution}` }, "Open", h("span", { class: "unseen" }, ` the execution that wanted ${each.operation} ${line(each.target)}`)) : each.sandbox ? chip("sandbox") : "–"),
   }];
   const list = table("Denials, newest first", columns, { key });
   function draw() {

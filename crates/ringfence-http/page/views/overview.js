@@ -1,12 +1,12 @@
 // What runs now, and how it has been lately.
 
-import { fill, h, put } from "../dom.js";
+import { fill, h, put, say } from "../dom.js";
 import { columns, lines, rows, tile } from "../charts.js";
 import { figures, isOver, SPANS } from "../figures.js";
 import { bytes, clock, duration, line, many, number, when } from "../format.js";
 import { live, watch } from "../live.js";
-import { path } from "../remote.js";
-import { chip, empty, name, select, table } from "../widgets.js";
+import { ask, path } from "../remote.js";
+import { chip, empty, name, select, sure, table, trouble } from "../widgets.js";
 import { commandLink, whose } from "./executions.js";
 
 let chosen = "30";
@@ -44,8 +44,21 @@ export function show(main, _, signal) {
     { title: "Since", kind: "time", cell: (each) => when(each.createdMs) },
     { title: "Until", kind: "time", cell: (each) => (each.expiresMs ? when(each.expiresMs) : "–") },
     { title: "Commands", kind: "right", cell: (each) => number(each.commands) },
-    { title: "", cell: (each) => (each.isBusy ? chip("busy", "run") : chip("idle")) },
+    { title: "State", cell: (each) => (each.busy ? chip("busy", "run") : chip("idle")) },
+    { title: "", cell: (each) => h("button", { type: "button", class: "row small danger", on: { click: () => end(each) } }, "End", h("span", { class: "unseen" }, ` sandbox ${each.id}`)) },
   ]);
+  const below = h("div", { class: "below" });
+  async function end(each) {
+    if (!await sure("End this sandbox?", "Everything in it ends, and its directory is gone.", "End it")) return;
+    fill(below);
+    try {
+      await ask("DELETE", path`/v1/sandboxes/${each.id}`);
+      say("The sandbox was ended");
+      live.soon();
+    } catch (error) {
+      fill(below, trouble(error));
+    }
+  }
 
   function drawFigures() {
     const now = Date.now();
@@ -87,7 +100,7 @@ export function show(main, _, signal) {
     } else if (live.sandboxes.length === 0) {
       fill(sandboxes, h("h2", {}, "Sandboxes"), empty("No sandbox stands."));
     } else {
-      if (!sandboxes.contains(stands.element)) fill(sandboxes, h("h2", {}, "Sandboxes"), stands.element);
+      if (!sandboxes.contains(stands.element)) fill(sandboxes, h("h2", {}, "Sandboxes"), below, stands.element);
       stands.draw(live.sandboxes);
     }
     const last = live.denials.slice(0, 8);
