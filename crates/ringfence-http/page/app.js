@@ -1,6 +1,6 @@
 // Where it begins: who is there, which view is shown, and what is seen on every view.
 
-import { add, call, fill, h, say } from "./dom.js";
+import { call, fill, h, say } from "./dom.js";
 import { dock } from "./dock.js";
 import { live, watch } from "./live.js";
 import { get, onUnknown, token } from "./remote.js";
@@ -39,18 +39,55 @@ function shell(me) {
   const state = h("span", { class: "state", role: "status" });
   const badge = h("a", { class: "badge", href: "#/asks" });
   const links = seen().map(({ at, title, key }) =>
-    h("a", { href: `#/${at}`, "data-view": at }, h("span", {}, title), h("span", { class: "count" }), h("kbd", { "aria-hidden": "true" }, `g ${key}`)));
+    h(
+      "a",
+      { href: `#/${at}`, "data-view": at },
+      h("span", {}, title),
+      h("span", { class: "count" }),
+      h("kbd", { "aria-hidden": "true" }, `g ${key}`),
+    ),
+  );
   const nav = h("nav", { id: "nav", "aria-label": "Views" }, links);
-  const menu = h("button", { type: "button", class: "menu quietly", "aria-controls": "nav", "aria-expanded": "false", on: { click: () => unfold(nav.classList.contains("open")) } }, "Menu");
+  const menu = h(
+    "button",
+    {
+      type: "button",
+      class: "menu quietly",
+      "aria-controls": "nav",
+      "aria-expanded": "false",
+      on: { click: () => unfold(nav.classList.contains("open")) },
+    },
+    "Menu",
+  );
   const unfold = (isOpen) => {
     nav.classList.toggle("open", !isOpen);
     menu.setAttribute("aria-expanded", String(!isOpen));
   };
   nav.addEventListener("click", () => unfold(true));
-  const who = h("span", { class: "who" }, h("span", { class: "unseen" }, "Signed in with token "), me.token, me.userId ? ` · ${me.userId}` : " · all tenants");
-  const header = h("header", {}, menu, brand(), state, h("span", { class: "space" }), badge, who, themeButton(),
-    h("button", { type: "button", class: "quietly wide", "aria-label": "Keyboard shortcuts", on: { click: () => showKeys(seen()) } }, "?"),
-    h("button", { type: "button", class: "quietly", on: { click: () => leave("") } }, "Sign out"));
+  const who = h(
+    "span",
+    { class: "who" },
+    h("span", { class: "unseen" }, "Signed in with token "),
+    me.token,
+    me.userId ? ` · ${me.userId}` : " · all tenants",
+  );
+  const header = h(
+    "header",
+    {},
+    menu,
+    brand(),
+    state,
+    h("span", { class: "space" }),
+    badge,
+    who,
+    themeButton(),
+    h(
+      "button",
+      { type: "button", class: "quietly wide", "aria-label": "Keyboard shortcuts", on: { click: () => showKeys(seen()) } },
+      "?",
+    ),
+    h("button", { type: "button", class: "quietly", on: { click: () => leave("") } }, "Sign out"),
+  );
   fill(app, header, h("div", { class: "body" }, nav, main), dock(leaving.signal));
   const words = { connecting: "connecting", live: "live", asking: "asking every 3 s", waiting: "reconnecting" };
   watch(leaving.signal, ["connection", "asks", "executions"], () => {
@@ -70,26 +107,35 @@ function shell(me) {
 }
 
 function brand() {
-  return h("a", { class: "brand", href: "#/overview" }, h("img", { src: "/page/icon.svg", alt: "", width: "22", height: "22" }), "ringfence");
+  return h(
+    "a",
+    { class: "brand", href: "#/overview" },
+    h("img", { src: "/page/icon.svg", alt: "", width: "22", height: "22" }),
+    "ringfence",
+  );
 }
 
 function themeButton() {
   const order = ["system", "light", "dark"];
   const now = () => document.documentElement.dataset.theme ?? "system";
-  const button = h("button", { type: "button", class: "quietly theme", on: {
-    click() {
-      const next = order[(order.indexOf(now()) + 1) % order.length];
-      if (next === "system") delete document.documentElement.dataset.theme;
-      else document.documentElement.dataset.theme = next;
-      try {
-        localStorage.setItem("ringfence-theme", next);
-      } catch {
-        // It holds for this page then.
-      }
-      show();
-      say(`Theme: ${next}`);
+  const button = h("button", {
+    type: "button",
+    class: "quietly theme",
+    on: {
+      click() {
+        const next = order[(order.indexOf(now()) + 1) % order.length];
+        if (next === "system") delete document.documentElement.dataset.theme;
+        else document.documentElement.dataset.theme = next;
+        try {
+          localStorage.setItem("ringfence-theme", next);
+        } catch {
+          // It holds for this page then.
+        }
+        show();
+        say(`Theme: ${next}`);
+      },
     },
-  } });
+  });
   const show = () => {
     button.textContent = { system: "◐", light: "☀", dark: "☾" }[now()];
     button.setAttribute("aria-label", `Theme: ${now()}`);
@@ -103,13 +149,16 @@ function themeButton() {
 let showing = new AbortController();
 function route() {
   if (!live.me) return;
-  const [at, ...rest] = location.hash.replace(/^#\/?/, "").split("/").map((part) => {
-    try {
-      return decodeURIComponent(part);
-    } catch {
-      return part;
-    }
-  });
+  const [at, ...rest] = location.hash
+    .replace(/^#\/?/, "")
+    .split("/")
+    .map((part) => {
+      try {
+        return decodeURIComponent(part);
+      } catch {
+        return part;
+      }
+    });
   const found = seen().find((each) => each.at === at) ?? seen()[0];
   showing.abort();
   showing = new AbortController();
@@ -165,7 +214,9 @@ async function begin() {
   }
 }
 
-onUnknown(() => { if (live.me) leave("That token is not known any more. Sign in again."); });
+onUnknown(() => {
+  if (live.me) leave("That token is not known any more. Sign in again.");
+});
 addEventListener("hashchange", route);
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();

@@ -14,10 +14,25 @@ export function lines(series, { label, titles = [], top }) {
   const drawn = series.map(({ values, kind }) => {
     const parts = runs(values);
     const point = ([at, value]) => `${x(at).toFixed(1)} ${y(value).toFixed(1)}`;
-    const trace = parts.filter((part) => part.length > 1).map((part) => `M${part.map(point).join("L")}`).join("");
-    const dots = parts.filter((part) => part.length === 1).map(([only]) => `M${point(only)}h0.01`).join("");
-    const area = parts.map((part) => `M${x(part[0][0]).toFixed(1)} ${HEIGHT}L${part.map(point).join("L")}L${x(part.at(-1)[0]).toFixed(1)} ${HEIGHT}Z`).join("");
-    return [s("path", { d: area, class: `area ${kind}` }), s("path", { d: trace, class: `trace ${kind}` }), s("path", { d: dots, class: `dot ${kind}` })];
+    const trace = parts
+      .filter((part) => part.length > 1)
+      .map((part) => `M${part.map(point).join("L")}`)
+      .join("");
+    const dots = parts
+      .filter((part) => part.length === 1)
+      .map(([only]) => `M${point(only)}h0.01`)
+      .join("");
+    const area = parts
+      .map(
+        (part) =>
+          `M${x(part[0][0]).toFixed(1)} ${HEIGHT}L${part.map(point).join("L")}L${x(part.at(-1)[0]).toFixed(1)} ${HEIGHT}Z`,
+      )
+      .join("");
+    return [
+      s("path", { d: area, class: `area ${kind}` }),
+      s("path", { d: trace, class: `trace ${kind}` }),
+      s("path", { d: dots, class: `dot ${kind}` }),
+    ];
   });
   return frame(label, [drawn, tips(count, titles)]);
 }
@@ -28,7 +43,13 @@ export function columns(values, { label, titles = [], kind = "one" }) {
   const step = WIDTH / values.length;
   const drawn = values.map((value, at) => {
     const height = value === 0 ? 1 : Math.max(2, (value / most) * (HEIGHT - 4));
-    return s("rect", { x: (at * step + step * 0.12).toFixed(2), y: (HEIGHT - height).toFixed(2), width: (step * 0.76).toFixed(2), height: height.toFixed(2), class: value === 0 ? "bar none" : `bar ${kind}` });
+    return s("rect", {
+      x: (at * step + step * 0.12).toFixed(2),
+      y: (HEIGHT - height).toFixed(2),
+      width: (step * 0.76).toFixed(2),
+      height: height.toFixed(2),
+      class: value === 0 ? "bar none" : `bar ${kind}`,
+    });
   });
   return frame(label, [drawn, tips(values.length, titles)]);
 }
@@ -38,21 +59,35 @@ export function rows(pairs, none) {
   if (pairs.length === 0) return h("p", { class: "quiet" }, none);
   const most = Math.max(...pairs.map(([, count]) => count));
   const sorted = pairs.toSorted((one, other) => other[1] - one[1]).slice(0, 5);
-  return h("ul", { class: "bars" }, sorted.map(([text, count]) => {
-    const bar = s("svg", { viewBox: "0 0 100 6", preserveAspectRatio: "none", "aria-hidden": "true" },
-      s("rect", { width: 100, height: 6, class: "bar none" }), s("rect", { width: Math.max(2, (count / most) * 100), height: 6, class: "bar warn" }));
-    return h("li", {}, h("span", {}, text), bar, h("b", {}, count));
-  }));
+  return h(
+    "ul",
+    { class: "bars" },
+    sorted.map(([text, count]) => {
+      const bar = s(
+        "svg",
+        { viewBox: "0 0 100 6", preserveAspectRatio: "none", "aria-hidden": "true" },
+        s("rect", { width: 100, height: 6, class: "bar none" }),
+        s("rect", { width: Math.max(2, (count / most) * 100), height: 6, class: "bar warn" }),
+      );
+      return h("li", {}, h("span", {}, text), bar, h("b", {}, count));
+    }),
+  );
 }
 
 function frame(label, content) {
-  return s("svg", { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": label }, content);
+  return s(
+    "svg",
+    { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": label },
+    content,
+  );
 }
 
 function tips(count, titles) {
   if (titles.length === 0) return [];
   const step = WIDTH / count;
-  return titles.map((title, at) => s("rect", { x: at * step, y: 0, width: step, height: HEIGHT, class: "tip" }, s("title", {}, title)));
+  return titles.map((title, at) =>
+    s("rect", { x: at * step, y: 0, width: step, height: HEIGHT, class: "tip" }, s("title", {}, title)),
+  );
 }
 
 /** Stretches without a gap, each as `[place, value]`. */
@@ -63,7 +98,7 @@ function runs(values) {
     if (value === null) {
       now = null;
     } else {
-      if (!now) found.push(now = []);
+      if (!now) found.push((now = []));
       now.push([at, value]);
     }
   });

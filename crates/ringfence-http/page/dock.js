@@ -22,7 +22,9 @@ export function question(each, beside) {
   const say_ = async (answer) => {
     if (Date.now() - each.seen < REST) return;
     const buttons = [...element.querySelectorAll("button")];
-    buttons.forEach((button) => { button.disabled = true; });
+    buttons.forEach((button) => {
+      button.disabled = true;
+    });
     try {
       await ask("POST", path`/v1/asks/${each.id}`, { body: { answer } });
       const hadFocus = element.contains(document.activeElement) || document.activeElement === document.body;
@@ -36,26 +38,61 @@ export function question(each, beside) {
         return;
       }
       fill(below, trouble(error));
-      buttons.forEach((button) => { button.disabled = false; });
+      buttons.forEach((button) => {
+        button.disabled = false;
+      });
     }
   };
   const offered = Object.keys(WORDS).filter((answer) => each.options.includes(answer));
   const buttons = offered.map((answer, at) =>
-    h("button", { type: "button", class: answer === "deny" ? "danger" : "", "data-answer": answer, title: WORDS[answer][1], on: { click: () => say_(answer) } },
-      WORDS[answer][0], h("kbd", { "aria-hidden": "true" }, at + 1)));
+    h(
+      "button",
+      {
+        type: "button",
+        class: answer === "deny" ? "danger" : "",
+        "data-answer": answer,
+        title: WORDS[answer][1],
+        on: { click: () => say_(answer) },
+      },
+      WORDS[answer][0],
+      h("kbd", { "aria-hidden": "true" }, at + 1),
+    ),
+  );
   const execution = live.executions.get(each.about);
   const about = execution ? h("a", { href: path`#/executions/${each.about}` }, "the execution") : name(each.about, "mono");
-  const element = h("article", { class: "question", tabindex: "-1", "aria-label": `Question from ${line(each.userId)}`, "data-id": each.id, on: {
-    keydown(event) {
-      const answer = /^[1-9]$/.test(event.key) && !event.ctrlKey && !event.altKey && !event.metaKey ? offered[Number(event.key) - 1] : null;
-      if (!answer) return;
-      event.preventDefault();
-      say_(answer);
+  const element = h(
+    "article",
+    {
+      class: "question",
+      tabindex: "-1",
+      "aria-label": `Question from ${line(each.userId)}`,
+      "data-id": each.id,
+      on: {
+        keydown(event) {
+          const answer =
+            /^[1-9]$/.test(event.key) && !event.ctrlKey && !event.altKey && !event.metaKey
+              ? offered[Number(event.key) - 1]
+              : null;
+          if (!answer) return;
+          event.preventDefault();
+          say_(answer);
+        },
+      },
     },
-  } },
-  h("div", { class: "with-button" }, h("p", { class: "reason" }, line(each.reason)), beside),
-  h("p", { class: "quiet" }, "For ", name(each.userId), execution && [", ", name(`${execution.agentId}/${execution.skillId}`)], ", in ", about, `, since ${clock(each.sinceMs)}; denied when nobody answers within two minutes.`),
-  h("div", { class: "answers", role: "group", "aria-label": "Answers" }, buttons), below);
+    h("div", { class: "with-button" }, h("p", { class: "reason" }, line(each.reason)), beside),
+    h(
+      "p",
+      { class: "quiet" },
+      "For ",
+      name(each.userId),
+      execution && [", ", name(`${execution.agentId}/${execution.skillId}`)],
+      ", in ",
+      about,
+      `, since ${clock(each.sinceMs)}; denied when nobody answers within two minutes.`,
+    ),
+    h("div", { class: "answers", role: "group", "aria-label": "Answers" }, buttons),
+    below,
+  );
   return element;
 }
 
@@ -76,8 +113,18 @@ export function dock(signal) {
     if (!isThere) return void fill(element);
     const others = live.asks.length - 1;
     const later = h("button", { type: "button", class: "small", on: { click: () => element.classList.add("later") } }, "Later");
-    fill(element, question(first, later), others > 0 && h("p", { class: "more" }, h("a", { href: "#/asks" }, many(others, "more question"))),
-      h("a", { class: "slim", href: "#/asks" }, h("b", {}, many(live.asks.length, "question")), " ", h("span", {}, line(first.reason))));
+    fill(
+      element,
+      question(first, later),
+      others > 0 && h("p", { class: "more" }, h("a", { href: "#/asks" }, many(others, "more question"))),
+      h(
+        "a",
+        { class: "slim", href: "#/asks" },
+        h("b", {}, many(live.asks.length, "question")),
+        " ",
+        h("span", {}, line(first.reason)),
+      ),
+    );
     if (had) element.querySelector(".question").focus();
   };
   live.addEventListener("change", draw, { signal });

@@ -1,7 +1,17 @@
 // Elements, made from values. Names, output and messages come from anybody: they become text
 // nodes and attributes, and nothing here or elsewhere parses HTML.
 
-const PROPERTIES = new Set(["value", "checked", "disabled", "selected", "hidden", "readOnly", "required", "open", "indeterminate"]);
+const PROPERTIES = new Set([
+  "value",
+  "checked",
+  "disabled",
+  "selected",
+  "hidden",
+  "readOnly",
+  "required",
+  "open",
+  "indeterminate",
+]);
 const SVG = "http://www.w3.org/2000/svg";
 
 /** An element with attributes and children; `on` holds listeners. */
@@ -67,7 +77,9 @@ let waiting;
 export function say(text) {
   const region = document.getElementById("polite");
   clearTimeout(waiting);
-  waiting = setTimeout(() => { region.textContent = text; }, 120);
+  waiting = setTimeout(() => {
+    region.textContent = text;
+  }, 120);
 }
 
 /** The same at once. */

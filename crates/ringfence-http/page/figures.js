@@ -2,9 +2,9 @@
 
 /** Stretches of time: how long each is, and how many. */
 export const SPANS = {
-  "5": { title: "5 minutes", step: 10_000, count: 30 },
-  "30": { title: "30 minutes", step: 60_000, count: 30 },
-  "360": { title: "6 hours", step: 720_000, count: 30 },
+  5: { title: "5 minutes", step: 10_000, count: 30 },
+  30: { title: "30 minutes", step: 60_000, count: 30 },
+  360: { title: "6 hours", step: 720_000, count: 30 },
 };
 
 export function isOver({ state }) {
@@ -23,7 +23,9 @@ export function figures(executions, denials, span, now) {
   const begun = Array(count).fill(0);
   const refused = Array(count).fill(0);
   const breaches = new Map();
-  const put = (lists, at, value) => { if (at >= 0 && Number.isFinite(value)) lists[at].push(value); };
+  const put = (lists, at, value) => {
+    if (at >= 0 && Number.isFinite(value)) lists[at].push(value);
+  };
   for (const each of executions) {
     const at = place(each.endedMs ?? 0);
     const beginning = place(each.createdMs);
@@ -41,17 +43,33 @@ export function figures(executions, denials, span, now) {
   const running = peaks(executions, span, start);
   const all = took.flat();
   return {
-    start, running, begun, refused,
-    p50: took.map((list) => quantile(list, 0.5)), p95: took.map((list) => quantile(list, 0.95)),
-    memory: memory.map(most), cpu: cpu.map(most),
-    whole: { p50: quantile(all, 0.5), p95: quantile(all, 0.95), memory: most(memory.flat()), cpu: most(cpu.flat()), ended: all.length },
+    start,
+    running,
+    begun,
+    refused,
+    p50: took.map((list) => quantile(list, 0.5)),
+    p95: took.map((list) => quantile(list, 0.95)),
+    memory: memory.map(most),
+    cpu: cpu.map(most),
+    whole: {
+      p50: quantile(all, 0.5),
+      p95: quantile(all, 0.95),
+      memory: most(memory.flat()),
+      cpu: most(cpu.flat()),
+      ended: all.length,
+    },
     breaches: [...breaches],
   };
 }
 
 /** How many ran at the same moment, at most, in each stretch. */
 function peaks(executions, { step, count }, start) {
-  const edges = executions.filter((each) => each.startedMs).flatMap((each) => [[each.startedMs, 1], [each.endedMs ?? Infinity, -1]]);
+  const edges = executions
+    .filter((each) => each.startedMs)
+    .flatMap((each) => [
+      [each.startedMs, 1],
+      [each.endedMs ?? Infinity, -1],
+    ]);
   edges.sort(([one, up], [other, down]) => one - other || up - down);
   const found = Array(count).fill(0);
   let now = 0;

@@ -79,7 +79,9 @@ class Live extends EventTarget {
       tries += 1;
       // Not all at the same moment when a service comes back.
       const pause = Math.min(30_000, 500 * 2 ** Math.min(tries, 6)) * (0.5 + Math.random() / 2);
-      await new Promise((done) => { setTimeout(done, pause); });
+      await new Promise((done) => {
+        setTimeout(done, pause);
+      });
     }
   }
 
@@ -96,7 +98,13 @@ class Live extends EventTarget {
   #begins(kind, { user, about, timeMs }) {
     const known = this.executions.get(about.id) ?? { createdMs: timeMs, startedMs: timeMs, result: null, error: null };
     const state = kind === "execution-begun" ? "running" : about.state;
-    this.executions.set(about.id, { ...known, ...about, userId: user, state, endedMs: kind === "execution-begun" ? null : timeMs });
+    this.executions.set(about.id, {
+      ...known,
+      ...about,
+      userId: user,
+      state,
+      endedMs: kind === "execution-begun" ? null : timeMs,
+    });
     this.#changed("executions");
   }
 
@@ -113,15 +121,21 @@ class Live extends EventTarget {
     while (!signal.aborted) {
       await this.#gather(signal, ALL);
       const pause = this.connection === "asking" || this.asks.length > 0 ? QUICK : SLOW;
-      await new Promise((done) => { setTimeout(done, pause); });
+      await new Promise((done) => {
+        setTimeout(done, pause);
+      });
     }
   }
 
   async #gather(signal, limit) {
     const parts = [];
-    if (this.may("execute")) parts.push(get(`/v1/executions?limit=${limit}`, { signal }).then(({ executions }) => this.#executionsAre(executions, limit)));
+    if (this.may("execute"))
+      parts.push(
+        get(`/v1/executions?limit=${limit}`, { signal }).then(({ executions }) => this.#executionsAre(executions, limit)),
+      );
     if (this.may("asks")) parts.push(get("/v1/asks", { signal }).then(({ asks }) => this.#asksAre(asks)));
-    if (this.may("sandboxes") && await this.#hasSandboxes(signal)) parts.push(get("/v1/sandboxes", { signal }).then(({ sandboxes }) => this.#sandboxesAre(sandboxes)));
+    if (this.may("sandboxes") && (await this.#hasSandboxes(signal)))
+      parts.push(get("/v1/sandboxes", { signal }).then(({ sandboxes }) => this.#sandboxesAre(sandboxes)));
     // Each is told of by its own view; here the next try comes by itself.
     await Promise.allSettled(parts);
   }
@@ -137,7 +151,12 @@ class Live extends EventTarget {
 
   /** Whether the service has any to offer. */
   async #hasSandboxes(signal) {
-    this.#offers ??= get("/openapi.json", { signal }).then(({ paths }) => "/v1/sandboxes" in paths, () => { this.#offers = null; });
+    this.#offers ??= get("/openapi.json", { signal }).then(
+      ({ paths }) => "/v1/sandboxes" in paths,
+      () => {
+        this.#offers = null;
+      },
+    );
     return this.#offers;
   }
 
@@ -166,7 +185,10 @@ class Live extends EventTarget {
     const told = this.#told;
     told.since += 1;
     const tell = () => {
-      const text = told.since === 1 ? `Denied: ${denial.operation} ${line(denial.target)}, for ${user}` : `${many(told.since, "denial")}, the last for ${user}`;
+      const text =
+        told.since === 1
+          ? `Denied: ${denial.operation} ${line(denial.target)}, for ${user}`
+          : `${many(told.since, "denial")}, the last for ${user}`;
       Object.assign(told, { at: Date.now(), since: 0, timer: null });
       say(text);
     };
@@ -185,7 +207,8 @@ class Live extends EventTarget {
     const fresh = list.filter((each) => !before.has(each.id));
     if (fresh.length === 0 && list.length === this.asks.length) return;
     this.asks = list.map((each) => ({ ...each, seen: before.get(each.id)?.seen ?? now }));
-    if (fresh.length > 0) call(`Question from ${fresh[0].userId}: ${line(fresh[0].reason)}. ${many(list.length, "question")} waiting.`);
+    if (fresh.length > 0)
+      call(`Question from ${fresh[0].userId}: ${line(fresh[0].reason)}. ${many(list.length, "question")} waiting.`);
     this.#changed("asks");
   }
 

@@ -17,7 +17,8 @@ class Pane {
 
   /** Bytes that end within a character wait for the rest of it. */
   push({ text, base64 }) {
-    const bytes = base64 === undefined ? new TextEncoder().encode(text) : Uint8Array.from(atob(base64), (each) => each.charCodeAt(0));
+    const bytes =
+      base64 === undefined ? new TextEncoder().encode(text) : Uint8Array.from(atob(base64), (each) => each.charCodeAt(0));
     this.write(this.decoder.decode(bytes, { stream: true }));
   }
 

@@ -32,7 +32,9 @@ export function path(strings, ...parts) {
 
 /** What stands behind the question mark; what is empty is left out. */
 export function query(values) {
-  const given = Object.entries(values).filter(([, value]) => value !== undefined && value !== null && value !== "" && value !== false);
+  const given = Object.entries(values).filter(
+    ([, value]) => value !== undefined && value !== null && value !== "" && value !== false,
+  );
   return given.length === 0 ? "" : `?${new URLSearchParams(given)}`;
 }
 
@@ -43,12 +45,21 @@ export async function send(method, where, { body, form, headers = {}, signal, wo
   let answer;
   try {
     answer = await fetch(where, {
-      method, headers: all, signal, cache: "no-store", credentials: "omit", redirect: "error",
+      method,
+      headers: all,
+      signal,
+      cache: "no-store",
+      credentials: "omit",
+      redirect: "error",
       body: form ?? (body === undefined ? undefined : JSON.stringify(body)),
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem(0, { code: "unreachable", message: "the service cannot be reached", hint: "is it running? This page tries again by itself" });
+    throw new Problem(0, {
+      code: "unreachable",
+      message: "the service cannot be reached",
+      hint: "is it running? This page tries again by itself",
+    });
   }
   return answer;
 }

@@ -20,7 +20,15 @@ function isTyping(target) {
 export function keys(seen) {
   let went = 0;
   addEventListener("keydown", (event) => {
-    if (!isOn || event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target) || document.querySelector("dialog[open]")) return;
+    if (
+      !isOn ||
+      event.ctrlKey ||
+      event.metaKey ||
+      event.altKey ||
+      isTyping(event.target) ||
+      document.querySelector("dialog[open]")
+    )
+      return;
     const views = seen();
     if (views.length === 0) return;
     const found = Date.now() - went < 1500 && views.find(({ key }) => key === event.key);
@@ -56,16 +64,30 @@ export function showKeys(views) {
     [["Esc"], "Close a dialog"],
     [["?"], "This list"],
   ];
-  const choice = tick("Shortcuts of a single key", { checked: isOn, on: {
-    change(event) {
-      isOn = event.target.checked;
-      try {
-        localStorage.setItem(KEY, isOn ? "on" : "off");
-      } catch {
-        // It holds for this page then.
-      }
+  const choice = tick("Shortcuts of a single key", {
+    checked: isOn,
+    on: {
+      change(event) {
+        isOn = event.target.checked;
+        try {
+          localStorage.setItem(KEY, isOn ? "on" : "off");
+        } catch {
+          // It holds for this page then.
+        }
+      },
     },
-  } });
-  const list = h("dl", { class: "keys" }, rows.map(([names, text]) => [h("dt", {}, names.map((name) => [h("kbd", {}, name), " "])), h("dd", {}, text)]));
+  });
+  const list = h(
+    "dl",
+    { class: "keys" },
+    rows.map(([names, text]) => [
+      h(
+        "dt",
+        {},
+        names.map((name) => [h("kbd", {}, name), " "]),
+      ),
+      h("dd", {}, text),
+    ]),
+  );
   return dialog("Keyboard shortcuts", [list, choice.element]);
 }

@@ -37,7 +37,11 @@ export function tick(label, attributes = {}) {
 
 export function select(options, chosen, attributes = {}) {
   const all = options.map((each) => (Array.isArray(each) ? each : [each, each]));
-  return h("select", attributes, all.map(([value, text]) => h("option", { value, selected: value === chosen }, text)));
+  return h(
+    "select",
+    attributes,
+    all.map(([value, text]) => h("option", { value, selected: value === chosen }, text)),
+  );
 }
 
 /** A table. `columns` are `{title, cell, kind}`; rows are known by `key`, so that focus stays with its row. */
@@ -45,8 +49,18 @@ export function table(caption, columns, { key = (row) => row.id } = {}) {
   // The roles are said once more: where it is narrow, rows are drawn as cards, and browsers would
   // take them for no table then.
   const body = h("tbody", { role: "rowgroup" });
-  const head = h("tr", { role: "row" }, columns.map((column) => h("th", { scope: "col", role: "columnheader", class: column.kind }, column.title || h("span", { class: "unseen" }, "More"))));
-  const element = h("div", { class: "sheet" }, h("table", { role: "table" }, h("caption", { class: "unseen" }, caption), h("thead", { role: "rowgroup" }, head), body));
+  const head = h(
+    "tr",
+    { role: "row" },
+    columns.map((column) =>
+      h("th", { scope: "col", role: "columnheader", class: column.kind }, column.title || h("span", { class: "unseen" }, "More")),
+    ),
+  );
+  const element = h(
+    "div",
+    { class: "sheet" },
+    h("table", { role: "table" }, h("caption", { class: "unseen" }, caption), h("thead", { role: "rowgroup" }, head), body),
+  );
   const drawn = new Map();
   arrows(body, "a.row, button.row");
   const draw = (rows) => {
@@ -59,7 +73,11 @@ export function table(caption, columns, { key = (row) => row.id } = {}) {
       if (!known || known.text !== text) {
         const cells = columns.map((column) => {
           const content = column.cell(row);
-          return h("td", { role: "cell", class: `${column.kind ?? ""}${content === "–" ? " none" : ""}`, "data-title": column.title }, content);
+          return h(
+            "td",
+            { role: "cell", class: `${column.kind ?? ""}${content === "–" ? " none" : ""}`, "data-title": column.title },
+            content,
+          );
         });
         const made = h("tr", { role: "row" }, cells);
         const had = known?.element.contains(document.activeElement);
@@ -85,7 +103,17 @@ export function tabs(label, panels, chosen = 0, onChoose = () => {}) {
   const buttons = panels.map(([title, panel], at) => {
     panel.id ||= unique("panel");
     panel.setAttribute("role", "tabpanel");
-    const button = h("button", { type: "button", role: "tab", id: unique("tab"), "aria-controls": panel.id, on: { click: () => choose(at), focus: () => choose(at) } }, title);
+    const button = h(
+      "button",
+      {
+        type: "button",
+        role: "tab",
+        id: unique("tab"),
+        "aria-controls": panel.id,
+        on: { click: () => choose(at), focus: () => choose(at) },
+      },
+      title,
+    );
     panel.setAttribute("aria-labelledby", button.id);
     return button;
   });
@@ -111,8 +139,28 @@ export function dialog(title, content, buttons = [["Close", null]]) {
     const id = unique("dialog");
     let chosen = null;
     const foot = buttons.map(([text, value, kind = ""]) =>
-      h("button", { type: "button", class: kind, on: { click: () => { chosen = value; element.close(); } } }, text));
-    const element = h("dialog", { "aria-labelledby": id }, h("h2", { id }, title), h("div", { class: "inside" }, content), h("div", { class: "foot" }, foot));
+      h(
+        "button",
+        {
+          type: "button",
+          class: kind,
+          on: {
+            click: () => {
+              chosen = value;
+              element.close();
+            },
+          },
+        },
+        text,
+      ),
+    );
+    const element = h(
+      "dialog",
+      { "aria-labelledby": id },
+      h("h2", { id }, title),
+      h("div", { class: "inside" }, content),
+      h("div", { class: "foot" }, foot),
+    );
     element.addEventListener("close", () => {
       element.remove();
       done(chosen);
@@ -124,51 +172,85 @@ export function dialog(title, content, buttons = [["Close", null]]) {
 
 /** Whether somebody means it. */
 export function sure(title, text, deed) {
-  return dialog(title, h("p", {}, text), [["Keep it", false], [deed, true, "danger"]]);
+  return dialog(title, h("p", {}, text), [
+    ["Keep it", false],
+    [deed, true, "danger"],
+  ]);
 }
 
 export function copyButton(text, label = "Copy") {
-  const button = h("button", { type: "button", class: "small", on: {
-    async click() {
-      try {
-        await navigator.clipboard.writeText(text());
-        button.textContent = "Copied";
-        say("Copied");
-      } catch {
-        button.textContent = "Select it and copy";
-      }
-      setTimeout(() => { button.textContent = label; }, 2000);
+  const button = h(
+    "button",
+    {
+      type: "button",
+      class: "small",
+      on: {
+        async click() {
+          try {
+            await navigator.clipboard.writeText(text());
+            button.textContent = "Copied";
+            say("Copied");
+          } catch {
+            button.textContent = "Select it and copy";
+          }
+          setTimeout(() => {
+            button.textContent = label;
+          }, 2000);
+        },
+      },
     },
-  } }, label);
+    label,
+  );
   return button;
 }
 
 /** A form whose button does something, once at a time; what is wrong stands below it. */
 export function form(attributes, deed, ...children) {
   const below = h("div", { class: "below" });
-  const element = h("form", { novalidate: true, ...attributes, on: {
-    async submit(event) {
-      event.preventDefault();
-      const buttons = [...element.querySelectorAll("button[type=submit]")];
-      fill(below);
-      buttons.forEach((button) => { button.disabled = true; });
-      try {
-        const answer = await deed(element);
-        if (answer) fill(below, answer);
-      } catch (error) {
-        fill(below, trouble(error));
-      } finally {
-        buttons.forEach((button) => { button.disabled = false; });
-      }
+  const element = h(
+    "form",
+    {
+      novalidate: true,
+      ...attributes,
+      on: {
+        async submit(event) {
+          event.preventDefault();
+          const buttons = [...element.querySelectorAll("button[type=submit]")];
+          fill(below);
+          buttons.forEach((button) => {
+            button.disabled = true;
+          });
+          try {
+            const answer = await deed(element);
+            if (answer) fill(below, answer);
+          } catch (error) {
+            fill(below, trouble(error));
+          } finally {
+            buttons.forEach((button) => {
+              button.disabled = false;
+            });
+          }
+        },
+      },
     },
-  } }, children, below);
+    children,
+    below,
+  );
   return element;
 }
 
 /** Text with its lines numbered, to be changed. */
 export function editor(label, attributes = {}) {
   const gutter = h("pre", { class: "gutter", "aria-hidden": "true" });
-  const area = h("textarea", { class: "code", spellcheck: "false", autocapitalize: "off", autocomplete: "off", wrap: "off", "aria-label": label, ...attributes });
+  const area = h("textarea", {
+    class: "code",
+    spellcheck: "false",
+    autocapitalize: "off",
+    autocomplete: "off",
+    wrap: "off",
+    "aria-label": label,
+    ...attributes,
+  });
   let lines = 0;
   const count = () => {
     const now = area.value.split("\n").length;
@@ -176,14 +258,20 @@ export function editor(label, attributes = {}) {
     lines = now;
   };
   area.addEventListener("input", count);
-  area.addEventListener("scroll", () => { gutter.scrollTop = area.scrollTop; });
+  area.addEventListener("scroll", () => {
+    gutter.scrollTop = area.scrollTop;
+  });
   count();
   const set = (text) => {
     area.value = text;
     count();
   };
   const go = (row) => {
-    const before = area.value.split("\n").slice(0, row - 1).join("\n").length + (row > 1 ? 1 : 0);
+    const before =
+      area.value
+        .split("\n")
+        .slice(0, row - 1)
+        .join("\n").length + (row > 1 ? 1 : 0);
     const end = area.value.indexOf("\n", before);
     area.focus();
     area.setSelectionRange(before, end < 0 ? area.value.length : end);

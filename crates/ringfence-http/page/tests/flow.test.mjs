@@ -6,7 +6,9 @@ import { after, before, test } from "node:test";
 import { api, browse, SECRET, signIn, until, URL_, visit, zip } from "./stage.mjs";
 
 let browser;
-before(async () => { browser = await browse(); });
+before(async () => {
+  browser = await browse();
+});
 after(() => browser.close());
 
 const SKILL = {
@@ -57,7 +59,10 @@ test("upload, browse, edit, run, be refused, ask, allow, and find it on record",
   assert.match((await api("GET", "/v1/skills/flo/helper/notes/content?path=read.py")).content, /edited/);
 
   // Somebody else was there meanwhile.
-  await api("PUT", "/v1/skills/flo/helper/notes/edit", { path: "read.py", content: `${SKILL["notes/read.py"]}print('theirs')\n` });
+  await api("PUT", "/v1/skills/flo/helper/notes/edit", {
+    path: "read.py",
+    content: `${SKILL["notes/read.py"]}print('theirs')\n`,
+  });
   await editor.fill("mine");
   await page.getByRole("button", { name: "Save" }).click();
   await page.getByRole("alert").filter({ hasText: "Not saved" }).waitFor();
@@ -74,7 +79,10 @@ test("upload, browse, edit, run, be refused, ask, allow, and find it on record",
   await page.getByLabel("Standard output").filter({ hasText: "read.py" }).waitFor();
 
   // The file is outside of the skill, and named by a file rather than by the command's own text.
-  await api("PUT", "/v1/skills/flo/helper/notes/edit", { path: "where.py", content: `import subprocess, sys\nsys.exit(3 * subprocess.run([sys.executable, "read.py", ${JSON.stringify(SECRET)}]).returncode)\n` });
+  await api("PUT", "/v1/skills/flo/helper/notes/edit", {
+    path: "where.py",
+    content: `import subprocess, sys\nsys.exit(3 * subprocess.run([sys.executable, "read.py", ${JSON.stringify(SECRET)}]).returncode)\n`,
+  });
   await page.getByLabel("Command, a line for bash").fill("python3 where.py");
   await page.getByRole("button", { name: "Run", exact: true }).click();
   await page.getByText(/^exit 3 after/).waitFor();
@@ -139,7 +147,9 @@ test("what runs is seen at once, and can be cancelled", async () => {
   const form = new FormData();
   form.append("file", new Blob([zip({ "slow/SKILL.md": SKILL["notes/SKILL.md"] })]), "x.zip");
   await api("POST", "/v1/skills/cara/helper/upload", form);
-  const { id } = await api("POST", "/v1/skills/cara/helper/slow/execute?async=true", { command: "echo first; python3 -c 'import time; time.sleep(60)'" });
+  const { id } = await api("POST", "/v1/skills/cara/helper/slow/execute?async=true", {
+    command: "echo first; python3 -c 'import time; time.sleep(60)'",
+  });
   await page.getByRole("link", { name: /echo first/ }).click();
   await page.getByLabel("Standard output").filter({ hasText: "first" }).waitFor();
   await page.getByRole("button", { name: "Cancel it" }).click();
@@ -164,17 +174,33 @@ test("a token is shown once, does what it is for, and is worth nothing once it i
   const hers = await visit(browser);
   await signIn(hers.page, word);
   // What she may not do is not offered.
-  assert.deepEqual(await hers.page.locator("nav a > :first-child").allTextContents(), ["Overview", "Executions", "Denials", "Skills", "API"]);
-  await page.getByRole("row").filter({ hasText: "for a test" }).getByRole("button", { name: /Revoke/ }).click();
+  assert.deepEqual(await hers.page.locator("nav a > :first-child").allTextContents(), [
+    "Overview",
+    "Executions",
+    "Denials",
+    "Skills",
+    "API",
+  ]);
+  await page
+    .getByRole("row")
+    .filter({ hasText: "for a test" })
+    .getByRole("button", { name: /Revoke/ })
+    .click();
   await page.getByRole("button", { name: "Revoke it" }).click();
   await hers.page.getByText("That token is not known any more").waitFor();
-  assert.deepEqual(hers.faults.filter((fault) => !fault.includes("401")), []);
+  assert.deepEqual(
+    hers.faults.filter((fault) => !fault.includes("401")),
+    [],
+  );
   await hers.context.close();
 
   await page.goto(`${URL_}#/tenants/dora`);
-  await page.getByLabel("Policy of dora").fill("version = 1\n\nmode = \"whatever\"\n");
+  await page.getByLabel("Policy of dora").fill('version = 1\n\nmode = "whatever"\n');
   await page.getByRole("button", { name: "Save policy" }).click();
-  await page.getByRole("alert").filter({ hasText: /mode|whatever/ }).waitFor();
+  await page
+    .getByRole("alert")
+    .filter({ hasText: /mode|whatever/ })
+    .waitFor();
   assert.equal(await page.getByLabel("Policy of dora").getAttribute("aria-invalid"), "true");
   assert.match(faults.splice(0).join(), /400/);
   await page.getByLabel("Policy of dora").fill("version = 1\n");

@@ -6,7 +6,9 @@ import { after, before, test } from "node:test";
 import { api, browse, signIn, upload, URL_, visit } from "./stage.mjs";
 
 let browser;
-before(async () => { browser = await browse(); });
+before(async () => {
+  browser = await browse();
+});
 after(() => browser.close());
 
 const EVIL = "<img src=x onerror=alert(1)>";
@@ -51,7 +53,8 @@ test("a file, a skill, a command and its output that would be markup or escapes 
 test("the browser is told to refuse whatever is not the page's own", async () => {
   const answer = await fetch(URL_);
   const policy = answer.headers.get("content-security-policy");
-  for (const part of ["default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "require-trusted-types-for 'script'"]) assert.ok(policy.includes(part), policy);
+  for (const part of ["default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "require-trusted-types-for 'script'"])
+    assert.ok(policy.includes(part), policy);
   const { page, context } = await visit(browser);
   await page.goto(URL_);
   const refused = await page.evaluate(() => {
@@ -66,17 +69,19 @@ test("the browser is told to refuse whatever is not the page's own", async () =>
   await context.close();
 });
 
-test("where the service goes away, the page says so, and comes back with it", async () => {
+test("where the service cannot be reached, the page says so, and comes back with it", async () => {
   const { page, context } = await visit(browser);
+  await page.route("**/v1/events", (route) => route.abort());
   await signIn(page);
-  await page.locator("header .state", { hasText: "live" }).waitFor();
+  await page.locator("header .state", { hasText: "reconnecting" }).waitFor();
   await context.setOffline(true);
-  await page.evaluate(() => location.reload).catch(() => {});
-  await page.goto(`${URL_}#/audit`).catch(() => {});
+  await page.goto(`${URL_}#/audit`);
   await page.getByText("the service cannot be reached").waitFor();
   await context.setOffline(false);
-  await page.goto(`${URL_}#/overview`);
+  await page.unroute("**/v1/events");
+  await page.goto(`${URL_}#/executions`);
   await page.locator("header .state", { hasText: "live" }).waitFor({ timeout: 40_000 });
-  await api("GET", "/v1/me");
+  const { id } = await api("POST", "/v1/skills/eve/helper/evil/execute?async=true", { command: "echo back again" });
+  await page.locator(`a[href$="${id}"]`).waitFor();
   await context.close();
 });

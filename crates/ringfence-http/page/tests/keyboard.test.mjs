@@ -6,12 +6,15 @@ import { after, before, test } from "node:test";
 import { api, browse, SECRET, TOKEN, until, upload, URL_, visit } from "./stage.mjs";
 
 let browser;
-before(async () => { browser = await browse(); });
+before(async () => {
+  browser = await browse();
+});
 after(() => browser.close());
 
 const card = "---\nname: asks\ndescription: asks\n---\n";
 const begin = () => api("POST", "/v1/skills/kay/helper/asks/execute?async=true", { command: "python3 ask.py", ask: true });
-const focused = (page) => page.evaluate(() => document.activeElement.textContent || document.activeElement.getAttribute("aria-label"));
+const focused = (page) =>
+  page.evaluate(() => document.activeElement.textContent || document.activeElement.getAttribute("aria-label"));
 
 test("signing in, finding a question and answering it needs no pointer", async () => {
   await upload("kay", "helper", { "asks/SKILL.md": card, "asks/ask.py": `print(len(open(${JSON.stringify(SECRET)}).read()))\n` });

@@ -19,14 +19,32 @@ after(async () => {
 });
 
 const views = () => ({
-  overview: "#/overview", executions: "#/executions", execution: `#/executions/${scene.blocked}`, denials: "#/denials", asks: "#/asks", audit: "#/audit/alice",
-  skills: "#/skills", shelf: "#/skills/alice/helper", skill: "#/skills/alice/helper/report", tokens: "#/tenants", tenant: "#/tenants/alice", api: "#/api",
+  overview: "#/overview",
+  executions: "#/executions",
+  execution: `#/executions/${scene.blocked}`,
+  denials: "#/denials",
+  asks: "#/asks",
+  audit: "#/audit/alice",
+  skills: "#/skills",
+  shelf: "#/skills/alice/helper",
+  skill: "#/skills/alice/helper/report",
+  tokens: "#/tenants",
+  tenant: "#/tenants/alice",
+  api: "#/api",
 });
 
 async function wrongs(page) {
   const found = await page.evaluate(async () => {
-    const { violations } = await globalThis.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] });
-    return violations.map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map((node) => `${node.html.slice(0, 160)} ${node.any[0]?.message ?? ""}`).join(" | ")}`);
+    const { violations } = await globalThis.axe.run(document, {
+      runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
+    });
+    return violations.map(
+      ({ id, nodes }) =>
+        `${id}: ${nodes
+          .slice(0, 3)
+          .map((node) => `${node.html.slice(0, 160)} ${node.any[0]?.message ?? ""}`)
+          .join(" | ")}`,
+    );
   });
   const headings = await page.locator("h1").count();
   if (headings !== 1) found.push(`${headings} headings of the first level`);
@@ -35,7 +53,11 @@ async function wrongs(page) {
   return found;
 }
 
-for (const [theme, width] of [["light", 360], ["light", 1280], ["dark", 1280]]) {
+for (const [theme, width] of [
+  ["light", 360],
+  ["light", 1280],
+  ["dark", 1280],
+]) {
   test(`every view can be read and used, ${theme}, ${width} px`, async () => {
     await question();
     const { page, faults, context } = await visit(browser, { theme, width, height: 900 });
@@ -74,10 +96,13 @@ test("what nobody could read or use would be found", async () => {
     const wide = document.createElement("div");
     wide.style.width = "3000px";
     wide.textContent = "wide";
-    document.querySelector("main").append(faint, wide, document.createElement("input"), document.createElement("button"), document.createElement("h1"));
+    document
+      .querySelector("main")
+      .append(faint, wide, document.createElement("input"), document.createElement("button"), document.createElement("h1"));
   });
   const found = (await wrongs(page)).join("\n");
-  for (const word of ["color-contrast", "label", "button-name", "2 headings", "px wider"]) assert.ok(found.includes(word), `${word}: ${found}`);
+  for (const word of ["color-contrast", "label", "button-name", "2 headings", "px wider"])
+    assert.ok(found.includes(word), `${word}: ${found}`);
   await context.close();
 });
 

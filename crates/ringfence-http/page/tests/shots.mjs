@@ -15,8 +15,20 @@ const only = process.argv.slice(2);
 await mkdir(place, { recursive: true });
 const { blocked, running } = await populate();
 const views = {
-  overview: "#/overview", executions: "#/executions", blocked: `#/executions/${blocked}`, running: `#/executions/${running}`, denials: "#/denials", asks: "#/asks",
-  audit: "#/audit/alice", skills: "#/skills", shelf: "#/skills/alice/helper", skill: "#/skills/alice/helper/report", run: "#/skills/alice/helper/report", tokens: "#/tenants", tenant: "#/tenants/alice", api: "#/api",
+  overview: "#/overview",
+  executions: "#/executions",
+  blocked: `#/executions/${blocked}`,
+  running: `#/executions/${running}`,
+  denials: "#/denials",
+  asks: "#/asks",
+  audit: "#/audit/alice",
+  skills: "#/skills",
+  shelf: "#/skills/alice/helper",
+  skill: "#/skills/alice/helper/report",
+  run: "#/skills/alice/helper/report",
+  tokens: "#/tenants",
+  tenant: "#/tenants/alice",
+  api: "#/api",
 };
 const browser = await browse();
 for (const theme of ["light", "dark"]) {

@@ -26,13 +26,22 @@ export async function browse() {
 
 /** A page of its own, with nothing left of others. `faults` is empty as long as all is well. */
 export async function visit(browser, { width = 1280, height = 900, theme = "light", motion = "reduce" } = {}) {
-  const context = await browser.newContext({ viewport: { width, height }, colorScheme: theme, reducedMotion: motion, permissions: ["clipboard-read", "clipboard-write"] });
+  const context = await browser.newContext({
+    viewport: { width, height },
+    colorScheme: theme,
+    reducedMotion: motion,
+    permissions: ["clipboard-read", "clipboard-write"],
+  });
   const page = await context.newPage();
   page.setDefaultTimeout(15_000);
   const faults = [];
-  page.on("console", (message) => { if (["error", "warning"].includes(message.type())) faults.push(`console: ${message.text()} ${message.location().url}`); });
+  page.on("console", (message) => {
+    if (["error", "warning"].includes(message.type())) faults.push(`console: ${message.text()} ${message.location().url}`);
+  });
   page.on("pageerror", (error) => faults.push(`error: ${error.stack}`));
-  page.on("request", (request) => { if (new URL(request.url()).origin !== new URL(URL_).origin) faults.push(`request: ${request.url()}`); });
+  page.on("request", (request) => {
+    if (new URL(request.url()).origin !== new URL(URL_).origin) faults.push(`request: ${request.url()}`);
+  });
   page.on("dialog", (dialog) => {
     faults.push(`dialog: ${dialog.message()}`);
     dialog.dismiss();
@@ -41,7 +50,9 @@ export async function visit(browser, { width = 1280, height = 900, theme = "ligh
   if (from) {
     await page.route(/\/(page\/.*)?$/, async (route) => {
       const name = new URL(route.request().url()).pathname.replace(/^\/(page\/)?/, "") || "index.html";
-      const headers = { "content-type": { js: "text/javascript", css: "text/css", svg: "image/svg+xml" }[name.split(".").at(-1)] ?? "text/html" };
+      const headers = {
+        "content-type": { js: "text/javascript", css: "text/css", svg: "image/svg+xml" }[name.split(".").at(-1)] ?? "text/html",
+      };
       const { headers: given } = await fetch(URL_);
       headers["content-security-policy"] = given.get("content-security-policy");
       await route.fulfill({ headers, body: await readFile(path.join(from, name)) });
@@ -61,8 +72,13 @@ export async function signIn(page, token = TOKEN) {
 export async function api(method, where, body, headers = {}) {
   const isForm = body instanceof FormData;
   const answer = await fetch(new URL(where, URL_), {
-    method, body: body === undefined || isForm ? body : JSON.stringify(body),
-    headers: { Authorization: `Bearer ${TOKEN}`, ...(body !== undefined && !isForm && { "Content-Type": "application/json" }), ...headers },
+    method,
+    body: body === undefined || isForm ? body : JSON.stringify(body),
+    headers: {
+      Authorization: `Bearer ${TOKEN}`,
+      ...(body !== undefined && !isForm && { "Content-Type": "application/json" }),
+      ...headers,
+    },
   });
   const text = await answer.text();
   assert.ok(answer.ok, `${method} ${where}: ${answer.status} ${text}`);
@@ -76,7 +92,9 @@ export async function until(what, isSo, limit = 15_000) {
     const found = await isSo();
     if (found) return found;
     assert.ok(Date.now() < end, `it never came to be: ${what}`);
-    await new Promise((done) => { setTimeout(done, 50); });
+    await new Promise((done) => {
+      setTimeout(done, 50);
+    });
   }
 }
 

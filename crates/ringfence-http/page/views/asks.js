@@ -10,15 +10,37 @@ export function show(main, _, signal) {
   const count = h("p", { class: "quiet count-line", role: "status" });
   const place = h("div", { class: "stack" });
   const drawn = new Map();
-  put(main, h("div", { class: "title" }, h("h1", {}, "Asks"), count), place,
-    h("section", { class: "legend" }, h("h2", {}, "What the answers mean"),
-      h("dl", {}, Object.values(WORDS).map(([title, text]) => [h("dt", {}, title), h("dd", {}, text)]))));
+  put(
+    main,
+    h("div", { class: "title" }, h("h1", {}, "Asks"), count),
+    place,
+    h(
+      "section",
+      { class: "legend" },
+      h("h2", {}, "What the answers mean"),
+      h(
+        "dl",
+        {},
+        Object.values(WORDS).map(([title, text]) => [h("dt", {}, title), h("dd", {}, text)]),
+      ),
+    ),
+  );
   arrows(place, ".question");
   watch(signal, ["asks"], () => {
     count.textContent = live.asks.length === 0 ? "" : `${many(live.asks.length, "question")}, oldest first`;
     if (live.asks.length === 0) {
       drawn.clear();
-      fill(place, empty("Nobody waits for an answer.", h("p", { class: "quiet" }, "A command that is run with “Ask me” stops before it is refused something, and its question appears here and below every other view.")));
+      fill(
+        place,
+        empty(
+          "Nobody waits for an answer.",
+          h(
+            "p",
+            { class: "quiet" },
+            "A command that is run with “Ask me” stops before it is refused something, and its question appears here and below every other view.",
+          ),
+        ),
+      );
       return;
     }
     if (drawn.size === 0) fill(place);

@@ -10,7 +10,14 @@ import { ask, get, listen, path } from "../remote.js";
 import { chip, copyButton, empty, name, select, sure, table, trouble } from "../widgets.js";
 import { refusals } from "./denials.js";
 
-const STATES = [["", "Any state"], ["running", "Running or waiting"], ["blocked", "Blocked"], ["beyond", "Beyond a limit"], ["failed", "Failed or lost"], ["ok", "Ended with 0"]];
+const STATES = [
+  ["", "Any state"],
+  ["running", "Running or waiting"],
+  ["blocked", "Blocked"],
+  ["beyond", "Beyond a limit"],
+  ["failed", "Failed or lost"],
+  ["ok", "Ended with 0"],
+];
 const filters = { text: "", user: "", state: "" };
 
 export function whose(each) {
@@ -25,7 +32,8 @@ export function stateChip(each) {
   const { result } = each;
   if (each.state === "running") return chip("running", "run");
   if (each.state === "waiting") return chip("waiting");
-  if (each.state === "failed" || each.state === "lost") return chip(each.error?.code === "cancelled" ? "cancelled" : each.state, "bad");
+  if (each.state === "failed" || each.state === "lost")
+    return chip(each.error?.code === "cancelled" ? "cancelled" : each.state, "bad");
   const blocked = result?.blocked ?? each.blocked;
   const code = result?.exitCode ?? each.exitCode;
   if (blocked) return chip("blocked", "bad");
@@ -36,17 +44,33 @@ export function stateChip(each) {
 
 export function show(main, [id], signal) {
   if (id) return detail(main, id, signal);
-  const text = h("input", { type: "search", placeholder: "Command, skill or id", "aria-label": "Filter by text", value: filters.text });
+  const text = h("input", {
+    type: "search",
+    placeholder: "Command, skill or id",
+    "aria-label": "Filter by text",
+    value: filters.text,
+  });
   const user = h("input", { type: "search", placeholder: "Any tenant", "aria-label": "Filter by tenant", value: filters.user });
   const state = select(STATES, filters.state, { "aria-label": "Filter by state" });
   const count = h("p", { class: "quiet count-line", role: "status" });
   const place = h("div");
-  const bar = h("div", { class: "filters", role: "search", "aria-label": "Filter executions", on: {
-    input() {
-      Object.assign(filters, { text: text.value, user: user.value, state: state.value });
-      draw();
+  const bar = h(
+    "div",
+    {
+      class: "filters",
+      role: "search",
+      "aria-label": "Filter executions",
+      on: {
+        input() {
+          Object.assign(filters, { text: text.value, user: user.value, state: state.value });
+          draw();
+        },
+      },
     },
-  } }, text, user, state);
+    text,
+    user,
+    state,
+  );
   put(main, h("div", { class: "title" }, h("h1", {}, "Executions"), count), bar, place);
   const list = table("Executions, newest first", [
     { title: "Begun", kind: "time", cell: (each) => when(each.createdMs) },
@@ -55,18 +79,33 @@ export function show(main, [id], signal) {
     { title: "Command", kind: "grow", cell: commandLink },
     { title: "Exit", kind: "right", cell: (each) => each.result?.exitCode ?? "–" },
     { title: "Took", kind: "right", cell: (each) => duration(each.result?.durationMs ?? null) },
-    { title: "Denials", kind: "right", cell: (each) => (each.result?.denials?.length ? number(each.result.denials.length) : "–") },
+    {
+      title: "Denials",
+      kind: "right",
+      cell: (each) => (each.result?.denials?.length ? number(each.result.denials.length) : "–"),
+    },
   ]);
   function draw() {
     const all = [...live.executions.values()].sort((one, other) => other.createdMs - one.createdMs);
     const words = filters.text.toLowerCase();
-    const found = all.filter((each) => (!words || `${each.id} ${each.agentId}/${each.skillId} ${each.command}`.toLowerCase().includes(words))
-      && (!filters.user || each.userId.toLowerCase().includes(filters.user.toLowerCase())) && isIn(each, filters.state));
-    count.textContent = found.length === all.length ? many(all.length, "execution") : `${number(found.length)} of ${many(all.length, "execution")}`;
+    const found = all.filter(
+      (each) =>
+        (!words || `${each.id} ${each.agentId}/${each.skillId} ${each.command}`.toLowerCase().includes(words)) &&
+        (!filters.user || each.userId.toLowerCase().includes(filters.user.toLowerCase())) &&
+        isIn(each, filters.state),
+    );
+    count.textContent =
+      found.length === all.length ? many(all.length, "execution") : `${number(found.length)} of ${many(all.length, "execution")}`;
     if (found.length === 0) {
-      fill(place, all.length === 0
-        ? empty("No command has been run yet.", h("p", { class: "quiet" }, "Skills are run from the view Skills, or by POST /v1/skills/…/execute."))
-        : empty("No execution is like that."));
+      fill(
+        place,
+        all.length === 0
+          ? empty(
+              "No command has been run yet.",
+              h("p", { class: "quiet" }, "Skills are run from the view Skills, or by POST /v1/skills/…/execute."),
+            )
+          : empty("No execution is like that."),
+      );
     } else {
       if (!place.contains(list.element)) fill(place, list.element);
       list.draw(found.slice(0, 300));
@@ -77,12 +116,18 @@ export function show(main, [id], signal) {
 
 function isIn(each, state) {
   switch (state) {
-    case "running": return !isOver(each);
-    case "blocked": return Boolean(each.result?.blocked);
-    case "beyond": return Boolean(each.result?.timedOut || each.result?.breaches?.length);
-    case "failed": return each.state === "failed" || each.state === "lost";
-    case "ok": return each.result?.exitCode === 0;
-    default: return true;
+    case "running":
+      return !isOver(each);
+    case "blocked":
+      return Boolean(each.result?.blocked);
+    case "beyond":
+      return Boolean(each.result?.timedOut || each.result?.breaches?.length);
+    case "failed":
+      return each.state === "failed" || each.state === "lost";
+    case "ok":
+      return each.result?.exitCode === 0;
+    default:
+      return true;
   }
 }
 
@@ -94,7 +139,15 @@ function detail(main, id, signal) {
   const streams = output();
   const cancel = h("button", { type: "button", class: "danger", hidden: true, on: { click: () => end() } }, "Cancel it");
   const title = h("h1", {}, "Execution");
-  put(main, h("p", { class: "back" }, h("a", { href: "#/executions" }, "← Executions")), head, command, facts, found, streams.element);
+  put(
+    main,
+    h("p", { class: "back" }, h("a", { href: "#/executions" }, "← Executions")),
+    head,
+    command,
+    facts,
+    found,
+    streams.element,
+  );
   let now = null;
 
   function draw() {
@@ -114,14 +167,17 @@ function detail(main, id, signal) {
       result && ["Confined", result.confined ? "yes" : "no"],
       live.may("audit") && ["Records", h("a", { href: path`#/audit/${now.userId}/${now.id}` }, "in the audit log")],
     ].filter(Boolean);
-    fill(facts, rows.map(([term, value]) => h("div", {}, h("dt", {}, term), h("dd", {}, value))));
+    fill(
+      facts,
+      rows.map(([term, value]) => h("div", {}, h("dt", {}, term), h("dd", {}, value))),
+    );
     fill(found, told(now));
   }
 
   async function end() {
-    if (!await sure("Cancel this command?", "It is interrupted, and ended if it does not mind.", "Cancel it")) return;
+    if (!(await sure("Cancel this command?", "It is interrupted, and ended if it does not mind.", "Cancel it"))) return;
     try {
-      now = { ...now, ...await ask("DELETE", path`/v1/executions/${id}`) };
+      now = { ...now, ...(await ask("DELETE", path`/v1/executions/${id}`)) };
       say("It was told to end.");
       draw();
     } catch (error) {
@@ -141,7 +197,9 @@ function detail(main, id, signal) {
     say(`The command has ended${now.result ? ` with ${now.result.exitCode}` : ""}.`);
   }
   fill(head, title);
-  load().catch((error) => { if (!signal.aborted) fill(found, trouble(error)); });
+  load().catch((error) => {
+    if (!signal.aborted) fill(found, trouble(error));
+  });
 }
 
 /** The command, with the part marked that a rule on its text refused. */
@@ -158,12 +216,68 @@ function marked({ command, result }) {
 function told({ result, error }) {
   if (error) return trouble(error);
   if (!result) return [];
-  const refusal = result.refusal && h("section", { class: "callout bad" }, h("h2", {}, "Not started"), h("p", {}, line(result.blockedReason ?? result.refusal.reason ?? "A rule on its text refused it.")));
-  const breaches = result.breaches?.length > 0 && h("section", { class: "callout warn" }, h("h2", {}, "Limits reached"),
-    h("ul", {}, result.breaches.map((each) => h("li", {}, h("b", {}, each.limit), ` of ${amount(each.limit, each.configured)} was reached: ${amount(each.limit, each.observed)}`))));
-  const granted = result.granted?.length > 0 && h("section", { class: "callout ok" }, h("h2", {}, "Allowed by an answer"),
-    h("ul", {}, result.granted.map((each) => h("li", {}, chip(each.denial.operation), " ", name(each.denial.target, "mono"), ` ${WORDS[each.answer]?.[0].toLowerCase() ?? each.answer}`))));
-  const denials = result.denials?.length > 0 && h("section", {}, h("h2", {}, many(result.denials.length + (result.denialsDropped ?? 0), "denial")), refusals(result.denials));
-  const warnings = result.warnings?.length > 0 && h("section", { class: "callout warn" }, h("h2", {}, "Beside"), h("ul", {}, result.warnings.map((each) => h("li", {}, line(each)))));
+  const refusal =
+    result.refusal &&
+    h(
+      "section",
+      { class: "callout bad" },
+      h("h2", {}, "Not started"),
+      h("p", {}, line(result.blockedReason ?? result.refusal.reason ?? "A rule on its text refused it.")),
+    );
+  const breaches =
+    result.breaches?.length > 0 &&
+    h(
+      "section",
+      { class: "callout warn" },
+      h("h2", {}, "Limits reached"),
+      h(
+        "ul",
+        {},
+        result.breaches.map((each) =>
+          h(
+            "li",
+            {},
+            h("b", {}, each.limit),
+            ` of ${amount(each.limit, each.configured)} was reached: ${amount(each.limit, each.observed)}`,
+          ),
+        ),
+      ),
+    );
+  const granted =
+    result.granted?.length > 0 &&
+    h(
+      "section",
+      { class: "callout ok" },
+      h("h2", {}, "Allowed by an answer"),
+      h(
+        "ul",
+        {},
+        result.granted.map((each) =>
+          h(
+            "li",
+            {},
+            chip(each.denial.operation),
+            " ",
+            name(each.denial.target, "mono"),
+            ` ${WORDS[each.answer]?.[0].toLowerCase() ?? each.answer}`,
+          ),
+        ),
+      ),
+    );
+  const denials =
+    result.denials?.length > 0 &&
+    h("section", {}, h("h2", {}, many(result.denials.length + (result.denialsDropped ?? 0), "denial")), refusals(result.denials));
+  const warnings =
+    result.warnings?.length > 0 &&
+    h(
+      "section",
+      { class: "callout warn" },
+      h("h2", {}, "Beside"),
+      h(
+        "ul",
+        {},
+        result.warnings.map((each) => h("li", {}, line(each))),
+      ),
+    );
   return [refusal, breaches, granted, denials, warnings];
 }

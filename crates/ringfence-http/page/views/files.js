@@ -11,19 +11,55 @@ export async function files(place, id, signal) {
   const list = h("ul", { class: "files", "aria-label": "Files" });
   const shown = h("div", { class: "file" }, empty("Choose a file."));
   const make = h("button", { type: "button", class: "small", on: { click: () => anew() } }, "New file");
-  fill(place, h("div", { class: "split" }, h("section", {}, h("div", { class: "title" }, h("h2", {}, "Files"), h("span", { class: "space" }), live.may("skills:write") && make), arrows(list, "button")), shown));
+  fill(
+    place,
+    h(
+      "div",
+      { class: "split" },
+      h(
+        "section",
+        {},
+        h("div", { class: "title" }, h("h2", {}, "Files"), h("span", { class: "space" }), live.may("skills:write") && make),
+        arrows(list, "button"),
+      ),
+      shown,
+    ),
+  );
   let open = null;
 
   async function load() {
     const found = await get(`${at}/files`, { signal });
     const sorted = found.files.toSorted((one, other) => (one.path < other.path ? -1 : 1));
-    fill(list, sorted.map((each) => {
-      const depth = Math.min(6, each.path.split("/").length - 1);
-      const leaf = each.path.split("/").at(-1);
-      if (each.kind !== "file") return h("li", { class: `depth-${depth}` }, h("span", { class: "dir" }, name(leaf), each.kind === "directory" ? "/" : ` (${each.kind})`));
-      return h("li", { class: `depth-${depth}` }, h("button", { type: "button", class: "file-link", "data-path": each.path, "aria-current": open === each.path ? "true" : undefined, title: line(each.path), on: { click: () => read(each.path) } },
-        name(leaf), h("span", { class: "quiet" }, bytes(each.bytes))));
-    }));
+    fill(
+      list,
+      sorted.map((each) => {
+        const depth = Math.min(6, each.path.split("/").length - 1);
+        const leaf = each.path.split("/").at(-1);
+        if (each.kind !== "file")
+          return h(
+            "li",
+            { class: `depth-${depth}` },
+            h("span", { class: "dir" }, name(leaf), each.kind === "directory" ? "/" : ` (${each.kind})`),
+          );
+        return h(
+          "li",
+          { class: `depth-${depth}` },
+          h(
+            "button",
+            {
+              type: "button",
+              class: "file-link",
+              "data-path": each.path,
+              "aria-current": open === each.path ? "true" : undefined,
+              title: line(each.path),
+              on: { click: () => read(each.path) },
+            },
+            name(leaf),
+            h("span", { class: "quiet" }, bytes(each.bytes)),
+          ),
+        );
+      }),
+    );
     if (sorted.length === 0) fill(list, h("li", {}, empty("It has no files.")));
     return sorted;
   }
@@ -37,7 +73,14 @@ export async function files(place, id, signal) {
 
   let isChanged = () => false;
   async function read(which) {
-    if (isChanged() && !await dialog("Leave the changes?", h("p", {}, "What you changed in this file is not saved."), [["Stay", false], ["Leave them", true, "danger"]])) return;
+    if (
+      isChanged() &&
+      !(await dialog("Leave the changes?", h("p", {}, "What you changed in this file is not saved."), [
+        ["Stay", false],
+        ["Leave them", true, "danger"],
+      ]))
+    )
+      return;
     try {
       const content = await get(`${at}/content${query({ path: which })}`, { signal });
       open = which;
@@ -50,21 +93,36 @@ export async function files(place, id, signal) {
 
   function draw(content) {
     isChanged = () => false;
-    const head = h("p", { class: "quiet" }, name(content.path, "mono"), ` · ${bytes(content.bytes)} · ${stamp(content.modifiedMs)}`, content.executable && " · executable");
+    const head = h(
+      "p",
+      { class: "quiet" },
+      name(content.path, "mono"),
+      ` · ${bytes(content.bytes)} · ${stamp(content.modifiedMs)}`,
+      content.executable && " · executable",
+    );
     const text = content.content;
     if (content.encoding !== "text") {
-      fill(shown, head, empty("It is no text.", h("p", { class: "quiet" }, "What is no text is replaced by uploading the skill again.")));
+      fill(
+        shown,
+        head,
+        empty("It is no text.", h("p", { class: "quiet" }, "What is no text is replaced by uploading the skill again.")),
+      );
       return;
     }
     const mayWrite = live.may("skills:write") && !content.truncated;
-    const edit = editor(`Content of ${line(content.path)}`, { readOnly: !mayWrite, on: {
-      keydown(event) {
-        if (event.key !== "s" || !(event.ctrlKey || event.metaKey)) return;
-        event.preventDefault();
-        if (mayWrite) save();
+    const edit = editor(`Content of ${line(content.path)}`, {
+      readOnly: !mayWrite,
+      on: {
+        keydown(event) {
+          if (event.key !== "s" || !(event.ctrlKey || event.metaKey)) return;
+          event.preventDefault();
+          if (mayWrite) save();
+        },
+        input: () => {
+          state.textContent = isChanged() ? "Changed" : "";
+        },
       },
-      input: () => { state.textContent = isChanged() ? "Changed" : ""; },
-    } });
+    });
     // A text area knows one end of lines only. A file that ends all of them in the other way keeps that.
     const had = text.replace(/\r\n?/g, "\n");
     const ending = had.replace(/\n/g, "\r\n") === text ? "\r\n" : "\n";
@@ -81,12 +139,26 @@ export async function files(place, id, signal) {
       button.disabled = true;
       fill(below);
       try {
-        const done = await ask("PUT", `${at}/edit`, { body: { path: content.path, content: now.replace(/\n/g, ending), expect } });
+        const done = await ask("PUT", `${at}/edit`, {
+          body: { path: content.path, content: now.replace(/\n/g, ending), expect },
+        });
         etag = done.etag;
         saved = now;
         state.textContent = "Saved";
         say("Saved");
-        if (done.warnings?.length > 0) fill(below, h("section", { class: "callout warn" }, h("ul", {}, done.warnings.map((each) => h("li", {}, each.line ? `line ${each.line}: ` : "", line(each.what))))));
+        if (done.warnings?.length > 0)
+          fill(
+            below,
+            h(
+              "section",
+              { class: "callout warn" },
+              h(
+                "ul",
+                {},
+                done.warnings.map((each) => h("li", {}, each.line ? `line ${each.line}: ` : "", line(each.what))),
+              ),
+            ),
+          );
         load().catch(() => {});
       } catch (error) {
         fill(below, error.status === 409 ? conflict(error) : trouble(error));
@@ -94,19 +166,61 @@ export async function files(place, id, signal) {
         button.disabled = false;
       }
     }
-    const conflict = (error) => h("section", { class: "callout bad", role: "alert" }, h("p", {}, h("b", {}, "Not saved: "), line(error.message)),
-      h("p", {}, "Somebody changed the file since you opened it. Your text is still here."),
-      h("div", { class: "buttons" }, h("button", { type: "button", on: { click: () => { isChanged = () => false; read(content.path); } } }, "Take theirs"),
-        h("button", { type: "button", class: "danger", on: { async click() {
-          const there = await get(`${at}/content${query({ path: content.path })}`, { signal });
-          save(there.etag);
-        } } }, "Put mine over it")));
-    fill(shown, head, content.truncated && h("p", { class: "notice" }, "It is too long to be shown whole, so it cannot be changed here."), isMixed && h("p", { class: "notice" }, "Its lines end in different ways. Saving it makes them alike."), edit.element, h("div", { class: "buttons" }, mayWrite && button, state), below);
+    const conflict = (error) =>
+      h(
+        "section",
+        { class: "callout bad", role: "alert" },
+        h("p", {}, h("b", {}, "Not saved: "), line(error.message)),
+        h("p", {}, "Somebody changed the file since you opened it. Your text is still here."),
+        h(
+          "div",
+          { class: "buttons" },
+          h(
+            "button",
+            {
+              type: "button",
+              on: {
+                click: () => {
+                  isChanged = () => false;
+                  read(content.path);
+                },
+              },
+            },
+            "Take theirs",
+          ),
+          h(
+            "button",
+            {
+              type: "button",
+              class: "danger",
+              on: {
+                async click() {
+                  const there = await get(`${at}/content${query({ path: content.path })}`, { signal });
+                  save(there.etag);
+                },
+              },
+            },
+            "Put mine over it",
+          ),
+        ),
+      );
+    fill(
+      shown,
+      head,
+      content.truncated && h("p", { class: "notice" }, "It is too long to be shown whole, so it cannot be changed here."),
+      isMixed && h("p", { class: "notice" }, "Its lines end in different ways. Saving it makes them alike."),
+      edit.element,
+      h("div", { class: "buttons" }, mayWrite && button, state),
+      below,
+    );
   }
 
   async function anew() {
     const where = h("input", { type: "text", autocomplete: "off", spellcheck: "false", placeholder: "scripts/run.sh" });
-    const chosen = await dialog("New file", field("Path, from the skill’s directory on", where), [["Leave it", false], ["Make it", true, "first"]]);
+    const chosen = await dialog("New file", field("Path, from the skill’s directory on", where), [
+      ["Leave it", false],
+      ["Make it", true, "first"],
+    ]);
     if (!chosen || !where.value.trim()) return;
     try {
       await ask("PUT", `${at}/edit`, { body: { path: where.value.trim(), content: "" } });

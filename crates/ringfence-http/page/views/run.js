@@ -11,11 +11,18 @@ import { refusals } from "./denials.js";
 const LONGEST = 300;
 
 export function runner(id, signal) {
-  const command = h("textarea", { rows: "3", class: "code alone", spellcheck: "false", autocapitalize: "off", placeholder: "python3 scripts/main.py", on: {
-    keydown(event) {
-      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) element.requestSubmit();
+  const command = h("textarea", {
+    rows: "3",
+    class: "code alone",
+    spellcheck: "false",
+    autocapitalize: "off",
+    placeholder: "python3 scripts/main.py",
+    on: {
+      keydown(event) {
+        if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) element.requestSubmit();
+      },
     },
-  } });
+  });
   const seconds = h("input", { type: "number", min: "1", max: String(LONGEST), value: "60", class: "short" });
   const asks = tick("Ask me about what would be refused");
   const start = h("button", { type: "submit", class: "first" }, "Run");
@@ -34,17 +41,24 @@ export function runner(id, signal) {
     let end = null;
     // With a key it is not cancelled when nobody listens any more: whoever goes to answer its
     // question leaves this view.
-    const headers = { "Idempotency-Key": [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16)).join("-") };
+    const headers = {
+      "Idempotency-Key": [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16)).join("-"),
+    };
     try {
       const body = { command: command.value, timeoutMs: Math.round(limit * 1000), ask: asks.input.checked };
-      await listen("POST", path`/v1/skills/${id.user}/${id.agent}/${id.skill}/execute`, { body, headers, signal }, (kind, data) => {
-        if (kind === "begun") {
-          execution = data.id;
-          stop.hidden = false;
-        }
-        if (kind === "result" || kind === "error") end = { kind, data };
-        streams.heard(kind, data);
-      });
+      await listen(
+        "POST",
+        path`/v1/skills/${id.user}/${id.agent}/${id.skill}/execute`,
+        { body, headers, signal },
+        (kind, data) => {
+          if (kind === "begun") {
+            execution = data.id;
+            stop.hidden = false;
+          }
+          if (kind === "result" || kind === "error") end = { kind, data };
+          streams.heard(kind, data);
+        },
+      );
     } catch (error) {
       if (signal.aborted) return null;
       streams.clear();
@@ -74,13 +88,30 @@ export function runner(id, signal) {
 
   function draw(result) {
     const reason = result.blocked && h("p", {}, line(result.blockedReason));
-    fill(summary, h("div", { class: "title" }, stateChip({ state: "ended", result }), h("span", {}, `exit ${result.exitCode} after ${duration(result.durationMs)}`), h("span", { class: "space" }), h("a", { href: path`#/executions/${execution}` }, "The execution")),
+    fill(
+      summary,
+      h(
+        "div",
+        { class: "title" },
+        stateChip({ state: "ended", result }),
+        h("span", {}, `exit ${result.exitCode} after ${duration(result.durationMs)}`),
+        h("span", { class: "space" }),
+        h("a", { href: path`#/executions/${execution}` }, "The execution"),
+      ),
       reason && h("section", { class: "callout bad" }, h("h2", {}, "Blocked"), reason),
-      result.denials.length > 0 && h("section", {}, h("h2", {}, many(result.denials.length, "denial")), refusals(result.denials)));
-    say(`The command has ended with ${result.exitCode}${result.denials.length > 0 ? `, ${many(result.denials.length, "denial")}` : ""}.`);
+      result.denials.length > 0 && h("section", {}, h("h2", {}, many(result.denials.length, "denial")), refusals(result.denials)),
+    );
+    say(
+      `The command has ended with ${result.exitCode}${result.denials.length > 0 ? `, ${many(result.denials.length, "denial")}` : ""}.`,
+    );
   }
 
-  const element = form({ class: "stack" }, run, field("Command, a line for bash", command, "Ctrl+Enter runs it. It goes on when you leave this view: Executions has it."),
-    h("div", { class: "run-fields" }, field("Seconds at most", seconds), asks.element), h("div", { class: "buttons" }, start, stop));
+  const element = form(
+    { class: "stack" },
+    run,
+    field("Command, a line for bash", command, "Ctrl+Enter runs it. It goes on when you leave this view: Executions has it."),
+    h("div", { class: "run-fields" }, field("Seconds at most", seconds), asks.element),
+    h("div", { class: "buttons" }, start, stop),
+  );
   return h("div", { class: "stack" }, element, summary, streams.element);
 }

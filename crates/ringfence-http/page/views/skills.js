@@ -7,6 +7,7 @@ import { ask, get, path } from "../remote.js";
 import { chip, empty, field, form, name, sure, tabs, trouble } from "../widgets.js";
 import { files } from "./files.js";
 import { runner } from "./run.js";
+import { uploader } from "./upload.js";
 
 const last = { user: "", agent: "" };
 
@@ -16,28 +17,73 @@ export function show(main, [user, agent, skill], signal) {
   const users = h("datalist", { id: "skill-users" });
   const agents = h("datalist", { id: "skill-agents" });
   const inputs = {
-    user: h("input", { type: "text", value: own ?? last.user, readOnly: own !== null, list: "skill-users", autocomplete: "off", spellcheck: "false", required: true }),
-    agent: h("input", { type: "text", value: last.agent, list: "skill-agents", autocomplete: "off", spellcheck: "false", required: true }),
+    user: h("input", {
+      type: "text",
+      value: own ?? last.user,
+      readOnly: own !== null,
+      list: "skill-users",
+      autocomplete: "off",
+      spellcheck: "false",
+      required: true,
+    }),
+    agent: h("input", {
+      type: "text",
+      value: last.agent,
+      list: "skill-agents",
+      autocomplete: "off",
+      spellcheck: "false",
+      required: true,
+    }),
   };
   const go = () => {
     const [one, other] = [inputs.user.value.trim(), inputs.agent.value.trim()];
     if (!one || !other) throw new Error("Name a tenant and an agent.");
     location.hash = path`#/skills/${one}/${other}`;
   };
-  const chooser = form({ class: "filters", "aria-label": "Whose skills" }, go, field("Tenant", inputs.user), field("Agent", inputs.agent), h("button", { type: "submit" }, "Open"), users, agents);
+  const chooser = form(
+    { class: "filters", "aria-label": "Whose skills" },
+    go,
+    field("Tenant", inputs.user),
+    field("Agent", inputs.agent),
+    h("button", { type: "submit" }, "Open"),
+    users,
+    agents,
+  );
   const place = h("div");
-  const back = skill && h("p", { class: "back" }, h("a", { href: path`#/skills/${user}/${agent}` }, ["← ", name(`${user}/${agent}`)]));
-  put(main, back, h("div", { class: "title" }, h("h1", {}, skill ? ["Skill ", name(skill)] : "Skills"), skill && h("span", { class: "space" }), skill && h("span", { class: "deeds" })), !skill && chooser, place);
+  const back =
+    skill && h("p", { class: "back" }, h("a", { href: path`#/skills/${user}/${agent}` }, ["← ", name(`${user}/${agent}`)]));
+  put(
+    main,
+    back,
+    h(
+      "div",
+      { class: "title" },
+      h("h1", {}, skill ? ["Skill ", name(skill)] : "Skills"),
+      skill && h("span", { class: "space" }),
+      skill && h("span", { class: "deeds" }),
+    ),
+    !skill && chooser,
+    place,
+  );
 
   async function known() {
     const { tenants } = await get("/v1/tenants", { signal });
-    fill(users, tenants.map((each) => h("option", { value: each.userId })));
-    const offer = () => fill(agents, (tenants.find((each) => each.userId === inputs.user.value)?.agents ?? []).map((value) => h("option", { value })));
+    fill(
+      users,
+      tenants.map((each) => h("option", { value: each.userId })),
+    );
+    const offer = () =>
+      fill(
+        agents,
+        (tenants.find((each) => each.userId === inputs.user.value)?.agents ?? []).map((value) => h("option", { value })),
+      );
     inputs.user.addEventListener("input", offer);
     offer();
     return tenants;
   }
-  const fail = (error) => { if (!signal.aborted) fill(place, trouble(error)); };
+  const fail = (error) => {
+    if (!signal.aborted) fill(place, trouble(error));
+  };
   const tenants = known();
   if (user && agent && skill) {
     tenants.catch(() => {});
@@ -54,65 +100,70 @@ export function show(main, [user, agent, skill], signal) {
 function browse(place, tenants) {
   const shown = tenants.filter((each) => each.agents.length > 0);
   if (shown.length === 0) {
-    fill(place, empty("No skill has been brought yet.", h("p", { class: "quiet" }, "Name a tenant and an agent above, and upload an archive there.")));
+    fill(
+      place,
+      empty(
+        "No skill has been brought yet.",
+        h("p", { class: "quiet" }, "Name a tenant and an agent above, and upload an archive there."),
+      ),
+    );
     return;
   }
-  fill(place, arrows(h("div", { class: "cards" }, shown.map((each) => h("section", { class: "card" },
-    h("h2", {}, name(each.userId)), h("p", { class: "quiet" }, `${many(each.skills, "skill")}, ${bytes(each.bytes)}`),
-    h("ul", { class: "links" }, each.agents.map((agent) => h("li", {}, h("a", { class: "row", href: path`#/skills/${each.userId}/${agent}` }, name(agent)))))))), "a.row"));
+  fill(
+    place,
+    arrows(
+      h(
+        "div",
+        { class: "cards" },
+        shown.map((each) =>
+          h(
+            "section",
+            { class: "card" },
+            h("h2", {}, name(each.userId)),
+            h("p", { class: "quiet" }, `${many(each.skills, "skill")}, ${bytes(each.bytes)}`),
+            h(
+              "ul",
+              { class: "links" },
+              each.agents.map((agent) =>
+                h("li", {}, h("a", { class: "row", href: path`#/skills/${each.userId}/${agent}` }, name(agent))),
+              ),
+            ),
+          ),
+        ),
+      ),
+      "a.row",
+    ),
+  );
 }
 
 /** The skills of one agent, and the way in for more. */
 async function shelf(place, user, agent, signal) {
   const { skills } = await get(path`/v1/skills/${user}/${agent}/list`, { signal });
   const bring = live.may("skills:write") ? uploader(user, agent, () => shelf(place, user, agent, signal)) : null;
-  const cards = skills.map((each) => h("a", { class: "card row", href: path`#/skills/${user}/${agent}/${each.skillId}` },
-    h("h2", {}, name(each.name)), each.description && h("p", {}, line(each.description)),
-    h("p", { class: "quiet" }, each.name !== each.skillId && [name(each.skillId, "mono"), " · "], `${many(each.files, "file")}, ${bytes(each.bytes)}`, each.warnings.length > 0 && [" ", chip(many(each.warnings.length, "warning"), "warn")])));
+  const cards = skills.map((each) =>
+    h(
+      "a",
+      { class: "card row", href: path`#/skills/${user}/${agent}/${each.skillId}` },
+      h("h2", {}, name(each.name)),
+      each.description && h("p", {}, line(each.description)),
+      h(
+        "p",
+        { class: "quiet" },
+        each.name !== each.skillId && [name(each.skillId, "mono"), " · "],
+        `${many(each.files, "file")}, ${bytes(each.bytes)}`,
+        each.warnings.length > 0 && [" ", chip(many(each.warnings.length, "warning"), "warn")],
+      ),
+    ),
+  );
   const before = place.querySelector(".brought");
-  fill(place, skills.length === 0 ? empty(["No skills of ", name(`${user}/${agent}`), "."]) : arrows(h("div", { class: "cards" }, cards), "a.row"), bring?.element);
+  fill(
+    place,
+    skills.length === 0
+      ? empty(["No skills of ", name(`${user}/${agent}`), "."])
+      : arrows(h("div", { class: "cards" }, cards), "a.row"),
+    bring?.element,
+  );
   if (before && bring) bring.element.append(before);
-}
-
-function uploader(user, agent, afterwards) {
-  const told = h("div", { class: "brought", role: "status" });
-  const pick = h("input", { type: "file", accept: ".zip,application/zip", "aria-label": "Archive", class: "unseen", tabindex: "-1", on: {
-    change() {
-      if (pick.files.length > 0) bring(pick.files[0]);
-      pick.value = "";
-    },
-  } });
-  const button = h("button", { type: "button", class: "first", on: { click: () => pick.click() } }, "Choose an archive");
-  const zone = h("section", { class: "zone", "aria-label": "Upload", on: {
-    dragover(event) {
-      event.preventDefault();
-      zone.classList.add("over");
-    },
-    dragleave: () => zone.classList.remove("over"),
-    drop(event) {
-      event.preventDefault();
-      zone.classList.remove("over");
-      if (event.dataTransfer.files.length > 0) bring(event.dataTransfer.files[0]);
-    },
-  } }, h("p", {}, "Drop a ZIP here, in which every directory at the top is a skill."), button, pick);
-  async function bring(file) {
-    fill(told, h("p", { class: "quiet" }, `${line(file.name)}, ${bytes(file.size)}, is sent …`));
-    button.disabled = true;
-    try {
-      const body = new FormData();
-      body.append("file", file, "skills.zip");
-      const { skills, warnings } = await ask("POST", path`/v1/skills/${user}/${agent}/upload`, { form: body });
-      const all = [...warnings, ...skills.flatMap((each) => each.warnings.map((warning) => ({ ...warning, what: `${each.skillId}: ${warning.what}` })))];
-      fill(told, h("section", { class: "callout ok" }, h("p", {}, `Taken in: ${skills.map((each) => `${each.skillId}${each.replaced ? " (replaced)" : ""}`).join(", ")}`),
-        all.length > 0 && h("ul", {}, all.map((each) => h("li", {}, line(each.what))))));
-      await afterwards();
-    } catch (error) {
-      fill(told, trouble(error));
-    } finally {
-      button.disabled = false;
-    }
-  }
-  return { element: h("div", {}, zone, told) };
 }
 
 /** One skill. */
@@ -120,26 +171,53 @@ async function one(place, id, signal) {
   const { skills } = await get(path`/v1/skills/${id.user}/${id.agent}/list`, { signal });
   const info = skills.find((each) => each.skillId === id.skill);
   if (!info) {
-    fill(place, empty("There is no such skill.", h("p", {}, h("a", { href: path`#/skills/${id.user}/${id.agent}` }, "See what there is"))));
+    fill(
+      place,
+      empty("There is no such skill.", h("p", {}, h("a", { href: path`#/skills/${id.user}/${id.agent}` }, "See what there is"))),
+    );
     return;
   }
   const below = h("div", { class: "below" });
-  const remove = h("button", { type: "button", class: "danger", on: {
-    async click() {
-      if (!await sure(`Remove ${id.skill}?`, "All its files go, and nobody can bring them back. What runs in it goes on to its end.", "Remove it")) return;
-      try {
-        await ask("DELETE", path`/v1/skills/${id.user}/${id.agent}/${id.skill}`);
-        say(`${id.skill} was removed`);
-        location.hash = path`#/skills/${id.user}/${id.agent}`;
-      } catch (error) {
-        fill(below, trouble(error));
-      }
+  const remove = h(
+    "button",
+    {
+      type: "button",
+      class: "danger",
+      on: {
+        async click() {
+          if (
+            !(await sure(
+              `Remove ${id.skill}?`,
+              "All its files go, and nobody can bring them back. What runs in it goes on to its end.",
+              "Remove it",
+            ))
+          )
+            return;
+          try {
+            await ask("DELETE", path`/v1/skills/${id.user}/${id.agent}/${id.skill}`);
+            say(`${id.skill} was removed`);
+            location.hash = path`#/skills/${id.user}/${id.agent}`;
+          } catch (error) {
+            fill(below, trouble(error));
+          }
+        },
+      },
     },
-  } }, "Remove");
-  const panels = [["Files", h("div")], ["Run", h("div")], ["About", about(info)]].filter(([title]) => title !== "Run" || live.may("execute"));
+    "Remove",
+  );
+  const panels = [
+    ["Files", h("div")],
+    ["Run", h("div")],
+    ["About", about(info)],
+  ].filter(([title]) => title !== "Run" || live.may("execute"));
   const { list } = tabs("Skill", panels, 0);
-  fill(place,
-    info.description && h("p", { class: "lead" }, line(info.description)), below, list, panels.map(([, panel]) => panel));
+  fill(
+    place,
+    info.description && h("p", { class: "lead" }, line(info.description)),
+    below,
+    list,
+    panels.map(([, panel]) => panel),
+  );
   if (live.may("skills:write")) fill(document.querySelector("main .deeds"), remove);
   const run = panels.find(([title]) => title === "Run");
   if (run) fill(run[1], runner(id, signal));
@@ -149,15 +227,51 @@ async function one(place, id, signal) {
 function about(info) {
   const needs = info.needs ?? {};
   const rows = [
-    ["Directory", name(info.skillId, "mono")], ["Name", name(info.name)], info.license && ["Licence", name(info.license)], info.compatibility && ["Compatibility", name(info.compatibility)],
+    ["Directory", name(info.skillId, "mono")],
+    ["Name", name(info.name)],
+    info.license && ["Licence", name(info.license)],
+    info.compatibility && ["Compatibility", name(info.compatibility)],
     ["Tools", info.allowedTools.length > 0 ? info.allowedTools.map((each) => chip(line(each))) : "none named"],
-    ["Hosts", needs.hosts ? (needs.hosts.length > 0 ? needs.hosts.map((each) => chip(line(each))) : "none") : "what the policy allows"],
-    ["Writes", needs.writes ? (needs.writes.length > 0 ? needs.writes.map((each) => chip(line(each))) : "nothing") : "what the policy allows"],
+    [
+      "Hosts",
+      needs.hosts ? (needs.hosts.length > 0 ? needs.hosts.map((each) => chip(line(each))) : "none") : "what the policy allows",
+    ],
+    [
+      "Writes",
+      needs.writes
+        ? needs.writes.length > 0
+          ? needs.writes.map((each) => chip(line(each)))
+          : "nothing"
+        : "what the policy allows",
+    ],
     needs.limits?.length > 0 && ["Limits", needs.limits.map(([limit, value]) => chip(`${limit} ${value}`))],
-    ["Files", `${number(info.files)}, ${bytes(info.bytes)}`], info.modifiedMs && ["Changed", when(info.modifiedMs)],
-    Object.keys(info.metadata).length > 0 && ["Metadata", h("pre", { class: "json", tabindex: "0", "aria-label": "Metadata" }, visible(JSON.stringify(info.metadata, null, 2)))],
+    ["Files", `${number(info.files)}, ${bytes(info.bytes)}`],
+    info.modifiedMs && ["Changed", when(info.modifiedMs)],
+    Object.keys(info.metadata).length > 0 && [
+      "Metadata",
+      h("pre", { class: "json", tabindex: "0", "aria-label": "Metadata" }, visible(JSON.stringify(info.metadata, null, 2))),
+    ],
   ].filter(Boolean);
-  const warnings = info.warnings.length > 0 && h("section", { class: "callout warn" }, h("h2", {}, "Where it departs from the rules for skills"),
-    h("ul", {}, info.warnings.map((each) => h("li", {}, each.line ? `line ${each.line}: ` : "", line(each.what)))));
-  return h("div", { class: "stack" }, h("dl", { class: "facts tall" }, rows.map(([term, value]) => h("div", {}, h("dt", {}, term), h("dd", {}, value)))), warnings);
+  const warnings =
+    info.warnings.length > 0 &&
+    h(
+      "section",
+      { class: "callout warn" },
+      h("h2", {}, "Where it departs from the rules for skills"),
+      h(
+        "ul",
+        {},
+        info.warnings.map((each) => h("li", {}, each.line ? `line ${each.line}: ` : "", line(each.what))),
+      ),
+    );
+  return h(
+    "div",
+    { class: "stack" },
+    h(
+      "dl",
+      { class: "facts tall" },
+      rows.map(([term, value]) => h("div", {}, h("dt", {}, term), h("dd", {}, value))),
+    ),
+    warnings,
+  );
 }

@@ -57,6 +57,9 @@ const FILES: &[File] = files! {
     "views/run.js": SCRIPT,
     "views/skills.js": SCRIPT,
     "views/tenants.js": SCRIPT,
+    "views/tiles.js": SCRIPT,
+    "views/tokens.js": SCRIPT,
+    "views/upload.js": SCRIPT,
 };
 
 /// What each is known by, in the same order.
