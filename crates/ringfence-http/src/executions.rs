@@ -245,7 +245,7 @@ pub(crate) struct Executions {
     places: Arc<Semaphore>,
     /// Places of those whose sandbox is being made, which is work for a processor: more at the
     /// same time would all be slower, and nobody would be sooner.
-    making: Arc<Semaphore>,
+    pub(crate) making: Arc<Semaphore>,
     of_users: Mutex<HashMap<Name, Arc<Semaphore>>>,
     /// Taken by whoever looks for a key and may have to add one.
     keys: tokio::sync::Mutex<()>,

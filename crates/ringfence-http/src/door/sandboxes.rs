@@ -118,7 +118,9 @@ pub(super) async fn create(State(house): State<Shared>, Extension(caller): Exten
     let ttl = ttl(new.ttl_seconds.unwrap_or(USUAL))?;
     let needs = Needs { hosts: hosts(new.network)?, writes: None, limits: limits(new.limits)? };
     let wanted = Wanted { user, ttl, asks: new.ask, needs };
+    let making = house.executions.making.clone().acquire_owned().await;
     apart(move || {
+        let _making = making;
         let sandbox = make(&house, wanted)?;
         let place = [(header::LOCATION, format!("/v1/sandboxes/{}", sandbox.id))];
         Ok((StatusCode::CREATED, place, Json(Standing::of(&sandbox))).into_response())
