@@ -38,6 +38,8 @@ pub(crate) struct House {
     pub(crate) events: Arc<Events>,
     pub(crate) asks: Arc<Asks>,
     pub(crate) metrics: Metrics,
+    /// When somebody last looked whether commands can be confined, and what came of it.
+    pub(crate) looked: tokio::sync::Mutex<Option<(std::time::Instant, bool)>>,
 }
 
 impl House {
@@ -57,7 +59,19 @@ impl House {
         let asks = Arc::new(Asks::new(events.clone()));
         let metrics = Metrics::default();
         let sandboxes = Sandboxes::default();
-        let house = Self { settings, data, place, store, tenants, executions, sandboxes, events, asks, metrics };
+        let house = Self {
+            settings,
+            data,
+            place,
+            store,
+            tenants,
+            executions,
+            sandboxes,
+            events,
+            asks,
+            metrics,
+            looked: tokio::sync::Mutex::default(),
+        };
         // What is wrong with the policy is said now, and not to the first tenant.
         house.trial()?;
         Ok((house, made))
