@@ -6,9 +6,9 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ringfence_api::{Answer, Ask, Asker, Permission};
+use ringfence_api::{Answer, Ask, Asker, Denial, Operation, Permission};
 use ringfence_audit::{now_ms, session_id};
-use ringfence_policy::AbsPath;
+use ringfence_policy::{AbsPath, Access, Grants, HostRule, Verdict};
 use ringfence_skills::Name;
 use serde::Serialize;
 use serde_json::json;
@@ -31,6 +31,9 @@ pub(crate) struct Question {
     /// The execution or the sandbox that waits.
     pub(crate) about: String,
     pub(crate) since_ms: u64,
+    /// Whether the tenant's policy opens it, so that a token of the tenant can allow it; else only one
+    /// that is for no tenant can.
+    pub(crate) is_within_policy: bool,
     #[serde(flatten)]
     pub(crate) permission: Permission,
 }
@@ -85,11 +88,29 @@ pub(crate) struct Desk {
     pub(crate) data: AbsPath,
     /// But for what is the command's own.
     pub(crate) workspace: AbsPath,
+    /// What the tenant's policy opens, before anything of it was taken away.
+    pub(crate) ceiling: Grants,
 }
 
 impl Desk {
     fn is_ours(&self, target: &str) -> bool {
         AbsPath::new(target).is_some_and(|path| is_ours(&path, &self.data, &self.workspace))
+    }
+
+    /// Whether the tenant could have it by its policy already. What is beyond is not for a tenant to
+    /// open: it is the host's, and belongs to whoever runs the service.
+    fn is_within_policy(&self, denial: &Denial) -> bool {
+        let access = match denial.operation {
+            Operation::Read => Access::Read,
+            Operation::Execute => Access::Execute,
+            Operation::Write | Operation::Create | Operation::Rename => Access::Write,
+            Operation::Connect => {
+                let rule = HostRule::parse(&denial.target).ok();
+                return rule.and_then(|rule| self.ceiling.network.about(&rule)).is_some_and(|passage| passage.is_open());
+            }
+            Operation::Call | Operation::Command => return false,
+        };
+        AbsPath::new(&denial.target).is_some_and(|path| self.ceiling.decide(&path, access).verdict == Verdict::Allowed)
     }
 }
 
@@ -107,7 +128,9 @@ impl Asker for Desk {
         let Some(permission) = ask.permission() else { return Answer::Deny };
         let (answer, hears) = sync_channel(1);
         let id = session_id();
-        let question = Question { id: id.clone(), user_id: self.user.clone(), about: self.about.clone(), since_ms: now_ms(), permission };
+        let is_within_policy = self.is_within_policy(&ask.denial);
+        let (user_id, about, since_ms) = (self.user.clone(), self.about.clone(), now_ms());
+        let question = Question { id: id.clone(), user_id, about, since_ms, is_within_policy, permission };
         {
             let mut waiting = lock(&self.asks.waiting);
             if waiting.values().filter(|other| other.question.user_id == self.user).count() >= MOST {

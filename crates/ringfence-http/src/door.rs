@@ -11,6 +11,7 @@ mod page;
 mod reading;
 mod sandboxes;
 mod skills;
+mod stay;
 mod tenants;
 mod tls;
 mod words;

@@ -10,9 +10,8 @@ use std::sync::Arc;
 use ringfence_audit::{Act, AuditError, Details, Log, Options, Record, Subject, Verdict, now_ms};
 use ringfence_engine::{EngineError, Files, Resolved, Surroundings, platform, resolve_in};
 use ringfence_policy::{AbsPath, Effect, Facts, Flags, Fsync, Grants, Rule};
-use ringfence_skills::{Name, Needs, SkillId, Store};
+use ringfence_skills::{Name, SkillId, Store};
 
-use crate::answer::Answer;
 use crate::asks::Asks;
 use crate::events::Events;
 use crate::executions::Executions;
@@ -39,6 +38,8 @@ pub(crate) struct House {
     pub(crate) events: Arc<Events>,
     pub(crate) asks: Arc<Asks>,
     pub(crate) metrics: Metrics,
+    /// When somebody last looked whether commands can be confined, and what came of it.
+    pub(crate) looked: tokio::sync::Mutex<Option<(std::time::Instant, bool)>>,
 }
 
 impl House {
@@ -58,7 +59,19 @@ impl House {
         let asks = Arc::new(Asks::new(events.clone()));
         let metrics = Metrics::default();
         let sandboxes = Sandboxes::default();
-        let house = Self { settings, data, place, store, tenants, executions, sandboxes, events, asks, metrics };
+        let house = Self {
+            settings,
+            data,
+            place,
+            store,
+            tenants,
+            executions,
+            sandboxes,
+            events,
+            asks,
+            metrics,
+            looked: tokio::sync::Mutex::default(),
+        };
         // What is wrong with the policy is said now, and not to the first tenant.
         house.trial()?;
         Ok((house, made))
@@ -110,12 +123,11 @@ impl House {
         Surroundings::of_somebody(facts, variables)
     }
 
-    /// The policy for a skill: the tenant's, and never more than it says it needs.
-    pub(crate) fn policy(&self, id: &SkillId, directory: &AbsPath, needs: &Needs) -> Answer<Resolved> {
+    /// The policy for a skill: the tenant's, before anything of it is taken away.
+    pub(crate) fn policy(&self, id: &SkillId, directory: &AbsPath) -> Result<Resolved, EngineError> {
         let surroundings = self.surroundings(id.user.as_ref(), directory);
         let mut resolved = resolve_in(surroundings, &Flags::none(directory.clone()), &self.files())?;
         self.fence(&mut resolved.grants);
-        crate::skills::narrow(&mut resolved.grants, needs, "SKILL.md metadata")?;
         Ok(resolved)
     }
 

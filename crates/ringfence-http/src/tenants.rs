@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use ringfence_audit::now_ms;
 use ringfence_policy::AbsPath;
@@ -36,6 +37,10 @@ pub(crate) struct Tenants {
     /// Of those that were asked about.
     quotas: Mutex<HashMap<Name, Quotas>>,
     paces: Mutex<HashMap<String, Pace>>,
+    /// How many bytes tenants had when somebody looked.
+    weighed: Mutex<HashMap<Name, (Instant, u64)>>,
+    /// How many places are taken, by whom and for what.
+    taken: Mutex<HashMap<String, usize>>,
 }
 
 impl Tenants {
@@ -63,6 +68,8 @@ impl Tenants {
             usual: settings.quotas,
             quotas: Mutex::default(),
             paces: Mutex::default(),
+            weighed: Mutex::default(),
+            taken: Mutex::default(),
         };
         let has_admin = tenants.given.is_some() || tenants.read().iter().any(|kept| kept.id == ADMIN);
         if has_admin {
@@ -89,6 +96,44 @@ impl Tenants {
             }
         }
         found.filter(|kept| kept.expires_ms.is_none_or(|end| now_ms() < end)).map(Caller::of)
+    }
+
+    /// Whether the token of this id is still worth something.
+    pub(crate) fn knows(&self, id: &str) -> bool {
+        let tokens = self.read();
+        let is_it = |kept: &&Kept| kept.id == id && kept.expires_ms.is_none_or(|end| now_ms() < end);
+        self.given.iter().chain(tokens.iter()).any(|kept| is_it(&kept))
+    }
+
+    /// How many bytes a tenant has. To look takes a while: what was little a moment ago is little.
+    pub(crate) fn weighed<E>(&self, user: &Name, most: u64, look: impl FnOnce() -> Result<u64, E>) -> Result<u64, E> {
+        const MOMENT: Duration = Duration::from_secs(5);
+        let last = lock(&self.weighed).get(user).copied();
+        if let Some((_, bytes)) = last.filter(|(since, bytes)| since.elapsed() < MOMENT && *bytes <= most) {
+            return Ok(bytes);
+        }
+        let bytes = look()?;
+        lock(&self.weighed).insert(user.clone(), (Instant::now(), bytes));
+        Ok(bytes)
+    }
+
+    /// Takes one of `most` places; answers whether there was one.
+    pub(crate) fn enter(&self, what: &str, most: usize) -> bool {
+        let mut taken = lock(&self.taken);
+        let number = taken.entry(what.to_owned()).or_default();
+        let is_free = *number < most;
+        *number += usize::from(is_free);
+        is_free
+    }
+
+    pub(crate) fn leave(&self, what: &str) {
+        let mut taken = lock(&self.taken);
+        if let Some(number) = taken.get_mut(what) {
+            *number -= 1;
+            if *number == 0 {
+                taken.remove(what);
+            }
+        }
     }
 
     /// A new token and its word, which is told this once.

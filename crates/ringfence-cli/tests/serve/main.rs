@@ -2,6 +2,7 @@
 
 mod archives;
 mod asked;
+mod attacked;
 mod client;
 mod door;
 mod ends;

@@ -39,9 +39,11 @@ pub(super) async fn list(State(house): State<Shared>, Extension(caller): Extensi
 }
 
 /// Answer one
+///
+/// A tenant's own token allows nothing that the tenant's policy does not.
 #[utoipa::path(post, path = "/v1/asks/{id}", tag = "watching", request_body = Said, params(("id" = String, Path, description = "The question")), responses(
     (status = 204, description = "It was heard"), (status = 400, description = "No answer", body = Problem), (status = 401, description = "No token", body = Problem),
-    (status = 403, description = "It lacks the scope `asks`", body = Problem), (status = 404, description = "Nobody waits for it", body = Problem),
+    (status = 403, description = "It lacks the scope `asks`, or is a tenant's and the policy is not", body = Problem), (status = 404, description = "Nobody waits for it", body = Problem),
     (status = 413, description = "Too much", body = Problem), (status = 415, description = "No JSON", body = Problem),
     (status = 422, description = "No answer", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
 pub(super) async fn answer(
@@ -52,6 +54,11 @@ pub(super) async fn answer(
 ) -> Answer<StatusCode> {
     caller.has(Scope::Asks)?;
     let gone = || Fault::absent("no-such-ask", "nobody waits for that answer any more").hint("GET /v1/asks lists what waits");
-    house.asks.find(&id).filter(|ask| caller.sees(&ask.user_id)).ok_or_else(gone)?;
+    let ask = house.asks.find(&id).filter(|ask| caller.sees(&ask.user_id)).ok_or_else(gone)?;
+    let is_yes = said.answer != ringfence_api::Answer::Deny;
+    if is_yes && caller.user.is_some() && !ask.is_within_policy {
+        return Err(Fault::new(StatusCode::FORBIDDEN, "ceiling", "the tenant's policy does not open it")
+            .hint("a token that is for no tenant can allow it, or change the tenant's policy"));
+    }
     if house.asks.answer(&id, said.answer) { Ok(StatusCode::NO_CONTENT) } else { Err(gone()) }
 }

@@ -11,6 +11,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use ringfence_audit::{Act, Details, Record, Verdict, now_ms};
 
+use super::stay::Stay;
 use super::{Peer, log};
 use crate::Shared;
 use crate::answer::Fault;
@@ -55,8 +56,10 @@ impl Entry {
     /// program but a browser sends.
     fn whereabouts(&self, request: &Request) -> Result<(), Fault> {
         let one = |name: header::HeaderName| one(request.headers(), name);
-        let host = one(header::HOST).or_else(|| request.uri().authority().map(|authority| authority.as_str().to_owned()));
-        if !host.as_ref().is_some_and(|host| self.hosts.contains(&host.to_ascii_lowercase())) {
+        // Named in both places, it has to be right in both: whoever is in between may go by either.
+        let is_ours = |host: &str| self.hosts.contains(&host.to_ascii_lowercase());
+        let is_led_here = request.uri().authority().is_none_or(|authority| is_ours(authority.as_str()));
+        if !is_led_here || !one(header::HOST).is_some_and(|host| is_ours(&host)) {
             return Err(Fault::new(StatusCode::MISDIRECTED_REQUEST, "host", "the service is not known by this name")
                 .hint("name it by its address, or start it with `--host NAME`"));
         }
@@ -120,7 +123,10 @@ pub(super) async fn admit(State(entry): State<Arc<Entry>>, mut request: Request,
     let peer = request.extensions().get::<Peer>().map_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)), |peer| peer.0);
     let origin = request.headers().get(header::ORIGIN).cloned();
     let mut token = None;
-    let mut answer = match entry.whereabouts(&request) {
+    let whereabouts = entry.whereabouts(&request);
+    // A page that is refused is told nothing that lets it read the refusal.
+    let origin = origin.filter(|_| whereabouts.is_ok());
+    let mut answer = match whereabouts {
         Err(fault) => fault.into_response(),
         Ok(()) if method == Method::OPTIONS && origin.is_some() => StatusCode::NO_CONTENT.into_response(),
         Ok(()) if is_open(request.uri().path()) => next.run(request).await,
@@ -137,12 +143,18 @@ pub(super) async fn admit(State(entry): State<Arc<Entry>>, mut request: Request,
             Ok(caller) => {
                 token = Some(caller.id.clone());
                 let target = format!("{method} {}", request.uri().path());
-                request.extensions_mut().insert(caller.clone());
-                let answer = next.run(request).await;
-                if answer.status() == StatusCode::FORBIDDEN {
-                    entry.refused(&caller, target);
+                match Stay::begin(&entry.house, &caller) {
+                    Err(fault) => fault.into_response(),
+                    Ok(stay) => {
+                        request.extensions_mut().insert(caller.clone());
+                        request.extensions_mut().insert(stay.clone());
+                        let answer = next.run(request).await;
+                        if answer.status() == StatusCode::FORBIDDEN {
+                            entry.refused(&caller, target);
+                        }
+                        stay.until_the_end_of(answer)
+                    }
                 }
-                answer
             }
         },
     };

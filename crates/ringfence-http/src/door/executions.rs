@@ -15,6 +15,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::entry::PROTOCOL;
 use super::reading::{Leaves, Reading, told, wants_stream};
+use super::stay::Stay;
 use super::words::{Asked, Body, Named, OfId, OfSkill};
 use crate::Shared;
 use crate::answer::{Answer, Fault, Problem};
@@ -162,13 +163,14 @@ pub(super) async fn list(
     Asked(chosen): Asked<Chosen>,
 ) -> Answer<Json<Several>> {
     caller.has(Scope::Execute)?;
-    let is_meant = |status: &Status| {
-        caller.sees(&status.user_id)
-            && chosen.user_id.as_ref().is_none_or(|user| user == status.user_id.as_ref())
-            && !(chosen.running && status.state.is_over())
+    // Looked at before it is copied: a result may be large, and those of others are many.
+    let is_meant = |execution: &&Arc<Execution>| {
+        caller.sees(&execution.skill.user)
+            && chosen.user_id.as_ref().is_none_or(|user| user == execution.skill.user.as_ref())
+            && !(chosen.running && execution.state().is_over())
     };
     let all = house.executions.list();
-    let found = all.iter().map(|execution| execution.status()).filter(is_meant).take(chosen.limit.unwrap_or(100).clamp(1, 1000));
+    let found = all.iter().filter(is_meant).take(chosen.limit.unwrap_or(100).clamp(1, 1000)).map(|execution| execution.status());
     Ok(Json(Several { executions: found.map(Status::brief).collect() }))
 }
 
@@ -232,11 +234,17 @@ pub(super) async fn socket(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,
     Named(OfId { id }): Named<OfId>,
+    Extension(stay): Extension<Arc<Stay>>,
     upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
 ) -> Answer<Response> {
     let execution = find(&house, &caller, &id)?;
     let upgrade = upgrade.map_err(|rejection| Fault::wrong("websocket", rejection.body_text()).hint("GET …/events needs none"))?;
-    Ok(upgrade.protocols([PROTOCOL]).max_message_size(64 << 10).on_upgrade(|socket| converse(socket, execution)))
+    Ok(upgrade.protocols([PROTOCOL]).max_message_size(64 << 10).on_upgrade(|socket| async move {
+        tokio::select! {
+            () = converse(socket, execution) => {}
+            () = stay.ends() => {}
+        }
+    }))
 }
 
 async fn converse(mut socket: WebSocket, execution: Arc<Execution>) {

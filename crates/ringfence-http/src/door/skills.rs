@@ -1,6 +1,7 @@
 //! Skills: brought, listed, read, edited.
 
 use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -14,11 +15,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::{IntoParams, ToSchema};
 
+use super::stay::Place;
 use super::words::{Asked, Body, Named, OfSkill, Shelf, too_slow};
 use crate::Shared;
 use crate::answer::{Answer, Fault, Problem};
 use crate::tenants::{Caller, Scope};
 
+/// So many archives of a tenant are on their way at the same time.
+const UPLOADS: usize = 4;
 /// So long an archive may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -54,7 +58,8 @@ pub(super) async fn upload(
             .hint("curl -F file=@skills.zip")
     };
     let form = form.map_err(no_form)?;
-    let archive = tokio::time::timeout(PATIENCE, received(form)).await.map_err(|_| too_slow())??;
+    let _place = Place::take(&house, &caller, "uploads", UPLOADS)?;
+    let archive = tokio::time::timeout(PATIENCE, received(form, &house)).await.map_err(|_| too_slow())??;
     house.settle(&user).map_err(|error| Fault::ours(&error))?;
     let quota = house.tenants.quotas(&user).storage_bytes;
     let (store, whose) = (house.clone(), (user.clone(), agent.clone()));
@@ -72,7 +77,7 @@ pub(super) async fn upload(
 }
 
 /// The field `file`, in a file without a name.
-async fn received(mut form: Multipart) -> Answer<std::fs::File> {
+async fn received(mut form: Multipart, house: &Shared) -> Answer<std::fs::File> {
     let broken = |error: MultipartError| {
         let code = if error.status() == StatusCode::PAYLOAD_TOO_LARGE { "too-large" } else { "form" };
         Fault::new(error.status(), code, error.body_text())
@@ -85,7 +90,7 @@ async fn received(mut form: Multipart) -> Answer<std::fs::File> {
         if found.is_some() {
             return Err(Fault::wrong("form", "there are two fields `file`").hint("one archive may hold many skills"));
         }
-        let mut file = unnamed().map_err(|error| Fault::ours(&error))?;
+        let mut file = unnamed(house).map_err(|error| Fault::ours(&error))?;
         while let Some(chunk) = field.chunk().await.map_err(broken)? {
             file.write_all(&chunk).map_err(|error| Fault::ours(&error))?;
         }
@@ -95,10 +100,13 @@ async fn received(mut form: Multipart) -> Answer<std::fs::File> {
     found.ok_or_else(|| Fault::wrong("form", "the form has no field `file`").hint("curl -F file=@skills.zip"))
 }
 
-/// A file that is gone with whoever holds it.
-fn unnamed() -> std::io::Result<std::fs::File> {
-    use rustix::fs::{MemfdFlags, memfd_create};
-    Ok(memfd_create("archive", MemfdFlags::CLOEXEC)?.into())
+/// A file that is gone with whoever holds it, among what is on its way in: in memory it would be
+/// nobody's, and many of them all of it.
+fn unnamed(house: &Shared) -> std::io::Result<std::fs::File> {
+    let path = house.data.join("staging").join(format!("archive-{}", ringfence_audit::session_id()));
+    let file = std::fs::OpenOptions::new().create_new(true).read(true).write(true).mode(0o600).open(path.as_path())?;
+    std::fs::remove_file(path.as_path())?;
+    Ok(file)
 }
 
 /// What blocks does so elsewhere.

@@ -103,7 +103,7 @@ pub(super) async fn set_quotas(
     Named(of): Named<OfUser>,
     Body(quotas): Body<Quotas>,
 ) -> Answer<Json<Quotas>> {
-    caller.may(Scope::Admin, &of.user_id)?;
+    caller.sets(&of.user_id)?;
     apart(move || {
         house.tenants.set_quotas(&of.user_id, quotas).map_err(|error| Fault::ours(&error))?;
         house.executions.resize(&of.user_id, quotas.executions as usize);
@@ -152,7 +152,7 @@ pub(super) async fn set_policy(
     Named(of): Named<OfUser>,
     Body(text): Body<Text>,
 ) -> Answer<Json<Text>> {
-    caller.may(Scope::Admin, &of.user_id)?;
+    caller.sets(&of.user_id)?;
     apart(move || {
         house.settle(&of.user_id).map_err(|error| Fault::ours(&error))?;
         let file = house.tenant(of.user_id.as_ref()).join("ringfence/policy.toml");

@@ -28,14 +28,19 @@ struct Inner {
     bytes: usize,
 }
 
+/// A single byte takes more room than that, and more yet for whoever is told of it.
+fn weight(bytes: &[u8]) -> usize {
+    bytes.len().max(512)
+}
+
 impl Output {
     pub(crate) fn push(&self, stream: Stream, bytes: &[u8]) {
         let mut inner = lock(&self.0);
-        inner.bytes += bytes.len();
+        inner.bytes += weight(bytes);
         inner.chunks.push_back(Chunk { stream, bytes: bytes.to_vec() });
         while inner.bytes > KEPT && inner.chunks.len() > 1 {
             let first = inner.chunks.pop_front().expect("there are several");
-            inner.bytes -= first.bytes.len();
+            inner.bytes -= weight(&first.bytes);
             inner.gone += 1;
         }
     }
@@ -46,5 +51,20 @@ impl Output {
         let missed = inner.gone.saturating_sub(number);
         let chunks: Vec<Chunk> = inner.chunks.iter().skip(number.saturating_sub(inner.gone)).cloned().collect();
         (chunks, inner.gone + inner.chunks.len(), missed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn single_bytes_take_no_more_room_than_many_at_once() {
+        let output = Output::default();
+        (0..100_000).for_each(|_| output.push(Stream::Out, b"x"));
+        let (chunks, next, missed) = output.from(0);
+        assert!(chunks.len() <= KEPT / 512 && chunks.len() + missed == next, "{} {missed} {next}", chunks.len());
+        output.push(Stream::Err, &vec![b'x'; 2 * KEPT]);
+        assert_eq!(output.from(next).0.len(), 1);
     }
 }

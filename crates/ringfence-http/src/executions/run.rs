@@ -10,7 +10,7 @@ use ringfence_api::{Afterwards, Asker, Outcome, Stdio, whole};
 use ringfence_audit::{now_ms, session_id};
 use ringfence_engine::{Asked, EngineError, Resolved, Watcher, run_watched};
 use ringfence_policy::{AbsPath, Flags};
-use ringfence_skills::{Lease, SkillId};
+use ringfence_skills::{Lease, Name, SkillId};
 use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -18,6 +18,7 @@ use super::{Execution, State, kept};
 use crate::Shared;
 use crate::answer::{Answer, Fault};
 use crate::asks::Desk;
+use crate::skills::narrow;
 
 /// The hardest limit of all, whatever a policy says: five minutes.
 pub(crate) const LONGEST: Duration = Duration::from_secs(300);
@@ -132,16 +133,33 @@ fn finish(house: &Shared, execution: &Execution, result: Answer<Value>) {
     execution.finish(status);
 }
 
+/// What commands write is bounded for each of them, and many of them fill a disk that is everybody's:
+/// whoever has more than they may runs nothing until there is less of it.
+fn within_quota(house: &Shared, user: &Name) -> Answer<()> {
+    let most = house.tenants.quotas(user).storage_bytes;
+    let bytes = house
+        .tenants
+        .weighed(user, most, || house.store.usage(user).map(|usage| if usage.is_complete { usage.bytes } else { u64::MAX }))?;
+    if bytes <= most {
+        return Ok(());
+    }
+    Err(Fault::new(StatusCode::INSUFFICIENT_STORAGE, "quota", format!("skills of `{user}` have {bytes} bytes, and may have {most}"))
+        .hint("remove or replace some of them"))
+}
+
 /// On a thread of its own: the kernel ends a sandbox with the thread that made it.
 fn run(house: &Shared, execution: &Arc<Execution>, wanted: &Wanted, making: OwnedSemaphorePermit) -> Answer<Value> {
     let mut lease = house.store.lease(&wanted.skill)?;
     let directory = AbsPath::new(lease.path()).expect("the store is kept by an absolute path");
-    let needs = lease.needs()?;
-    let mut resolved = house.policy(&wanted.skill, &directory, &needs)?;
+    within_quota(house, &wanted.skill.user)?;
+    let mut resolved = house.policy(&wanted.skill, &directory)?;
+    let ceiling = resolved.grants.clone();
+    // Never more than it says it needs.
+    narrow(&mut resolved.grants, &lease.needs()?, "SKILL.md metadata")?;
     limit(&mut resolved, wanted.timeout);
     let desk = || {
         let (user, about) = (wanted.skill.user.clone(), execution.id.clone());
-        Arc::new(Desk { asks: house.asks.clone(), user, about, data: house.data.clone(), workspace: directory.clone() })
+        Arc::new(Desk { asks: house.asks.clone(), user, about, data: house.data.clone(), workspace: directory.clone(), ceiling })
     };
     let asker = wanted.asks.then(|| desk() as Arc<dyn Asker>);
     if asker.is_some() {

@@ -93,9 +93,10 @@ impl Keeper {
     fn open(&self, wanted: Wanted, leaves: Sender<Enough>) -> Answer<Arc<Sandbox>> {
         let house = &self.house;
         let policy = resolved(house, &wanted, &self.workspace)?;
+        let ceiling = house.sandbox_policy(&wanted.user, &self.workspace)?.grants;
         let desk = || {
-            let (user, about) = (wanted.user.clone(), self.id.clone());
-            Arc::new(Desk { asks: house.asks.clone(), user, about, data: house.data.clone(), workspace: self.workspace.clone() })
+            let (user, about, workspace) = (wanted.user.clone(), self.id.clone(), self.workspace.clone());
+            Arc::new(Desk { asks: house.asks.clone(), user, about, data: house.data.clone(), workspace, ceiling })
         };
         let asked = Asked {
             command: Vec::new(),

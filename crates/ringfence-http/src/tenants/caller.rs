@@ -76,6 +76,17 @@ impl Caller {
             .hint("ask whoever runs the service for a token of that user"))
     }
 
+    /// Whether they may say what that tenant may do: no tenant says that of itself, for its policy
+    /// could open the whole host.
+    pub(crate) fn sets(&self, user: &Name) -> Answer<()> {
+        self.may(Scope::Admin, user)?;
+        if self.user.is_none() {
+            return Ok(());
+        }
+        Err(Fault::new(StatusCode::FORBIDDEN, "tenant", "a tenant does not say how much it may do itself")
+            .hint("use a token that is for no user in particular"))
+    }
+
     /// Whether they may do this at all.
     pub(crate) fn has(&self, scope: Scope) -> Answer<()> {
         if self.scopes.contains(&scope) {

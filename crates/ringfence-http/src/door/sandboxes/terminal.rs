@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::thread;
 
 use axum::Extension;
@@ -20,6 +21,7 @@ use utoipa::IntoParams;
 
 use super::super::entry::PROTOCOL;
 use super::super::skills::apart;
+use super::super::stay::Stay;
 use super::super::words::{Asked, Named, OfId};
 use super::find;
 use crate::Shared;
@@ -67,13 +69,19 @@ pub(in crate::door) async fn terminal(
     Extension(caller): Extension<Caller>,
     Named(OfId { id }): Named<OfId>,
     Asked(size): Asked<Dimensions>,
+    Extension(stay): Extension<Arc<Stay>>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Answer<Response> {
     let sandbox = find(&house, &caller, &id)?;
     let upgrade = upgrade.map_err(|rejection| Fault::wrong("websocket", rejection.body_text()).hint("POST …/exec needs none"))?;
     let (beside, seat) = apart(move || sandbox.attach(Size { rows: size.rows.max(1), columns: size.columns.max(1) })).await?;
     let seated = Seated::new(beside, seat)?;
-    Ok(upgrade.protocols([PROTOCOL]).max_message_size(1 << 20).on_upgrade(|socket| seated.converse(socket)))
+    Ok(upgrade.protocols([PROTOCOL]).max_message_size(1 << 20).on_upgrade(|socket| async move {
+        tokio::select! {
+            () = seated.converse(socket) => {}
+            () = stay.ends() => {}
+        }
+    }))
 }
 
 /// Somebody at a terminal. Dropped, the shell is told to end.
