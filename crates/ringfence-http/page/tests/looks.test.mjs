@@ -36,6 +36,7 @@ const views = () => ({
 async function wrongs(page) {
   const found = await page.evaluate(async () => {
     const { violations } = await globalThis.axe.run(document, {
+      resultTypes: ["violations"],
       runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
     });
     return violations.map(
@@ -74,7 +75,7 @@ for (const [theme, width] of [
     await signIn(page);
     for (const [name, hash] of Object.entries(views())) {
       await page.goto(URL_ + hash);
-      await page.waitForTimeout(700);
+      await page.waitForTimeout(350);
       await look(name);
     }
     if (width === 360) await page.getByRole("button", { name: "Menu" }).click();
