@@ -4,6 +4,8 @@ mod course;
 mod kept;
 mod output;
 mod run;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,8 +33,9 @@ use ringfence_policy::AbsPath;
 /// So many of a tenant's that have ended are remembered, and so many bytes of their results.
 const REMEMBERED: usize = 200;
 const BYTES: usize = 16 << 20;
-/// So many results of a tenant are kept on the disk, and so long.
+/// So many results of a tenant are kept on the disk, so many bytes of them, and so long.
 const KEPT: usize = 1000;
+const DISK: usize = 256 << 20;
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// How far it is with a command.
@@ -112,6 +115,8 @@ pub(crate) struct Execution {
     pub(crate) course: Course,
     /// How large its result is.
     weight: AtomicUsize,
+    /// How much of the disk it takes.
+    size: AtomicUsize,
     /// Why it could not be run, for whoever waits.
     fault: Mutex<Option<Fault>>,
 }
@@ -143,6 +148,7 @@ impl Execution {
             status: Mutex::new(status),
             course: Course::new(),
             weight: AtomicUsize::new(0),
+            size: AtomicUsize::new(0),
             fault: Mutex::default(),
         }
     }
@@ -202,8 +208,10 @@ impl Execution {
         status.ended_ms = Some(now_ms());
         match result {
             Ok(value) => {
-                let of = |name: &str| value[name].as_str().map_or(0, str::len);
-                self.weight.store(1024 + of("stdout") + of("stderr"), Ordering::SeqCst);
+                // As it is written: a byte that does not show takes six.
+                let length = 1024 + serde_json::to_vec(&value).map_or(0, |text| text.len());
+                self.weight.store(length, Ordering::SeqCst);
+                self.size.store(length, Ordering::SeqCst);
                 (status.state, status.result) = (State::Ended, Some(value));
             }
             Err(fault) => {
@@ -307,15 +315,18 @@ impl Executions {
         known.by_id.insert(execution.id.clone(), execution.clone());
         let own = known.by_user.entry(execution.skill.user.clone()).or_default();
         own.push_back(execution.clone());
-        let (mut number, mut bytes, mut kept, mut gone) = (0, 0, 0, Vec::new());
+        let (mut number, mut bytes, mut kept, mut disk, mut gone) = (0, 0, 0, 0, Vec::new());
         let yesterday = now_ms().saturating_sub(DAY_MS);
         for other in own.iter().rev().filter(|other| other.state().is_over()) {
             number += 1;
             bytes += other.weight.load(Ordering::SeqCst);
-            kept += usize::from(other.outlives());
+            if other.outlives() {
+                kept += 1;
+                disk += other.size.load(Ordering::SeqCst);
+            }
             let is_much = number > REMEMBERED || bytes > BYTES;
             match other.outlives() {
-                true if kept > KEPT || other.status().created_ms < yesterday => gone.push(other.clone()),
+                true if kept > KEPT || disk > DISK || lock(&other.status).created_ms < yesterday => gone.push(other.clone()),
                 // It is on the disk.
                 true if is_much => other.slim(),
                 false if is_much => gone.push(other.clone()),

@@ -251,7 +251,10 @@ fn what_is_refused_waits_for_an_answer() {
             assert!(soon(Duration::from_secs(10), || !waiting().is_empty()));
             let ask = &waiting()[0];
             assert!(at.ends_with(ask["about"].as_str().unwrap()), "{ask}");
-            alice.post(&format!("/v1/asks/{}", ask["id"].as_str().unwrap()), &json!({ "answer": "allow_once" })).is(204);
+            let (way, yes) = (format!("/v1/asks/{}", ask["id"].as_str().unwrap()), json!({ "answer": "allow_once" }));
+            let refused = alice.post(&way, &yes);
+            service.post(&way, &yes).is(204);
+            refused.fails(403, "ceiling");
             assert_eq!(runs.join().unwrap()["stdout"], "after a yes\n");
         });
     });

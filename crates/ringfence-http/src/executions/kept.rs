@@ -55,8 +55,9 @@ pub(crate) fn recover(house: &Shared) -> io::Result<Recovered> {
         for entry in fs::read_dir(directory).into_iter().flatten() {
             let path = entry?.path();
             let is_whole = path.extension().is_some_and(|extension| extension == "json");
-            match fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).filter(|_| is_whole) {
-                Some(status) => kept.push(status),
+            match fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Status>(&bytes).ok()).filter(|_| is_whole) {
+                // All results together would be too much to hold.
+                Some(status) => kept.push(Status { result: None, ..status }),
                 // Half written when the service was killed.
                 None => fs::remove_file(&path)?,
             }
@@ -75,7 +76,6 @@ pub(crate) fn recover(house: &Shared) -> io::Result<Recovered> {
             if is_lost {
                 write(house, &status);
             }
-            status.result = None;
             for old in house.executions.add(&Arc::new(Execution::kept(house, status))) {
                 remove(house, &old.status());
             }
@@ -123,6 +123,7 @@ impl Execution {
     fn kept(house: &House, status: Status) -> Self {
         let part = |name: &Name| name.clone();
         let skill = SkillId { user: part(&status.user_id), agent: part(&status.agent_id), skill: part(&status.skill_id) };
+        let size = fs::metadata(file(house, &status).as_path()).map_or(0, |metadata| metadata.len() as usize);
         Self {
             id: status.id.clone(),
             skill,
@@ -132,6 +133,7 @@ impl Execution {
             status: std::sync::Mutex::new(status),
             course: Course::over(),
             weight: std::sync::atomic::AtomicUsize::new(0),
+            size: std::sync::atomic::AtomicUsize::new(size),
             fault: std::sync::Mutex::default(),
         }
     }
