@@ -66,8 +66,11 @@ impl Asks {
     /// Whether somebody waited for it, and it was among what may be said.
     pub(crate) fn answer(&self, id: &str, answer: Answer) -> bool {
         let mut waiting = lock(&self.waiting);
-        let is_offered = waiting.get(id).is_some_and(|waiting| waiting.question.permission.options.contains(&answer));
-        let Some(waited) = waiting.remove(id).filter(|_| is_offered) else { return false };
+        // What was not offered leaves the question where it is.
+        if !waiting.get(id).is_some_and(|waiting| waiting.question.permission.options.contains(&answer)) {
+            return false;
+        }
+        let Some(waited) = waiting.remove(id) else { return false };
         drop(waiting);
         self.events.tell("ask-answered", &waited.question.user_id, json!({ "id": id, "answer": answer.to_string() }));
         waited.answer.send(answer).is_ok()
@@ -140,7 +143,10 @@ impl Asker for Desk {
         }
         self.asks.events.tell("ask", &self.user, serde_json::to_value(&question).unwrap_or_default());
         let said = hears.recv_timeout(PATIENCE).unwrap_or(Answer::Deny);
-        lock(&self.asks.waiting).remove(&id);
+        if lock(&self.asks.waiting).remove(&id).is_some() {
+            // Nobody said anything.
+            self.asks.events.tell("ask-answered", &self.user, json!({ "id": id, "answer": said.to_string() }));
+        }
         said
     }
 }
