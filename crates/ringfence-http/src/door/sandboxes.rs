@@ -172,6 +172,7 @@ fn limits(limits: Option<BTreeMap<String, Value>>) -> Answer<Option<Vec<(String,
 #[into_params(parameter_in = Query)]
 pub(super) struct Chosen {
     /// Only this tenant's.
+    #[param(pattern = r"^[A-Za-z0-9](\.?[A-Za-z0-9_@-])*$", min_length = 1, max_length = 64)]
     user_id: Option<String>,
 }
 
@@ -184,10 +185,9 @@ pub(super) async fn list(
     Asked(chosen): Asked<Chosen>,
 ) -> Answer<Json<Several>> {
     caller.has(Scope::Sandboxes)?;
+    let user = chosen.user_id.as_deref().map(Name::try_from).transpose()?;
     apart(move || {
-        let is_meant = |sandbox: &&Arc<Sandbox>| {
-            caller.sees(sandbox.user()) && chosen.user_id.as_ref().is_none_or(|user| user == sandbox.user().as_ref())
-        };
+        let is_meant = |sandbox: &&Arc<Sandbox>| caller.sees(sandbox.user()) && user.as_ref().is_none_or(|user| user == sandbox.user());
         Ok(Json(Several { sandboxes: house.sandboxes.list().iter().filter(is_meant).map(|sandbox| Standing::of(sandbox)).collect() }))
     })
     .await

@@ -38,9 +38,9 @@ const TYPED: usize = 64 << 10;
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(in crate::door) struct Dimensions {
-    #[param(minimum = 1, default = 80)]
+    #[param(minimum = 1, maximum = 65535, default = 80)]
     columns: u16,
-    #[param(minimum = 1, default = 24)]
+    #[param(minimum = 1, maximum = 65535, default = 24)]
     rows: u16,
 }
 
