@@ -15,7 +15,8 @@ pub(crate) enum Purpose {
 }
 
 /// Each document, and the words that make the program print it.
-const DOCUMENTS: &[(&str, &[&str])] = &[("docs/policy.schema.json", &["policy", "schema"]), ("docs/cli.md", &["reference"])];
+const DOCUMENTS: &[(&str, &[&str])] =
+    &[("docs/policy.schema.json", &["policy", "schema"]), ("docs/cli.md", &["reference"]), ("docs/openapi.json", &["serve", "--openapi"])];
 
 /// Writes the documents, or fails naming those that differ.
 pub(crate) fn run(purpose: Purpose) -> Done {

@@ -18,17 +18,19 @@ pub use revised::Revised;
 ///
 /// The first eight keys are the same in every record, in this order; `reason` is there only
 /// where there is one. What else is known depends on the [`Act`].
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
     /// When it happened, in milliseconds since 1970; written as RFC 3339.
     #[serde(serialize_with = "as_text")]
+    #[schemars(with = "String")]
     pub timestamp: u64,
     /// Who acts, in their own words; `null` if nobody said.
     pub agent: Option<String>,
     /// Which run it belongs to.
     pub session: String,
     /// What was done or tried.
+    #[schemars(with = "String")]
     pub operation: Act,
     /// On what: a path, a host, a command line. What is not UTF-8 in it is replaced.
     pub target: String,
@@ -116,7 +118,7 @@ impl Serialize for Act {
 }
 
 /// What became of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// It went through.
@@ -128,7 +130,7 @@ pub enum Verdict {
 }
 
 /// What else is known.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(untagged)]
 pub enum Details {
     /// Of a command that is about to run.
@@ -156,7 +158,7 @@ pub enum Details {
 }
 
 /// A command that is about to run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Begun {
     /// Program and arguments.
@@ -201,7 +203,7 @@ impl Begun {
 }
 
 /// How a command ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Ended {
     /// The exit status, as the caller sees it.
@@ -237,7 +239,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 /// Something that was refused.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Refused {
     /// Where the rule was written.
@@ -258,7 +260,7 @@ pub struct Refused {
 }
 
 /// Something that went through.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Passed {
     /// Where the rule was written that allows it.

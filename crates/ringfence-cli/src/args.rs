@@ -18,6 +18,7 @@ use crate::commands::papers::{Completions, Man, Reference};
 use crate::commands::plan::Plan;
 use crate::commands::policy::PolicyCommand;
 use crate::commands::question::Question;
+use crate::commands::remote::RemoteCommand;
 use crate::commands::serve::Serve;
 use crate::commands::session::{AskCommand, SessionCommand};
 use crate::commands::test::Test;
@@ -58,6 +59,7 @@ pub(crate) enum Command {
     Init(Init),
     Mcp(Box<Mcp>),
     Serve(Box<Serve>),
+    Remote(Box<RemoteCommand>),
     Plan(Plan),
     Explain(Explain),
     Doctor(Doctor),
@@ -88,6 +90,7 @@ impl Command {
             Command::Explain(arguments) => arguments.json,
             Command::Doctor(arguments) => arguments.json,
             Command::Test(arguments) => arguments.json,
+            Command::Remote(arguments) => arguments.wants_json(),
             Command::Log(arguments) => arguments.json,
             Command::Policy(arguments) => arguments.wants_json(),
             Command::Configure(arguments) => arguments.json,

@@ -13,6 +13,7 @@ pub(crate) mod papers;
 pub(crate) mod plan;
 pub(crate) mod policy;
 pub(crate) mod question;
+pub(crate) mod remote;
 mod run;
 pub(crate) mod serve;
 pub(crate) mod session;
@@ -44,6 +45,7 @@ pub(crate) fn run(arguments: Arguments, local: &Local) -> Result<ExitCode, CliEr
         Command::Hook(arguments) => Ok(hook::run(&arguments)),
         Command::Mcp(arguments) => mcp::run(*arguments, local),
         Command::Serve(arguments) => serve::run(*arguments),
+        Command::Remote(arguments) => remote::run(*arguments),
         Command::Log(arguments) => log::run(arguments),
         Command::Policy(arguments) => policy::run(arguments),
         Command::Configure(arguments) => configure::run(arguments),

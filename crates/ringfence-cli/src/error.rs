@@ -9,6 +9,8 @@ use ringfence_policy::PolicyError;
 use ringfence_policy::import::ImportError;
 use serde_json::{Value, json};
 
+use crate::commands::remote::RemoteError;
+
 /// Why nothing was run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
@@ -54,6 +56,9 @@ pub(crate) enum CliError {
         /// Why not.
         source: Box<ServeError>,
     },
+    /// A service was not used.
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
 }
 
 impl From<PolicyError> for CliError {
@@ -64,7 +69,7 @@ impl From<PolicyError> for CliError {
 
 impl CliError {
     /// A stable word for it.
-    pub(crate) fn code(&self) -> &'static str {
+    pub(crate) fn code(&self) -> &str {
         match self {
             CliError::Engine(error) => error.code(),
             CliError::Allow(error) => error.code(),
@@ -73,6 +78,7 @@ impl CliError {
             CliError::File { .. } => "file",
             CliError::Import { source, .. } => source.code(),
             CliError::Serve { source } => source.code(),
+            CliError::Remote(error) => error.code(),
         }
     }
 
@@ -86,6 +92,7 @@ impl CliError {
             CliError::File { .. } => None,
             CliError::Import { source, .. } => Some(source.hint()),
             CliError::Serve { source } => source.hint(),
+            CliError::Remote(error) => error.hint(),
         }
     }
 
@@ -97,7 +104,8 @@ impl CliError {
             | CliError::Words { .. }
             | CliError::File { .. }
             | CliError::Import { .. }
-            | CliError::Serve { .. } => 125,
+            | CliError::Serve { .. }
+            | CliError::Remote(_) => 125,
         }
     }
 

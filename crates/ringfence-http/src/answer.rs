@@ -23,6 +23,13 @@ pub(crate) struct Problem {
     pub(crate) hint: Option<String>,
 }
 
+impl Problem {
+    /// Nobody knows any more what became of it.
+    pub(crate) fn lost() -> Self {
+        Self { code: "lost".into(), message: "what became of it is not known any more".into(), hint: Some("begin it again".into()) }
+    }
+}
+
 /// Why a request is not carried out.
 #[derive(Debug, Clone)]
 pub(crate) struct Fault {

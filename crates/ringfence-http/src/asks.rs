@@ -10,6 +10,7 @@ use ringfence_api::{Answer, Ask, Asker, Denial, Operation, Permission};
 use ringfence_audit::{now_ms, session_id};
 use ringfence_policy::{AbsPath, Access, Grants, HostRule, Verdict};
 use ringfence_skills::Name;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
 
@@ -23,7 +24,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 const MOST: usize = 64;
 
 /// A question, as clients see it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Question {
     pub(crate) id: String,

@@ -10,6 +10,7 @@ mod openapi;
 mod page;
 mod reading;
 mod sandboxes;
+pub(crate) mod schema;
 mod skills;
 mod stay;
 mod tenants;
@@ -34,6 +35,8 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 use tower::ServiceExt;
+
+pub use openapi::openapi;
 
 use crate::answer::Fault;
 use crate::executions::recover;

@@ -8,6 +8,7 @@ use ringfence_skills::Name;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::broadcast::{self, Receiver, Sender};
+use utoipa::ToSchema;
 
 use crate::tenants::lock;
 
@@ -15,14 +16,18 @@ use crate::tenants::lock;
 const KEPT: usize = 1024;
 
 /// Something that happened.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Event {
     /// What: `execution-begun`, `execution-ended`, `denial`, `ask`, …
+    #[schema(value_type = String)]
     pub(crate) kind: &'static str,
     /// Whose.
+    #[schema(value_type = String)]
     pub(crate) user: Name,
     pub(crate) time_ms: u64,
+    /// What depends on the kind.
+    #[schema(value_type = Object)]
     pub(crate) about: Value,
 }
 

@@ -38,6 +38,9 @@ const KEPT: usize = 1000;
 const DISK: usize = 256 << 20;
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
+/// What lists leave out of results.
+pub(crate) const OUTPUT: &[&str] = &["stdout", "stderr", "stdoutBase64", "stderrBase64", "enforced"];
+
 /// How far it is with a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -62,6 +65,7 @@ impl State {
 /// What is known of a command.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = Execution)]
 pub(crate) struct Status {
     /// What it is known by, also in the audit log.
     pub(crate) id: String,
@@ -77,7 +81,7 @@ pub(crate) struct Status {
     pub(crate) started_ms: Option<u64>,
     pub(crate) ended_ms: Option<u64>,
     /// Once it has ended.
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<crate::door::schema::ExecuteResult>)]
     pub(crate) result: Option<Value>,
     /// If it could not be run.
     #[serde(default)]
@@ -92,14 +96,20 @@ pub(crate) struct Status {
 }
 
 impl Status {
+    /// For whoever may see it: what keys are made of is for the service alone.
+    pub(crate) fn told(mut self) -> Self {
+        self.key = None;
+        self
+    }
+
     /// Without what it wrote.
     pub(crate) fn brief(mut self) -> Self {
-        for name in ["stdout", "stderr", "stdoutBase64", "stderrBase64", "enforced"] {
+        for name in OUTPUT {
             if let Some(Value::Object(result)) = &mut self.result {
-                result.remove(name);
+                result.remove(*name);
             }
         }
-        self
+        self.told()
     }
 }
 

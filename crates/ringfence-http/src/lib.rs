@@ -12,6 +12,7 @@ mod events;
 mod executions;
 mod house;
 mod metrics;
+mod numbers;
 mod sandboxes;
 mod skills;
 mod tenants;
@@ -26,7 +27,7 @@ use ringfence_engine::EngineError;
 use ringfence_provider::Provider;
 use ringfence_skills::StoreError;
 
-pub use door::serve;
+pub use door::{openapi, serve};
 pub use house::{POLICY, SANDBOX_POLICY};
 pub use ringfence_skills::Bounds;
 pub use tenants::{Quotas, SHORTEST_TOKEN};

@@ -60,6 +60,7 @@ pub(crate) struct Wanted {
 /// Something that was opened while it stands.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = SandboxGrant)]
 pub(crate) struct Granted {
     pub(crate) access: &'static str,
     pub(crate) resource: String,

@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader};
 use ringfence_policy::is_hidden;
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -17,7 +18,7 @@ use crate::store::{Held, Store};
 use crate::tree;
 
 /// What stands in a file, or in some lines of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Content {
     /// As it was asked for.
@@ -44,7 +45,7 @@ pub struct Content {
 }
 
 /// Text as it is, anything else in base64.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "encoding", content = "content", rename_all = "camelCase")]
 pub enum Body {
     /// UTF-8 without NUL.

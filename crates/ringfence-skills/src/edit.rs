@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use ringfence_policy::is_hidden;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::card::Card;
@@ -61,7 +62,7 @@ pub enum Expect {
 }
 
 /// What became of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Edited {
     /// As it was asked for.

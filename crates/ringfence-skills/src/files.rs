@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 
 use rustix::fs::FileType;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::StoreError;
@@ -12,7 +13,7 @@ use crate::store::Store;
 use crate::tree::{self, Locked};
 
 /// What lies in a skill, by path.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Files {
     /// Everything but the skill's own directory.
@@ -23,7 +24,7 @@ pub struct Files {
 }
 
 /// A file or something else that has a name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FileInfo {
     /// From the skill's directory on. What is no UTF-8 shows as `�`, and cannot be asked for.
@@ -39,7 +40,7 @@ pub struct FileInfo {
 }
 
 /// What has a name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum FileKind {
     /// A plain file.

@@ -7,6 +7,7 @@ use std::io::Read;
 use std::os::fd::AsFd;
 
 use rustix::fs::FileType;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::StoreError;
@@ -19,7 +20,7 @@ use crate::usage::count;
 pub(crate) use head::Head;
 
 /// A skill, as its `SKILL.md` describes it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SkillInfo {
     /// Its directory.
@@ -51,7 +52,7 @@ pub struct SkillInfo {
 }
 
 /// Something that is not as it should be and stands in nobody's way.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Warning {
     /// The line of `SKILL.md`, from 1, where it is about one.
     #[serde(skip_serializing_if = "Option::is_none", default)]

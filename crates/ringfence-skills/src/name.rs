@@ -3,13 +3,15 @@
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A user, an agent or a skill: 1 to 64 of `A-Z a-z 0-9 . _ @ -`, beginning with a letter or a
 /// digit, without `..` and not ending in a dot. It is one component of a path as it stands.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
-pub struct Name(String);
+#[schemars(inline)]
+pub struct Name(#[schemars(regex(pattern = Name::PATTERN), length(min = 1, max = Name::LONGEST))] String);
 
 /// Why a text is no name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -55,6 +57,8 @@ impl NameError {
 impl Name {
     /// How many characters it has at most.
     pub const LONGEST: usize = 64;
+    /// What it matches, beside its length; for whoever describes it to others.
+    pub const PATTERN: &str = "^[A-Za-z0-9](\\.?[A-Za-z0-9_@-])*$";
 
     /// As it stands.
     pub fn as_str(&self) -> &str {

@@ -5,11 +5,12 @@
 
 use ringfence_policy::front_matter::{Entry, Kind, Value};
 use ringfence_policy::{FrontMatter, HostRule, HostRuleError, Limit, is_hidden};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What a skill says it needs, under `metadata` in its `SKILL.md`. What is none was not said; an
 /// empty list says that nothing is needed.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Needs {
     /// Hosts, as rules of a policy.

@@ -6,6 +6,7 @@ use std::io::{Read, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::archive::{self, Archive, Entry, Kind, Sink};
@@ -19,7 +20,7 @@ use crate::table::Heed;
 use crate::tree;
 
 /// What was taken in.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Uploaded {
     /// Every skill of the archive.
     pub skills: Vec<Taken>,
@@ -28,7 +29,7 @@ pub struct Uploaded {
 }
 
 /// A skill that was taken in.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Taken {
     /// As it is now.
     #[serde(flatten)]

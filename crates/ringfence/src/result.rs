@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use ringfence_api::{Afterwards, Breach, Denial, Gap, Granted, Outcome, Output, Permission, Quarantined, Refusal, Usage, base64};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
 
 /// What became of a command.
@@ -133,47 +134,78 @@ impl fmt::Display for Captured {
     }
 }
 
-/// The same words as on the command line.
-#[derive(Serialize)]
+/// What became of a command.
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Wire<'a> {
+    /// What it wrote to standard output; what is no text is shown as `U+FFFD`.
     stdout: Cow<'a, str>,
+    /// Exactly, where text would not be.
     #[serde(skip_serializing_if = "Option::is_none")]
     stdout_base64: Option<String>,
+    /// How many bytes are missing in the middle of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     stdout_dropped: Option<u64>,
+    /// What it wrote to standard error.
     stderr: Cow<'a, str>,
+    /// Exactly, where text would not be.
     #[serde(skip_serializing_if = "Option::is_none")]
     stderr_base64: Option<String>,
+    /// How many bytes are missing in the middle of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     stderr_dropped: Option<u64>,
+    /// What those wrote that earlier commands have left running.
     #[serde(skip_serializing_if = "Option::is_none")]
     background: Option<Cow<'a, str>>,
+    /// Exactly, where text would not be.
     #[serde(skip_serializing_if = "Option::is_none")]
     background_base64: Option<String>,
+    /// How many bytes are missing in the middle of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     background_dropped: Option<u64>,
+    /// 128 + the signal that ended it, 124 for the time limit, 126 where a rule refused its text.
     exit_code: i32,
+    /// Whether the sandbox stood in the way.
     blocked: bool,
+    /// The rule that did, and where it stands.
     blocked_reason: &'a Option<String>,
+    /// What was wanted: a path, or host and port.
     blocked_resource: &'a Option<String>,
+    /// Everything that was refused, as much of it as anybody will read.
     denials: &'a [Denial],
+    /// How often something else was refused.
     denials_dropped: u64,
+    /// What went through because somebody was asked and said so.
     granted: &'a [Granted],
+    /// Whether the time limit ended it.
     timed_out: bool,
+    /// The limits that it went beyond.
     breaches: &'a [Breach],
+    /// Whether more was written than is kept.
     truncated: bool,
+    /// How long it took.
     duration_ms: u64,
+    /// What it used.
     usage: Usage,
+    /// Where the shell is now; nowhere if it has ended.
     cwd: Option<Cow<'a, str>>,
+    /// Whether the shell lives on, or the next command starts in a new one.
+    #[schemars(extend("enum" = ["lives-on", "ended"]))]
     shell: &'static str,
+    /// Whether it was confined at all.
     confined: bool,
+    /// What was enforced, in words.
     enforced: &'a [String],
+    /// What was asked for and could not be enforced.
     gaps: &'a [Gap],
+    /// What was moved away before anyone could stumble over it.
     quarantined: &'a [Quarantined],
+    /// What a person could be asked about what stood in the way.
     permission: &'a Option<Permission>,
+    /// Why it was not started, if a rule on its text refused it.
     #[serde(skip_serializing_if = "Option::is_none")]
     refusal: &'a Option<Refusal>,
+    /// What a person should know beside.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     warnings: &'a [String],
 }
@@ -216,5 +248,16 @@ impl Serialize for ExecuteResult {
             warnings: &self.warnings,
         }
         .serialize(serializer)
+    }
+}
+
+/// What is sent, which is what others have to expect.
+impl JsonSchema for ExecuteResult {
+    fn schema_name() -> Cow<'static, str> {
+        "ExecuteResult".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        Wire::json_schema(generator)
     }
 }

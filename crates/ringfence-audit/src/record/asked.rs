@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::{Act, Details, Record, Subject, Verdict};
 
 /// Something that somebody was asked about.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Asked {
     /// What was wanted.

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::{Act, Details, Record, Subject, Verdict};
 
 /// Somebody who was connected to, or did not answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Connected {
     /// The address and port that the host led to, where that is known.

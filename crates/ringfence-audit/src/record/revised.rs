@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::{Act, Details, Record, Subject, Verdict};
 
 /// A policy that was changed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Revised {
     /// The files that are others now.
@@ -19,6 +19,7 @@ pub struct Revised {
     pub policy_digest: Option<String>,
     /// Each rule that came or went, and what is not in force.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<std::collections::BTreeMap<String, String>>")]
     pub changes: Vec<Change>,
 }
 

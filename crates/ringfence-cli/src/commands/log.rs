@@ -19,7 +19,7 @@ use crate::error::CliError;
 use crate::say;
 use crate::show::Paint;
 use choose::Choice;
-use table::Table;
+pub(crate) use table::Table;
 
 /// Show what was run, what was refused and what came of it
 ///

@@ -12,7 +12,7 @@ use ringfence_local::places;
 
 use super::words::{directory, duration};
 use crate::error::CliError;
-use crate::say;
+use crate::{say, show};
 
 /// Where the administrator's token may be given, rather than made up.
 const TOKEN: &str = "RINGFENCE_ADMIN_TOKEN";
@@ -31,6 +31,9 @@ const TOKEN: &str = "RINGFENCE_ADMIN_TOKEN";
 
 Exit status: 0 when it was told to end (TERM, INT), 125 if it cannot serve.")]
 pub(crate) struct Serve {
+    /// Print the description of all that is served, OpenAPI 3.1, and do nothing else
+    #[arg(long, exclusive = true)]
+    openapi: bool,
     /// Where to listen; other machines need TLS
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7420")]
     listen: SocketAddr,
@@ -58,6 +61,11 @@ pub(crate) struct Serve {
 }
 
 pub(crate) fn run(arguments: Serve) -> Result<ExitCode, CliError> {
+    if arguments.openapi {
+        let document = serde_json::to_string_pretty(ringfence_http::openapi()).expect("it is plain data");
+        show::text(&format!("{document}\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let admin_token = match std::env::var(TOKEN) {
         Ok(word) => Some(word),
         Err(std::env::VarError::NotPresent) => None,

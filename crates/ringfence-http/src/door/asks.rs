@@ -6,33 +6,36 @@ use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::schema;
+use super::schema::answers::{Absent, NoBody, Refused};
 use super::words::{Body, Named, OfId};
 use crate::Shared;
-use crate::answer::{Answer, Fault, Problem};
+use crate::answer::{Answer, Fault};
 use crate::asks::Question;
 use crate::tenants::{Caller, Scope};
 
 /// What waits.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Asks)]
 pub(super) struct Waiting {
     /// Oldest first.
-    #[schema(value_type = Vec<Object>)]
+    #[schema(value_type = Vec<schema::Question>)]
     asks: Vec<Question>,
 }
 
 /// What somebody says.
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = Said)]
 pub(super) struct Said {
-    /// `allow_once`, `allow_session`, `allow_permanent` or `deny`.
-    #[schema(value_type = String)]
+    /// One of the question's `options`.
+    #[schema(value_type = schema::Answer)]
     answer: ringfence_api::Answer,
 }
 
 /// Questions that wait for somebody's answer
-#[utoipa::path(get, path = "/v1/asks", tag = "watching", responses(
-    (status = 200, description = "Oldest first", body = Waiting), (status = 401, description = "No token", body = Problem),
-    (status = 403, description = "It lacks the scope `asks`", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(get, path = "/v1/asks", tag = "watching", operation_id = "listAsks",
+    responses((status = 200, description = "Oldest first", body = Waiting), Refused))]
 pub(super) async fn list(State(house): State<Shared>, Extension(caller): Extension<Caller>) -> Answer<Json<Waiting>> {
     caller.has(Scope::Asks)?;
     Ok(Json(Waiting { asks: house.asks.list().into_iter().filter(|ask| caller.sees(&ask.user_id)).collect() }))
@@ -41,11 +44,8 @@ pub(super) async fn list(State(house): State<Shared>, Extension(caller): Extensi
 /// Answer one
 ///
 /// A tenant's own token allows nothing that the tenant's policy does not.
-#[utoipa::path(post, path = "/v1/asks/{id}", tag = "watching", request_body = Said, params(("id" = String, Path, description = "The question")), responses(
-    (status = 204, description = "It was heard"), (status = 400, description = "No answer", body = Problem), (status = 401, description = "No token", body = Problem),
-    (status = 403, description = "It lacks the scope `asks`, or is a tenant's and the policy is not", body = Problem), (status = 404, description = "Nobody waits for it", body = Problem),
-    (status = 413, description = "Too much", body = Problem), (status = 415, description = "No JSON", body = Problem),
-    (status = 422, description = "No answer", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(post, path = "/v1/asks/{id}", tag = "watching", operation_id = "answerAsk", request_body = Said, params(OfId),
+    responses((status = 204, description = "It was heard"), NoBody, Absent, Refused))]
 pub(super) async fn answer(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,

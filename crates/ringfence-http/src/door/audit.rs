@@ -11,10 +11,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
+use super::schema;
+use super::schema::answers::{NotMeant, Refused};
 use super::skills::apart;
-use super::words::Asked;
+use super::words::{Asked, at_most};
 use crate::Shared;
-use crate::answer::{Answer, Fault, Problem};
+use crate::answer::{Answer, Fault};
 use crate::tenants::{Caller, Scope};
 
 /// Whose log, and which records.
@@ -23,6 +25,7 @@ use crate::tenants::{Caller, Scope};
 #[into_params(parameter_in = Query)]
 pub(super) struct Chosen {
     /// The tenant; without one, the token's own, or the service's own log.
+    #[param(pattern = r"^[A-Za-z0-9](\.?[A-Za-z0-9_@-])*$", min_length = 1, max_length = 64)]
     user_id: Option<String>,
     /// Only what was refused.
     #[serde(default)]
@@ -34,6 +37,7 @@ pub(super) struct Chosen {
     /// Only what names this somewhere, in whatever case.
     text: Option<String>,
     /// Only since then: RFC 3339.
+    #[param(format = DateTime)]
     since: Option<String>,
     /// How many at most, the newest of all.
     #[param(minimum = 1, maximum = 1000)]
@@ -44,7 +48,7 @@ pub(super) struct Chosen {
 #[derive(Serialize, ToSchema)]
 pub(super) struct Records {
     /// Oldest first.
-    #[schema(value_type = Vec<Object>)]
+    #[schema(value_type = Vec<schema::Line>)]
     records: Vec<Value>,
     /// Whether there are older ones that are meant as well.
     more: bool,
@@ -77,9 +81,8 @@ fn log(house: &Shared, caller: &Caller, user: Option<String>) -> Answer<AbsPath>
 }
 
 /// Read an audit log
-#[utoipa::path(get, path = "/v1/audit", tag = "watching", params(Chosen), responses(
-    (status = 200, description = "Oldest first", body = Records), (status = 400, description = "No such choice", body = Problem), (status = 401, description = "No token", body = Problem),
-    (status = 403, description = "Not with this token", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(get, path = "/v1/audit", tag = "watching", operation_id = "readAudit", params(Chosen),
+    responses((status = 200, description = "Oldest first", body = Records), NotMeant, Refused))]
 pub(super) async fn list(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,
@@ -92,11 +95,11 @@ pub(super) async fn list(
         }
         None => 0,
     };
-    apart(move || read(&log, &chosen, since).map(Json)).await
+    let most = at_most(chosen.limit, 200)?;
+    apart(move || read(&log, &chosen, since, most).map(Json)).await
 }
 
-fn read(log: &AbsPath, chosen: &Chosen, since: u64) -> Answer<Records> {
-    let most = chosen.limit.unwrap_or(200).clamp(1, 1000);
+fn read(log: &AbsPath, chosen: &Chosen, since: u64, most: usize) -> Answer<Records> {
     let text = chosen.text.as_ref().map(|text| text.to_lowercase());
     let mut records = VecDeque::new();
     let mut more = false;
@@ -127,13 +130,13 @@ fn read(log: &AbsPath, chosen: &Chosen, since: u64) -> Answer<Records> {
 #[into_params(parameter_in = Query)]
 pub(super) struct Whose {
     /// The tenant; without one, the token's own, or the service's own log.
+    #[param(pattern = r"^[A-Za-z0-9](\.?[A-Za-z0-9_@-])*$", min_length = 1, max_length = 64)]
     user_id: Option<String>,
 }
 
 /// Look whether an audit log is whole
-#[utoipa::path(get, path = "/v1/audit/verify", tag = "watching", params(Whose), responses(
-    (status = 200, description = "What was found", body = Verified), (status = 400, description = "No name", body = Problem), (status = 401, description = "No token", body = Problem),
-    (status = 403, description = "Not with this token", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(get, path = "/v1/audit/verify", tag = "watching", operation_id = "verifyAudit", params(Whose),
+    responses((status = 200, description = "What was found", body = Verified), NotMeant, Refused))]
 pub(super) async fn verify(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,

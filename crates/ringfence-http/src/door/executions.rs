@@ -9,16 +9,19 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use ringfence_audit::digest;
+use ringfence_skills::Name;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use super::entry::PROTOCOL;
 use super::reading::{Leaves, Reading, told, wants_stream};
+use super::schema;
+use super::schema::answers::{Absent, Conflict, Gone, NoBody, NotMeant, Refused, Unable};
 use super::stay::Stay;
-use super::words::{Asked, Body, Named, OfId, OfSkill};
+use super::words::{Asked, Body, Named, OfId, OfSkill, at_most, perhaps};
 use crate::Shared;
-use crate::answer::{Answer, Fault, Problem};
+use crate::answer::{Answer, Fault};
 use crate::executions::{Begun, Execution, LONGEST, State as Far, Status, Wanted, begin};
 use crate::tenants::{Caller, Scope};
 
@@ -27,11 +30,11 @@ use crate::tenants::{Caller, Scope};
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Command {
     /// A line for bash.
-    #[schema(min_length = 1, max_length = 65536)]
+    #[schema(min_length = 1, max_length = 65536, pattern = r"^[^\x00]+$")]
     command: String,
     /// How long it may take; never longer than five minutes.
     #[schema(minimum = 1, maximum = 300000)]
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "perhaps", skip_serializing_if = "Option::is_none")]
     timeout_ms: Option<u64>,
     /// Whether what is about to be refused waits for somebody's answer (`/v1/asks`).
     #[serde(default)]
@@ -55,14 +58,12 @@ pub(super) struct Manner {
 /// text/event-stream` what it writes is told as it comes. An `Idempotency-Key` makes the same
 /// request, sent again, the same execution. Whoever leaves before the end cancels it, unless it
 /// has such a key or is async.
-#[utoipa::path(post, path = "/v1/skills/{userId}/{agentId}/{skillId}/execute", tag = "executions", request_body = Command,
-    params(("userId" = String, Path, description = "The tenant"), ("agentId" = String, Path, description = "The agent"), ("skillId" = String, Path, description = "The skill"), Manner,
-        ("Idempotency-Key" = Option<String>, Header, description = "Up to 128 printable characters")), responses(
-    (status = 200, description = "What became of it: stdout, stderr, exitCode, blocked, denials, breaches …", body = Object), (status = 202, description = "It was begun", body = Status),
-    (status = 400, description = "No command", body = Problem), (status = 401, description = "No token", body = Problem), (status = 403, description = "Not with this token", body = Problem),
-    (status = 404, description = "No such skill", body = Problem), (status = 409, description = "It was cancelled", body = Problem), (status = 413, description = "Too large", body = Problem),
-    (status = 415, description = "No JSON", body = Problem), (status = 422, description = "Not what is expected", body = Problem), (status = 429, description = "Too fast, or too many", body = Problem),
-    (status = 503, description = "The machine is full", body = Problem)))]
+#[utoipa::path(post, path = "/v1/skills/{userId}/{agentId}/{skillId}/execute", tag = "executions", operation_id = "execute", request_body = Command, params(OfSkill, Manner,
+        ("Idempotency-Key" = Option<String>, Header, description = "Makes the same request, sent again, the same execution", min_length = 1, max_length = 128, pattern = "^[!-~]+$")),
+    responses(
+        (status = 200, description = "What became of it; with `Accept: text/event-stream`, each `ExecutionEvent` as it comes",
+            content((schema::ExecuteResult = "application/json"), (schema::ServerSentEvent = "text/event-stream"))), 
+        (status = 202, description = "It was begun", body = Status), NoBody, Absent, Conflict, Gone, Unable, Refused))]
 pub(super) async fn execute(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,
@@ -84,7 +85,8 @@ pub(super) async fn execute(
     let wanted = Wanted { skill, command: command.command, timeout, is_kept, key, asks: command.ask };
     let (execution, begun) = begin(&house, wanted).await?;
     let mut answer = if manner.is_async {
-        (StatusCode::ACCEPTED, [(header::LOCATION, format!("/v1/executions/{}", execution.id))], Json(execution.status())).into_response()
+        (StatusCode::ACCEPTED, [(header::LOCATION, format!("/v1/executions/{}", execution.id))], Json(execution.status().told()))
+            .into_response()
     } else if is_streamed {
         told(execution.clone(), leaves(&execution, is_left_alone))
     } else {
@@ -134,7 +136,9 @@ fn result(status: Status, execution: &Execution) -> Answer<Response> {
 
 /// What is known of several.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Executions)]
 pub(super) struct Several {
+    #[schema(value_type = Vec<schema::ExecutionBrief>)]
     executions: Vec<Status>,
 }
 
@@ -144,6 +148,7 @@ pub(super) struct Several {
 #[into_params(parameter_in = Query)]
 pub(super) struct Chosen {
     /// Only this tenant's.
+    #[param(pattern = r"^[A-Za-z0-9](\.?[A-Za-z0-9_@-])*$", min_length = 1, max_length = 64)]
     user_id: Option<String>,
     /// Only those that wait or run.
     #[serde(default)]
@@ -154,23 +159,24 @@ pub(super) struct Chosen {
 }
 
 /// List commands that run, and the last that have ended
-#[utoipa::path(get, path = "/v1/executions", tag = "executions", params(Chosen), responses(
-    (status = 200, description = "Newest first, without what they wrote", body = Several), (status = 400, description = "No such choice", body = Problem),
-    (status = 401, description = "No token", body = Problem), (status = 403, description = "It lacks the scope `execute`", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(get, path = "/v1/executions", tag = "executions", operation_id = "listExecutions", params(Chosen),
+    responses((status = 200, description = "Newest first, without what they wrote", body = Several), NotMeant, Refused))]
 pub(super) async fn list(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,
     Asked(chosen): Asked<Chosen>,
 ) -> Answer<Json<Several>> {
     caller.has(Scope::Execute)?;
+    let most = at_most(chosen.limit, 100)?;
+    let user = chosen.user_id.as_deref().map(Name::try_from).transpose()?;
     // Looked at before it is copied: a result may be large, and those of others are many.
     let is_meant = |execution: &&Arc<Execution>| {
         caller.sees(&execution.skill.user)
-            && chosen.user_id.as_ref().is_none_or(|user| user == execution.skill.user.as_ref())
+            && user.as_ref().is_none_or(|user| *user == execution.skill.user)
             && !(chosen.running && execution.state().is_over())
     };
     let all = house.executions.list();
-    let found = all.iter().filter(is_meant).take(chosen.limit.unwrap_or(100).clamp(1, 1000)).map(|execution| execution.status());
+    let found = all.iter().filter(is_meant).take(most).map(|execution| execution.status());
     Ok(Json(Several { executions: found.map(Status::brief).collect() }))
 }
 
@@ -181,23 +187,21 @@ fn find(house: &Shared, caller: &Caller, id: &str) -> Answer<Arc<Execution>> {
 }
 
 /// How far it is with a command, and its result once it has ended
-#[utoipa::path(get, path = "/v1/executions/{id}", tag = "executions", params(("id" = String, Path, description = "The execution")), responses(
-    (status = 200, description = "How it stands", body = Status), (status = 401, description = "No token", body = Problem), (status = 403, description = "Not with this token", body = Problem),
-    (status = 404, description = "No such execution", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(get, path = "/v1/executions/{id}", tag = "executions", operation_id = "getExecution", params(OfId),
+    responses((status = 200, description = "How it stands", body = Status), NotMeant, Absent, Refused))]
 pub(super) async fn status(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,
     Named(OfId { id }): Named<OfId>,
 ) -> Answer<Json<Status>> {
-    Ok(Json(find(&house, &caller, &id)?.whole()))
+    Ok(Json(find(&house, &caller, &id)?.whole().told()))
 }
 
 /// Cancel a command
 ///
 /// It is interrupted, and ended if it does not mind. One that has ended stays as it is.
-#[utoipa::path(delete, path = "/v1/executions/{id}", tag = "executions", params(("id" = String, Path, description = "The execution")), responses(
-    (status = 202, description = "It was told", body = Status), (status = 401, description = "No token", body = Problem), (status = 403, description = "Not with this token", body = Problem),
-    (status = 404, description = "No such execution", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(delete, path = "/v1/executions/{id}", tag = "executions", operation_id = "cancelExecution", params(OfId),
+    responses((status = 202, description = "It was told", body = Status), NotMeant, Absent, Refused))]
 pub(super) async fn cancel(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,
@@ -208,14 +212,12 @@ pub(super) async fn cancel(
         execution.course.cancel();
         house.asks.withdraw(&execution.id);
     }
-    Ok((StatusCode::ACCEPTED, Json(execution.status())).into_response())
+    Ok((StatusCode::ACCEPTED, Json(execution.status().told())).into_response())
 }
 
 /// What a command writes, as it comes, then its result
-#[utoipa::path(get, path = "/v1/executions/{id}/events", tag = "executions", params(("id" = String, Path, description = "The execution")), responses(
-    (status = 200, description = "`begun`, `stdout`, `stderr`, then `result` or `error`", content_type = "text/event-stream", body = String),
-    (status = 401, description = "No token", body = Problem), (status = 403, description = "Not with this token", body = Problem),
-    (status = 404, description = "No such execution", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(get, path = "/v1/executions/{id}/events", tag = "executions", operation_id = "watchExecution", params(OfId),
+    responses((status = 200, description = "Each `ExecutionEvent` as it comes", content_type = "text/event-stream", body = schema::ServerSentEvent), NotMeant, Absent, Refused))]
 pub(super) async fn events(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,
@@ -226,10 +228,8 @@ pub(super) async fn events(
 }
 
 /// The same over a WebSocket, on which `{"cancel": true}` cancels it
-#[utoipa::path(get, path = "/v1/executions/{id}/socket", tag = "executions", params(("id" = String, Path, description = "The execution")), responses(
-    (status = 101, description = "One JSON object a message: `{event, data}`"), (status = 400, description = "No WebSocket", body = Problem),
-    (status = 401, description = "No token", body = Problem), (status = 403, description = "Not with this token", body = Problem),
-    (status = 404, description = "No such execution", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(get, path = "/v1/executions/{id}/socket", tag = "executions", operation_id = "openExecutionSocket", params(OfId),
+    responses((status = 101, description = "An `ExecutionEvent` a message"), NotMeant, Absent, Refused))]
 pub(super) async fn socket(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,
@@ -252,8 +252,8 @@ async fn converse(mut socket: WebSocket, execution: Arc<Execution>) {
     loop {
         tokio::select! {
             told = reading.next() => match told {
-                Some((event, data)) => {
-                    let message = json!({ "event": event, "data": data }).to_string();
+                Some(told) => {
+                    let message = serde_json::to_string(&told).unwrap_or_default();
                     if socket.send(Message::Text(message.into())).await.is_err() {
                         return;
                     }

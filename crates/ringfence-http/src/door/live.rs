@@ -12,22 +12,25 @@ use futures_util::stream::{self, Stream};
 use serde_json::json;
 use tokio::sync::broadcast::error::RecvError;
 
+use super::schema::ServerSentEvent;
+use super::schema::answers::{Outside, Refused, Unable};
 use crate::Shared;
-use crate::answer::{Answer, Fault, Problem};
+use crate::answer::{Answer, Fault};
 use crate::tenants::{Caller, Scope};
 
 /// For so long nobody looks again whether commands can be confined.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Whether the service is there.
-#[utoipa::path(get, path = "/healthz", tag = "service", security(()), responses((status = 200, description = "It is there", body = String)))]
+#[utoipa::path(get, path = "/healthz", tag = "service", operation_id = "isHealthy", security(()),
+    responses((status = 200, description = "It is there", content_type = "text/plain", body = String), Outside))]
 pub(super) async fn healthy() -> &'static str {
     "ok\n"
 }
 
 /// Whether it can confine commands at this moment.
-#[utoipa::path(get, path = "/readyz", tag = "service", security(()), responses(
-    (status = 200, description = "It can", body = String), (status = 503, description = "It cannot", body = Problem)))]
+#[utoipa::path(get, path = "/readyz", tag = "service", operation_id = "isReady", security(()),
+    responses((status = 200, description = "It can", content_type = "text/plain", body = String), Unable, Outside))]
 pub(super) async fn ready(State(house): State<Shared>) -> Answer<&'static str> {
     // Anybody may ask: all who do so within a second share one look.
     let mut looked = house.looked.lock().await;
@@ -46,10 +49,8 @@ pub(super) async fn ready(State(house): State<Shared>) -> Answer<&'static str> {
 }
 
 /// Numbers for Prometheus.
-#[utoipa::path(get, path = "/metrics", tag = "service", responses(
-    (status = 200, description = "In Prometheus' own words", body = String),
-    (status = 401, description = "No token", body = Problem), (status = 403, description = "It lacks the scope `audit`, or is a tenant's", body = Problem),
-    (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(get, path = "/metrics", tag = "service", operation_id = "readMetrics",
+    responses((status = 200, description = "In Prometheus' own words", content_type = "text/plain", body = String), Refused))]
 pub(super) async fn metrics(State(house): State<Shared>, Extension(caller): Extension<Caller>) -> Answer<Response> {
     caller.has(Scope::Audit)?;
     if caller.user.is_some() {
@@ -66,10 +67,8 @@ pub(super) async fn metrics(State(house): State<Shared>, Extension(caller): Exte
 }
 
 /// What happens, as it happens: executions that begin and end, refusals, questions.
-#[utoipa::path(get, path = "/v1/events", tag = "watching", responses(
-    (status = 200, description = "A stream that ends with the connection", content_type = "text/event-stream", body = String),
-    (status = 401, description = "No token", body = Problem), (status = 403, description = "It lacks the scope `audit`", body = Problem),
-    (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(get, path = "/v1/events", tag = "watching", operation_id = "watchEvents",
+    responses((status = 200, description = "Each `Event` as it comes, until the connection ends", content_type = "text/event-stream", body = ServerSentEvent), Refused))]
 pub(super) async fn events(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,

@@ -1,10 +1,15 @@
 //! The description of all that is served, from the functions that serve it.
 
+use std::sync::LazyLock;
+
 use axum::Json;
+use serde_json::Value;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use super::sandboxes::{self, commands, files, grants, terminal};
+use super::schema::answers::Outside;
+use super::schema::whole;
 use super::{asks, audit, executions, live, skills, tenants};
 
 #[derive(OpenApi)]
@@ -19,6 +24,7 @@ use super::{asks, audit, executions, live, skills, tenants};
         tenants::me, tenants::list, tenants::show, tenants::set_quotas, tenants::policy, tenants::set_policy,
         tenants::tokens, tenants::make_token, tenants::revoke, document
     ),
+    components(schemas(crate::events::Event, super::reading::Told)),
     security(("token" = [])),
     modifiers(&Token)
 )]
@@ -33,8 +39,100 @@ impl Modify for Token {
     }
 }
 
+/// What all requests and answers are, as OpenAPI.
+pub fn openapi() -> &'static Value {
+    static WHOLE: LazyLock<Value> = LazyLock::new(|| whole(&Document::openapi()));
+    &WHOLE
+}
+
 /// This description
-#[utoipa::path(get, path = "/openapi.json", tag = "service", security(()), responses((status = 200, description = "OpenAPI 3.1", body = Object)))]
-pub(super) async fn document() -> Json<utoipa::openapi::OpenApi> {
-    Json(Document::openapi())
+#[utoipa::path(get, path = "/openapi.json", tag = "service", operation_id = "describe", security(()),
+    responses((status = 200, description = "OpenAPI 3.1", body = Object), Outside))]
+pub(super) async fn document() -> Json<&'static Value> {
+    Json(openapi())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Every value below this one, with the key that it has.
+    fn each<'a>(value: &'a Value, see: &mut dyn FnMut(&str, &'a Value)) {
+        match value {
+            Value::Object(object) => object.iter().for_each(|(key, value)| {
+                see(key, value);
+                each(value, see);
+            }),
+            Value::Array(array) => array.iter().for_each(|value| {
+                see("", value);
+                each(value, see);
+            }),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn whatever_is_named_is_described() {
+        let document = openapi();
+        let mut named = BTreeSet::new();
+        each(document, &mut |key, value| {
+            if key == "$ref" {
+                let name = value.as_str().unwrap();
+                let path = name.strip_prefix('#').unwrap();
+                assert!(document.pointer(path).is_some(), "{name}");
+                named.insert(name.rsplit('/').next().unwrap());
+            }
+        });
+        for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
+            let says = ["$ref", "properties", "enum", "oneOf", "anyOf", "const"].iter().any(|key| schema.get(key).is_some());
+            assert!(says, "{name}: {schema}");
+            let is_told_in_words = matches!(name.as_str(), "Event" | "ExecutionEvent");
+            assert!(is_told_in_words || named.contains(name.as_str()), "nobody names {name}");
+        }
+    }
+
+    #[test]
+    fn each_operation_has_a_name_of_its_own() {
+        let mut names = BTreeSet::new();
+        each(openapi(), &mut |key, value| {
+            if key == "operationId" {
+                assert!(names.insert(value.as_str().unwrap()), "{value}");
+            }
+        });
+        assert!(names.len() >= 30, "{names:?}");
+    }
+
+    /// The patterns stand in attributes, which take no constants.
+    #[test]
+    fn names_are_what_they_are_taken_for() {
+        let mut paths = BTreeSet::new();
+        each(openapi(), &mut |_, value| {
+            let of = |name: &str| value["name"] == name && value["in"].is_string();
+            if ["userId", "agentId", "skillId"].into_iter().any(of) {
+                assert_eq!(value["schema"]["pattern"], ringfence_skills::Name::PATTERN, "{value}");
+                assert_eq!(value["schema"]["maxLength"], ringfence_skills::Name::LONGEST, "{value}");
+                assert_eq!(value["required"], value["in"] == "path", "{value}");
+            }
+            if of("path") {
+                paths.extend(value["schema"]["pattern"].as_str());
+            }
+        });
+        paths.insert(openapi()["components"]["schemas"]["Edit"]["properties"]["path"]["pattern"].as_str().unwrap());
+        assert_eq!(paths.len(), 1, "{paths:?}");
+    }
+
+    #[test]
+    fn no_answer_is_just_an_object() {
+        for (path, methods) in openapi()["paths"].as_object().unwrap() {
+            for (method, operation) in methods.as_object().unwrap() {
+                for (status, answer) in operation["responses"].as_object().unwrap() {
+                    let schema = &answer["content"]["application/json"]["schema"];
+                    let is_told = schema.is_null() || schema.get("$ref").is_some() || path == "/openapi.json";
+                    assert!(is_told, "{method} {path} {status}: {schema}");
+                }
+            }
+        }
+    }
 }

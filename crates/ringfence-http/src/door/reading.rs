@@ -9,8 +9,12 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use ringfence_api::{Stream, base64};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
 
+use super::schema;
+use crate::answer::Problem;
 use crate::executions::{Output, Watchable};
 
 /// Whether somebody wants to hear of it as it comes.
@@ -50,7 +54,7 @@ pub(super) struct Reading {
     output: Option<Arc<Output>>,
     changes: tokio::sync::watch::Receiver<u64>,
     next: usize,
-    ready: VecDeque<(&'static str, Value)>,
+    ready: VecDeque<Told>,
     is_over: bool,
     _leaves: Leaves,
 }
@@ -59,12 +63,12 @@ impl Reading {
     pub(super) fn new(of: Arc<dyn Watchable>, leaves: Leaves) -> Self {
         let (output, mut changes) = (of.course().output(), of.course().watch());
         changes.mark_changed();
-        let ready = [("begun", json!({ "id": of.id() }))].into();
+        let ready = [Told::Begun(Started { id: of.id().to_owned() })].into();
         Self { of, output, changes, next: 0, ready, is_over: false, _leaves: leaves }
     }
 
     /// What comes next; `None` after the end.
-    pub(super) async fn next(&mut self) -> Option<(&'static str, Value)> {
+    pub(super) async fn next(&mut self) -> Option<Told> {
         loop {
             if let Some(ready) = self.ready.pop_front() {
                 return Some(ready);
@@ -79,15 +83,15 @@ impl Reading {
                 let (chunks, next, missed) = output.from(self.next);
                 self.next = next;
                 if missed > 0 {
-                    self.ready.push_back(("missed", json!({ "chunks": missed })));
+                    self.ready.push_back(Told::Missed(Missed { chunks: missed }));
                 }
-                self.ready.extend(chunks.into_iter().map(|chunk| (name(chunk.stream), spelt(&chunk.bytes))));
+                self.ready.extend(chunks.into_iter().map(|chunk| Told::wrote(chunk.stream, &chunk.bytes)));
             }
             if let Some(end) = end {
                 self.is_over = true;
                 let end = match end {
-                    Ok(result) => ("result", result),
-                    Err(error) => ("error", serde_json::to_value(error).unwrap_or_default()),
+                    Ok(result) => Told::Result(Ended(result)),
+                    Err(problem) => Told::Error(problem.unwrap_or_else(Problem::lost)),
                 };
                 self.ready.push_back(end);
             }
@@ -95,26 +99,74 @@ impl Reading {
     }
 }
 
-fn name(stream: Stream) -> &'static str {
-    match stream {
-        Stream::Out => "stdout",
-        Stream::Err => "stderr",
-    }
+/// What is told of a command as it comes.
+#[derive(Serialize, ToSchema)]
+#[serde(tag = "event", content = "data", rename_all = "lowercase")]
+#[schema(as = ExecutionEvent)]
+pub(super) enum Told {
+    /// First of all.
+    Begun(Started),
+    /// What it wrote to standard output.
+    Stdout(Written),
+    /// What it wrote to standard error.
+    Stderr(Written),
+    /// So much was written that is not kept any more.
+    Missed(Missed),
+    /// At the end.
+    Result(Ended),
+    /// At the end, where there is no result.
+    Error(Problem),
 }
 
-/// As text, and exactly where it is none.
-fn spelt(bytes: &[u8]) -> Value {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => json!({ "text": text }),
-        Err(_) => json!({ "text": String::from_utf8_lossy(bytes), "base64": base64(bytes) }),
+/// What is known from the beginning.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Started {
+    id: String,
+}
+
+/// How much is missing.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Missed {
+    chunks: usize,
+}
+
+/// What became of it.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ExecutionResult, value_type = schema::ExecuteResult)]
+pub(super) struct Ended(Value);
+
+/// Something that was written in one go.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Written {
+    /// What is no text is shown as `U+FFFD`.
+    text: String,
+    /// Exactly, where text would not be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base64: Option<String>,
+}
+
+impl Told {
+    fn wrote(stream: Stream, bytes: &[u8]) -> Self {
+        let base64 = std::str::from_utf8(bytes).is_err().then(|| base64(bytes));
+        let written = Written { text: String::from_utf8_lossy(bytes).into_owned(), base64 };
+        match stream {
+            Stream::Out => Told::Stdout(written),
+            Stream::Err => Told::Stderr(written),
+        }
+    }
+
+    fn event(&self) -> Event {
+        let mut whole = serde_json::to_value(self).unwrap_or_default();
+        let data = whole["data"].take().to_string();
+        Event::default().event(whole["event"].as_str().unwrap_or_default()).data(data)
     }
 }
 
 /// As a stream of events.
 pub(super) fn told(of: Arc<dyn Watchable>, leaves: Leaves) -> Response {
     let events = stream::unfold(Reading::new(of, leaves), |mut reading| async move {
-        let (kind, value) = reading.next().await?;
-        Some((Ok::<_, Infallible>(Event::default().event(kind).data(value.to_string())), reading))
+        let told = reading.next().await?;
+        Some((Ok::<_, Infallible>(told.event()), reading))
     });
     Sse::new(events).keep_alive(KeepAlive::default()).into_response()
 }

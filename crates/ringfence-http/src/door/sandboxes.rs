@@ -19,21 +19,25 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
+use super::schema::answers::{Absent, NoBody, NotMeant, Refused, Unable};
 use super::skills::apart;
-use super::words::{Asked, Body, Named, OfId};
+use super::words::{Asked, Body, Named, OfId, perhaps};
 use crate::Shared;
-use crate::answer::{Answer, Fault, Problem};
+use crate::answer::{Answer, Fault};
 use crate::sandboxes::{LONGEST, Sandbox, USUAL, Wanted, make};
 use crate::tenants::{Caller, Scope};
 
 /// What a new sandbox is to be like.
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = NewSandbox)]
 pub(super) struct New {
     /// The tenant; without one, the token's own.
+    #[schema(pattern = r"^[A-Za-z0-9](\.?[A-Za-z0-9_@-])*$", min_length = 1, max_length = 64)]
     user_id: Option<String>,
     /// How long it stands, unless that is changed.
     #[schema(minimum = 1, maximum = 86400, default = 600)]
+    #[serde(default, deserialize_with = "perhaps")]
     ttl_seconds: Option<u64>,
     /// Whether what is about to be refused waits for somebody's answer (`/v1/asks`).
     #[serde(default)]
@@ -56,6 +60,7 @@ pub(super) struct Network {
 /// A sandbox, as it is now.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = Sandbox)]
 pub(super) struct Standing {
     id: String,
     #[schema(value_type = String)]
@@ -72,7 +77,7 @@ pub(super) struct Standing {
     /// Hosts that it reaches.
     hosts: Vec<String>,
     /// Limits, by name: milliseconds, bytes or pieces.
-    #[schema(value_type = Object)]
+    #[schema(value_type = BTreeMap<String, u64>)]
     limits: BTreeMap<&'static str, u64>,
 }
 
@@ -96,6 +101,7 @@ impl Standing {
 
 /// Sandboxes.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Sandboxes)]
 pub(super) struct Several {
     sandboxes: Vec<Standing>,
 }
@@ -104,10 +110,8 @@ pub(super) struct Several {
 ///
 /// It has a directory of its own and a shell in it that lives on, under the tenant's policy and
 /// never more than that. It ends with its time, and everything in it with it.
-#[utoipa::path(post, path = "/v1/sandboxes", tag = "sandboxes", request_body = New, responses(
-    (status = 201, description = "It stands", body = Standing), (status = 400, description = "No name, host, limit or time", body = Problem), (status = 401, description = "No token", body = Problem),
-    (status = 403, description = "Not with this token", body = Problem), (status = 413, description = "Too large", body = Problem), (status = 415, description = "No JSON", body = Problem),
-    (status = 422, description = "Not what is expected", body = Problem), (status = 429, description = "Too fast, or beyond the quota", body = Problem), (status = 503, description = "The machine is full", body = Problem)))]
+#[utoipa::path(post, path = "/v1/sandboxes", tag = "sandboxes", operation_id = "makeSandbox", request_body = New,
+    responses((status = 201, description = "It stands", body = Standing), NoBody, Unable, Refused))]
 pub(super) async fn create(State(house): State<Shared>, Extension(caller): Extension<Caller>, Body(new): Body<New>) -> Answer<Response> {
     caller.has(Scope::Sandboxes)?;
     let named = new.user_id.as_deref().map(Name::try_from).transpose()?;
@@ -168,23 +172,22 @@ fn limits(limits: Option<BTreeMap<String, Value>>) -> Answer<Option<Vec<(String,
 #[into_params(parameter_in = Query)]
 pub(super) struct Chosen {
     /// Only this tenant's.
+    #[param(pattern = r"^[A-Za-z0-9](\.?[A-Za-z0-9_@-])*$", min_length = 1, max_length = 64)]
     user_id: Option<String>,
 }
 
 /// List sandboxes that stand
-#[utoipa::path(get, path = "/v1/sandboxes", tag = "sandboxes", params(Chosen), responses(
-    (status = 200, description = "Newest first", body = Several), (status = 400, description = "No such choice", body = Problem), (status = 401, description = "No token", body = Problem),
-    (status = 403, description = "It lacks the scope `sandboxes`", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(get, path = "/v1/sandboxes", tag = "sandboxes", operation_id = "listSandboxes", params(Chosen),
+    responses((status = 200, description = "Newest first", body = Several), NotMeant, Refused))]
 pub(super) async fn list(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,
     Asked(chosen): Asked<Chosen>,
 ) -> Answer<Json<Several>> {
     caller.has(Scope::Sandboxes)?;
+    let user = chosen.user_id.as_deref().map(Name::try_from).transpose()?;
     apart(move || {
-        let is_meant = |sandbox: &&Arc<Sandbox>| {
-            caller.sees(sandbox.user()) && chosen.user_id.as_ref().is_none_or(|user| user == sandbox.user().as_ref())
-        };
+        let is_meant = |sandbox: &&Arc<Sandbox>| caller.sees(sandbox.user()) && user.as_ref().is_none_or(|user| user == sandbox.user());
         Ok(Json(Several { sandboxes: house.sandboxes.list().iter().filter(is_meant).map(|sandbox| Standing::of(sandbox)).collect() }))
     })
     .await
@@ -197,9 +200,8 @@ fn find(house: &Shared, caller: &Caller, id: &str) -> Answer<Arc<Sandbox>> {
 }
 
 /// How a sandbox is
-#[utoipa::path(get, path = "/v1/sandboxes/{id}", tag = "sandboxes", params(("id" = String, Path, description = "The sandbox")), responses(
-    (status = 200, description = "As it is now", body = Standing), (status = 401, description = "No token", body = Problem), (status = 403, description = "Not with this token", body = Problem),
-    (status = 404, description = "No such sandbox", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(get, path = "/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "getSandbox", params(OfId),
+    responses((status = 200, description = "As it is now", body = Standing), NotMeant, Absent, Refused))]
 pub(super) async fn show(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,
@@ -215,13 +217,13 @@ pub(super) async fn show(
 pub(super) struct Extended {
     /// From now on.
     #[schema(minimum = 1, maximum = 86400)]
+    #[serde(deserialize_with = "crate::numbers::integer")]
     ttl_seconds: u64,
 }
 
 /// Say how long a sandbox stands, from now on
-#[utoipa::path(patch, path = "/v1/sandboxes/{id}", tag = "sandboxes", request_body = Extended, params(("id" = String, Path, description = "The sandbox")), responses(
-    (status = 200, description = "As it is now", body = Standing), (status = 400, description = "No such time", body = Problem), (status = 401, description = "No token", body = Problem), (status = 403, description = "Not with this token", body = Problem),
-    (status = 404, description = "No such sandbox", body = Problem), (status = 413, description = "Too large", body = Problem), (status = 415, description = "No JSON", body = Problem), (status = 422, description = "Not what is expected", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(patch, path = "/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "extendSandbox", request_body = Extended, params(OfId),
+    responses((status = 200, description = "As it is now", body = Standing), NoBody, Absent, Refused))]
 pub(super) async fn extend(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,
@@ -234,9 +236,8 @@ pub(super) async fn extend(
 }
 
 /// End a sandbox, and everything in it
-#[utoipa::path(delete, path = "/v1/sandboxes/{id}", tag = "sandboxes", params(("id" = String, Path, description = "The sandbox")), responses(
-    (status = 204, description = "It has ended, and its directory is gone"), (status = 401, description = "No token", body = Problem), (status = 403, description = "Not with this token", body = Problem),
-    (status = 404, description = "No such sandbox", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(delete, path = "/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "removeSandbox", params(OfId),
+    responses((status = 204, description = "It has ended, and its directory is gone"), NotMeant, Absent, Refused))]
 pub(super) async fn remove(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,

@@ -15,10 +15,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::{IntoParams, ToSchema};
 
+use super::schema;
+use super::schema::answers::{Absent, Conflict, Full, NoBody, NoForm, NotMeant, Refused, TooMuch};
 use super::stay::Place;
-use super::words::{Asked, Body, Named, OfSkill, Shelf, too_slow};
+use super::words::{Asked, Body, Named, OfSkill, Shelf, perhaps, too_slow};
 use crate::Shared;
-use crate::answer::{Answer, Fault, Problem};
+use crate::answer::{Answer, Fault};
 use crate::tenants::{Caller, Scope};
 
 /// So many archives of a tenant are on their way at the same time.
@@ -38,13 +40,8 @@ pub(super) struct Archive {
 /// Bring skills
 ///
 /// Each skill in the archive replaces the one of that name as a whole; others stay.
-#[utoipa::path(post, path = "/v1/skills/{userId}/{agentId}/upload", tag = "skills", request_body(content = Archive, content_type = "multipart/form-data"),
-    params(("userId" = String, Path, description = "The tenant"), ("agentId" = String, Path, description = "The agent")), responses(
-    (status = 200, description = "What is there now", body = Object), (status = 400, description = "No archive, or one that is refused", body = Problem),
-    (status = 401, description = "No token", body = Problem), (status = 403, description = "Not with this token", body = Problem),
-    (status = 409, description = "Somebody else replaces it", body = Problem), (status = 413, description = "Too large", body = Problem),
-    (status = 415, description = "No form", body = Problem), (status = 429, description = "Too fast", body = Problem),
-    (status = 507, description = "Beyond the tenant's quota", body = Problem)))]
+#[utoipa::path(post, path = "/v1/skills/{userId}/{agentId}/upload", tag = "skills", operation_id = "uploadSkills", request_body(content = Archive, content_type = "multipart/form-data"), params(Shelf),
+    responses((status = 200, description = "What is there now", body = schema::Uploaded), NoForm, Conflict, Full, Refused))]
 pub(super) async fn upload(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,
@@ -133,15 +130,13 @@ pub(super) fn note(house: &Shared, user: &Name, act: Act, target: &str, failed: 
 /// Skills of an agent.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Skills {
-    #[schema(value_type = Vec<Object>)]
+    #[schema(value_type = Vec<schema::SkillInfo>)]
     skills: Vec<SkillInfo>,
 }
 
 /// List skills, with what their SKILL.md says
-#[utoipa::path(get, path = "/v1/skills/{userId}/{agentId}/list", tag = "skills",
-    params(("userId" = String, Path, description = "The tenant"), ("agentId" = String, Path, description = "The agent")), responses(
-    (status = 200, description = "By name", body = Skills), (status = 400, description = "No name", body = Problem), (status = 401, description = "No token", body = Problem),
-    (status = 403, description = "Not with this token", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(get, path = "/v1/skills/{userId}/{agentId}/list", tag = "skills", operation_id = "listSkills", params(Shelf),
+    responses((status = 200, description = "By name", body = Skills), NotMeant, Refused))]
 pub(super) async fn list(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,
@@ -152,11 +147,8 @@ pub(super) async fn list(
 }
 
 /// List a skill's files, also those in directories
-#[utoipa::path(get, path = "/v1/skills/{userId}/{agentId}/{skillId}/files", tag = "skills",
-    params(("userId" = String, Path, description = "The tenant"), ("agentId" = String, Path, description = "The agent"), ("skillId" = String, Path, description = "The skill")), responses(
-    (status = 200, description = "By path", body = Object), (status = 400, description = "No name", body = Problem), (status = 401, description = "No token", body = Problem),
-    (status = 403, description = "Not with this token", body = Problem), (status = 404, description = "No such skill", body = Problem),
-    (status = 413, description = "Too many", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(get, path = "/v1/skills/{userId}/{agentId}/{skillId}/files", tag = "skills", operation_id = "listFiles", params(OfSkill),
+    responses((status = 200, description = "By path", body = schema::Files), NotMeant, Absent, TooMuch, Refused))]
 pub(super) async fn files(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,
@@ -173,21 +165,25 @@ pub(super) async fn files(
 #[into_params(parameter_in = Query)]
 pub(super) struct Part {
     /// From the skill's directory on.
+    #[param(
+        pattern = r"^([^/\x00.][^/\x00]*|\.[^/\x00.][^/\x00]*|\.\.[^/\x00]+)(/([^/\x00.][^/\x00]*|\.[^/\x00.][^/\x00]*|\.\.[^/\x00]+))*$",
+        min_length = 1,
+        max_length = 4095
+    )]
     path: String,
     /// The first line, from 1.
     #[param(minimum = 1)]
+    #[serde(default, deserialize_with = "perhaps")]
     start: Option<u64>,
     /// The last line.
     #[param(minimum = 1)]
+    #[serde(default, deserialize_with = "perhaps")]
     end: Option<u64>,
 }
 
 /// Read a file, or some lines of it
-#[utoipa::path(get, path = "/v1/skills/{userId}/{agentId}/{skillId}/content", tag = "skills",
-    params(("userId" = String, Path, description = "The tenant"), ("agentId" = String, Path, description = "The agent"), ("skillId" = String, Path, description = "The skill"), Part), responses(
-    (status = 200, description = "The file, or the lines", body = Object), (status = 400, description = "No path, or no lines", body = Problem), (status = 401, description = "No token", body = Problem),
-    (status = 403, description = "Not with this token", body = Problem), (status = 404, description = "No such file", body = Problem),
-    (status = 413, description = "Too large", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(get, path = "/v1/skills/{userId}/{agentId}/{skillId}/content", tag = "skills", operation_id = "readFile", params(OfSkill, Part),
+    responses((status = 200, description = "The file, or the lines", body = schema::Content), NotMeant, Absent, TooMuch, Refused))]
 pub(super) async fn content(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,
@@ -213,28 +209,32 @@ fn lines(start: Option<u64>, end: Option<u64>) -> Answer<Option<LineRange>> {
 /// What a file is to hold.
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = Edit)]
 pub(super) struct Change {
     /// From the skill's directory on.
+    #[schema(
+        pattern = r"^([^/\x00.][^/\x00]*|\.[^/\x00.][^/\x00]*|\.\.[^/\x00]+)(/([^/\x00.][^/\x00]*|\.[^/\x00.][^/\x00]*|\.\.[^/\x00]+))*$",
+        min_length = 1,
+        max_length = 4095
+    )]
     path: String,
     /// The whole file, or what is to stand in place of the lines.
     content: String,
     /// The first line that is replaced, from 1; without it, the whole file is.
     #[schema(minimum = 1)]
+    #[serde(default, deserialize_with = "perhaps")]
     start: Option<u64>,
     /// The last; without it, the last of the file.
     #[schema(minimum = 1)]
+    #[serde(default, deserialize_with = "perhaps")]
     end: Option<u64>,
     /// The `etag` of the content that this is meant for; if it is another by now, nothing is done.
     expect: Option<String>,
 }
 
 /// Write a file, or replace lines of it
-#[utoipa::path(put, path = "/v1/skills/{userId}/{agentId}/{skillId}/edit", tag = "skills", request_body = Change,
-    params(("userId" = String, Path, description = "The tenant"), ("agentId" = String, Path, description = "The agent"), ("skillId" = String, Path, description = "The skill")), responses(
-    (status = 200, description = "What is there now", body = Object), (status = 400, description = "No path, or no lines", body = Problem), (status = 401, description = "No token", body = Problem),
-    (status = 403, description = "Not with this token", body = Problem), (status = 404, description = "No such file", body = Problem),
-    (status = 409, description = "It is another by now", body = Problem), (status = 413, description = "Too large", body = Problem), (status = 415, description = "No JSON", body = Problem),
-    (status = 422, description = "Not what is expected", body = Problem), (status = 429, description = "Too fast", body = Problem), (status = 507, description = "Beyond the tenant's quota", body = Problem)))]
+#[utoipa::path(put, path = "/v1/skills/{userId}/{agentId}/{skillId}/edit", tag = "skills", operation_id = "editFile", request_body = Change, params(OfSkill),
+    responses((status = 200, description = "What is there now", body = schema::Edited), NoBody, Absent, Conflict, Full, Refused))]
 pub(super) async fn edit(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,
@@ -258,10 +258,8 @@ pub(super) async fn edit(
 }
 
 /// Remove a skill
-#[utoipa::path(delete, path = "/v1/skills/{userId}/{agentId}/{skillId}", tag = "skills",
-    params(("userId" = String, Path, description = "The tenant"), ("agentId" = String, Path, description = "The agent"), ("skillId" = String, Path, description = "The skill")), responses(
-    (status = 204, description = "It is gone"), (status = 400, description = "No name", body = Problem), (status = 401, description = "No token", body = Problem),
-    (status = 403, description = "Not with this token", body = Problem), (status = 404, description = "No such skill", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(delete, path = "/v1/skills/{userId}/{agentId}/{skillId}", tag = "skills", operation_id = "removeSkill", params(OfSkill),
+    responses((status = 204, description = "It is gone"), NotMeant, Absent, Conflict, Refused))]
 pub(super) async fn remove(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,

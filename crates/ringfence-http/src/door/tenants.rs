@@ -10,10 +10,11 @@ use ringfence_skills::Name;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::schema::answers::{Absent, Conflict, NoBody, NotMeant, Refused};
 use super::skills::{apart, note};
-use super::words::{Body, Named, OfId, OfUser};
+use super::words::{Body, Named, OfId, OfUser, perhaps};
 use crate::Shared;
-use crate::answer::{Answer, Fault, Problem};
+use crate::answer::{Answer, Fault};
 use crate::house::put;
 use crate::tenants::{ADMIN, Caller, Kept, Made, Quotas, Scope};
 
@@ -29,8 +30,8 @@ pub(super) struct Me {
 }
 
 /// What this token is for
-#[utoipa::path(get, path = "/v1/me", tag = "service", responses((status = 200, description = "Whose it is", body = Me),
-    (status = 401, description = "No token", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(get, path = "/v1/me", tag = "service", operation_id = "whoAmI",
+    responses((status = 200, description = "Whose it is", body = Me), Refused))]
 pub(super) async fn me(Extension(caller): Extension<Caller>) -> Json<Me> {
     let scopes = caller.scopes().to_vec();
     Json(Me { token: caller.id, user_id: caller.user, scopes, version: env!("CARGO_PKG_VERSION") })
@@ -54,6 +55,7 @@ pub(super) struct Tenant {
 
 /// Tenants.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Tenants)]
 pub(super) struct Several {
     tenants: Vec<Tenant>,
 }
@@ -66,8 +68,8 @@ fn tenant(house: &Shared, user: &Name) -> Answer<Tenant> {
 }
 
 /// List tenants
-#[utoipa::path(get, path = "/v1/tenants", tag = "tenants", responses((status = 200, description = "Those that this token may see", body = Several),
-    (status = 401, description = "No token", body = Problem), (status = 403, description = "It lacks the scope `skills:read`", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(get, path = "/v1/tenants", tag = "tenants", operation_id = "listTenants",
+    responses((status = 200, description = "Those that this token may see", body = Several), Refused))]
 pub(super) async fn list(State(house): State<Shared>, Extension(caller): Extension<Caller>) -> Answer<Json<Several>> {
     caller.has(Scope::ReadSkills)?;
     apart(move || {
@@ -82,8 +84,8 @@ pub(super) async fn list(State(house): State<Shared>, Extension(caller): Extensi
 }
 
 /// What a tenant has, and may use
-#[utoipa::path(get, path = "/v1/tenants/{userId}", tag = "tenants", params(("userId" = String, Path, description = "The tenant")), responses((status = 200, description = "The tenant", body = Tenant),
-    (status = 400, description = "No name", body = Problem), (status = 401, description = "No token", body = Problem), (status = 403, description = "Not with this token", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(get, path = "/v1/tenants/{userId}", tag = "tenants", operation_id = "getTenant", params(OfUser),
+    responses((status = 200, description = "How much it has, and may have", body = Tenant), NotMeant, Refused))]
 pub(super) async fn show(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,
@@ -94,9 +96,8 @@ pub(super) async fn show(
 }
 
 /// Say how much a tenant may use
-#[utoipa::path(put, path = "/v1/tenants/{userId}/quotas", tag = "tenants", request_body = Quotas, params(("userId" = String, Path, description = "The tenant")), responses((status = 200, description = "What holds now", body = Quotas),
-    (status = 400, description = "No name", body = Problem), (status = 401, description = "No token", body = Problem), (status = 403, description = "Not with this token", body = Problem), (status = 413, description = "Too large", body = Problem),
-    (status = 415, description = "No JSON", body = Problem), (status = 422, description = "Not what is expected", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(put, path = "/v1/tenants/{userId}/quotas", tag = "tenants", operation_id = "setQuotas", request_body = Quotas, params(OfUser),
+    responses((status = 200, description = "What holds now", body = Quotas), NoBody, Refused))]
 pub(super) async fn set_quotas(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,
@@ -104,6 +105,9 @@ pub(super) async fn set_quotas(
     Body(quotas): Body<Quotas>,
 ) -> Answer<Json<Quotas>> {
     caller.sets(&of.user_id)?;
+    if !quotas.is_meant() {
+        return Err(Fault::wrong("quotas", "each is at most 1000000, but for `storageBytes`, and `requestsPerSecond` is 1 or more"));
+    }
     apart(move || {
         house.tenants.set_quotas(&of.user_id, quotas).map_err(|error| Fault::ours(&error))?;
         house.executions.resize(&of.user_id, quotas.executions as usize);
@@ -116,14 +120,15 @@ pub(super) async fn set_quotas(
 /// A policy, as its file has it.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = Policy)]
 pub(super) struct Text {
     /// TOML, as `ringfence policy schema` describes it.
     policy: String,
 }
 
 /// The policy of a tenant, which comes on top of the service's
-#[utoipa::path(get, path = "/v1/tenants/{userId}/policy", tag = "tenants", params(("userId" = String, Path, description = "The tenant")), responses((status = 200, description = "Its text; empty where there is none", body = Text),
-    (status = 400, description = "No name", body = Problem), (status = 401, description = "No token", body = Problem), (status = 403, description = "Not with this token", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(get, path = "/v1/tenants/{userId}/policy", tag = "tenants", operation_id = "getPolicy", params(OfUser),
+    responses((status = 200, description = "Its text; empty where there is none", body = Text), NotMeant, Refused))]
 pub(super) async fn policy(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,
@@ -142,10 +147,9 @@ pub(super) async fn policy(
 /// Set the policy of a tenant
 ///
 /// It holds for every command that begins from now on. One that means nothing is refused, and
-/// the one before stays.
-#[utoipa::path(put, path = "/v1/tenants/{userId}/policy", tag = "tenants", request_body = Text, params(("userId" = String, Path, description = "The tenant")), responses((status = 200, description = "What holds now", body = Text),
-    (status = 400, description = "No policy", body = Problem), (status = 401, description = "No token", body = Problem), (status = 403, description = "Not with this token", body = Problem), (status = 413, description = "Too large", body = Problem),
-    (status = 415, description = "No JSON", body = Problem), (status = 422, description = "Not what is expected", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+/// the one before stays. An empty one takes it away.
+#[utoipa::path(put, path = "/v1/tenants/{userId}/policy", tag = "tenants", operation_id = "setPolicy", request_body = Text, params(OfUser),
+    responses((status = 200, description = "What holds now", body = Text), NoBody, Refused))]
 pub(super) async fn set_policy(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,
@@ -156,6 +160,13 @@ pub(super) async fn set_policy(
     apart(move || {
         house.settle(&of.user_id).map_err(|error| Fault::ours(&error))?;
         let file = house.tenant(of.user_id.as_ref()).join("ringfence/policy.toml");
+        if text.policy.is_empty() {
+            match std::fs::remove_file(file.as_path()) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(Fault::ours(&error)),
+                _ => note(&house, &of.user_id, Act::Manage, "policy", None),
+            }
+            return Ok(Json(text));
+        }
         let wrong = |error: ringfence_policy::PolicyError| {
             let fault = Fault::wrong("policy", ringfence_api::whole(&error));
             error.hint().map_or(fault.clone(), |hint| fault.hint(hint))
@@ -179,13 +190,16 @@ pub(super) async fn set_policy(
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct NewToken {
     /// The only tenant it is for; without one, it is for all.
+    #[schema(pattern = r"^[A-Za-z0-9](\.?[A-Za-z0-9_@-])*$", min_length = 1, max_length = 64)]
     user_id: Option<String>,
+    #[schema(min_items = 1)]
     scopes: Vec<Scope>,
     /// Words for people.
     #[serde(default)]
     #[schema(max_length = 200)]
     label: String,
     /// After how many seconds it is worth nothing.
+    #[serde(default, deserialize_with = "perhaps")]
     expires_in: Option<u64>,
 }
 
@@ -219,8 +233,8 @@ pub(super) struct Tokens {
 }
 
 /// List tokens, without their words
-#[utoipa::path(get, path = "/v1/tokens", tag = "tenants", responses((status = 200, description = "All that this token may manage", body = Tokens),
-    (status = 401, description = "No token", body = Problem), (status = 403, description = "It lacks the scope `admin`", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(get, path = "/v1/tokens", tag = "tenants", operation_id = "listTokens",
+    responses((status = 200, description = "All that this token may manage", body = Tokens), Refused))]
 pub(super) async fn tokens(State(house): State<Shared>, Extension(caller): Extension<Caller>) -> Answer<Json<Tokens>> {
     caller.has(Scope::Admin)?;
     let is_theirs = |kept: &Kept| caller.user.is_none() || kept.user == caller.user;
@@ -230,9 +244,8 @@ pub(super) async fn tokens(State(house): State<Shared>, Extension(caller): Exten
 /// Make a token
 ///
 /// Nobody makes one that may do more than their own.
-#[utoipa::path(post, path = "/v1/tokens", tag = "tenants", request_body = NewToken, responses((status = 201, description = "With its word, this once", body = Token),
-    (status = 400, description = "No name, or no scope", body = Problem), (status = 401, description = "No token", body = Problem), (status = 403, description = "Not with this token", body = Problem),
-    (status = 413, description = "Too large", body = Problem), (status = 415, description = "No JSON", body = Problem), (status = 422, description = "Not what is expected", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(post, path = "/v1/tokens", tag = "tenants", operation_id = "makeToken", request_body = NewToken,
+    responses((status = 201, description = "With its word, this once", body = Token), NoBody, Refused))]
 pub(super) async fn make_token(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,
@@ -261,9 +274,8 @@ pub(super) async fn make_token(
 }
 
 /// Revoke a token
-#[utoipa::path(delete, path = "/v1/tokens/{id}", tag = "tenants", params(("id" = String, Path, description = "The token's id")), responses((status = 204, description = "It is worth nothing from now on"),
-    (status = 401, description = "No token", body = Problem), (status = 403, description = "Not with this token", body = Problem), (status = 404, description = "No such token", body = Problem),
-    (status = 409, description = "The administrator's own stays", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(delete, path = "/v1/tokens/{id}", tag = "tenants", operation_id = "revokeToken", params(OfId),
+    responses((status = 204, description = "It is worth nothing from now on"), NotMeant, Absent, Conflict, Refused))]
 pub(super) async fn revoke(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,

@@ -9,8 +9,10 @@ use axum::http::request::Parts;
 use ringfence_skills::{Name, SkillId};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use utoipa::IntoParams;
 
 use crate::answer::Fault;
+pub(super) use crate::numbers::perhaps;
 
 /// So long somebody may take to send a body.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -72,20 +74,41 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Named<T
     }
 }
 
+/// How many at most, of those who may be many.
+pub(super) fn at_most(limit: Option<usize>, usual: usize) -> Result<usize, Fault> {
+    match limit {
+        Some(limit @ 1..=1000) => Ok(limit),
+        None => Ok(usual),
+        Some(_) => Err(Fault::wrong("limit", "`limit` is 1 to 1000")),
+    }
+}
+
 /// `{userId}/{agentId}`
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase")]
+#[into_params(parameter_in = Path)]
 pub(super) struct Shelf {
+    /// The tenant.
+    #[param(value_type = String, pattern = r"^[A-Za-z0-9](\.?[A-Za-z0-9_@-])*$", min_length = 1, max_length = 64)]
     pub(super) user_id: Name,
+    /// The agent.
+    #[param(value_type = String, pattern = r"^[A-Za-z0-9](\.?[A-Za-z0-9_@-])*$", min_length = 1, max_length = 64)]
     pub(super) agent_id: Name,
 }
 
 /// `{userId}/{agentId}/{skillId}`
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase")]
+#[into_params(parameter_in = Path)]
 pub(super) struct OfSkill {
+    /// The tenant.
+    #[param(value_type = String, pattern = r"^[A-Za-z0-9](\.?[A-Za-z0-9_@-])*$", min_length = 1, max_length = 64)]
     user_id: Name,
+    /// The agent.
+    #[param(value_type = String, pattern = r"^[A-Za-z0-9](\.?[A-Za-z0-9_@-])*$", min_length = 1, max_length = 64)]
     agent_id: Name,
+    /// The skill.
+    #[param(value_type = String, pattern = r"^[A-Za-z0-9](\.?[A-Za-z0-9_@-])*$", min_length = 1, max_length = 64)]
     skill_id: Name,
 }
 
@@ -96,14 +119,20 @@ impl OfSkill {
 }
 
 /// `{userId}`
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase")]
+#[into_params(parameter_in = Path)]
 pub(super) struct OfUser {
+    /// The tenant.
+    #[param(value_type = String, pattern = r"^[A-Za-z0-9](\.?[A-Za-z0-9_@-])*$", min_length = 1, max_length = 64)]
     pub(super) user_id: Name,
 }
 
 /// `{id}`
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
 pub(super) struct OfId {
+    /// As it was told.
+    #[param(min_length = 1)]
     pub(super) id: String,
 }

@@ -6,7 +6,7 @@ use crate::show::{Paint, cell, printable};
 
 /// Rows of a table, as records come.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(crate) struct Table {
     /// Of the terminal; nothing is cut where there is none.
     width: Option<usize>,
     paint: Paint,
@@ -19,12 +19,12 @@ const OPERATION: usize = 10;
 const RESULT: usize = 7;
 
 impl Table {
-    pub(super) fn new(width: Option<usize>, paint: Paint) -> Self {
+    pub(crate) fn new(width: Option<usize>, paint: Paint) -> Self {
         Self { width, paint, day: String::new() }
     }
 
     /// One record. On a terminal the day stands above the rows it has.
-    pub(super) fn row(&mut self, record: &Map<String, Value>) -> String {
+    pub(crate) fn row(&mut self, record: &Map<String, Value>) -> String {
         let text = |key: &str| printable(record.get(key).and_then(Value::as_str).unwrap_or("-"));
         let (result, what) = (text("result"), what(record));
         let columns = format!("{}  {}  ", cell(&text("agent"), AGENT), cell(&text("operation"), OPERATION));

@@ -10,10 +10,12 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::super::reading::{Leaves, told, wants_stream};
+use super::super::schema;
+use super::super::schema::answers::{Absent, Conflict, Gone, NoBody, NotMeant, Refused, Unable};
 use super::super::words::{Body, Named, OfId};
 use super::find;
 use crate::Shared;
-use crate::answer::{Answer, Fault, Problem};
+use crate::answer::{Answer, Fault};
 use crate::executions::LONGEST;
 use crate::sandboxes::{Line, begin};
 use crate::tenants::Caller;
@@ -21,12 +23,14 @@ use crate::tenants::Caller;
 /// A command for the shell of a sandbox.
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = SandboxCommand)]
 pub(in crate::door) struct Command {
     /// A line for bash.
-    #[schema(min_length = 1, max_length = 65536)]
+    #[schema(min_length = 1, max_length = 65536, pattern = r"^[^\x00]+$")]
     command: String,
     /// How long it may take; never longer than five minutes.
     #[schema(minimum = 1, maximum = 300000)]
+    #[serde(default, deserialize_with = "crate::numbers::perhaps")]
     timeout_ms: Option<u64>,
     /// What it reads.
     #[serde(default)]
@@ -55,12 +59,11 @@ impl Command {
 ///
 /// The shell lives on: directory, variables and functions stay. Commands take turns. With `Accept:
 /// text/event-stream` what it writes is told as it comes. Whoever leaves before the end cancels it.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/exec", tag = "sandboxes", request_body = Command, params(("id" = String, Path, description = "The sandbox")), responses(
-    (status = 200, description = "What became of it: stdout, stderr, exitCode, cwd, blocked, denials, breaches …", body = Object),
-    (status = 400, description = "No command", body = Problem), (status = 401, description = "No token", body = Problem), (status = 403, description = "Not with this token", body = Problem),
-    (status = 404, description = "No such sandbox", body = Problem), (status = 409, description = "It was cancelled, or the policy was narrowed", body = Problem), (status = 410, description = "The sandbox has ended", body = Problem),
-    (status = 413, description = "Too large", body = Problem), (status = 415, description = "No JSON", body = Problem), (status = 422, description = "Not what is expected", body = Problem),
-    (status = 429, description = "Too fast, or too many", body = Problem), (status = 503, description = "The machine is full", body = Problem)))]
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/exec", tag = "sandboxes", operation_id = "runInSandbox", request_body = Command, params(OfId),
+    responses(
+        (status = 200, description = "What became of it; with `Accept: text/event-stream`, each `ExecutionEvent` as it comes",
+            content((schema::ExecuteResult = "application/json"), (schema::ServerSentEvent = "text/event-stream"))), 
+        NoBody, Absent, Conflict, Gone, Unable, Refused))]
 pub(in crate::door) async fn exec(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,
@@ -80,9 +83,8 @@ pub(in crate::door) async fn exec(
 }
 
 /// Interrupt the command that has the shell
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/interrupt", tag = "sandboxes", params(("id" = String, Path, description = "The sandbox")), responses(
-    (status = 202, description = "It was told"), (status = 401, description = "No token", body = Problem), (status = 403, description = "Not with this token", body = Problem),
-    (status = 404, description = "No such sandbox", body = Problem), (status = 409, description = "No command has the shell", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/interrupt", tag = "sandboxes", operation_id = "interruptSandbox", params(OfId),
+    responses((status = 202, description = "It was told"), NotMeant, Absent, Conflict, Refused))]
 pub(in crate::door) async fn interrupt(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,

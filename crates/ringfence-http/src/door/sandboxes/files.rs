@@ -17,11 +17,13 @@ use ringfence_tools::{Content, Entry, List, Put, Read, ToolError};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::super::schema;
+use super::super::schema::answers::{Absent, Conflict, Denied, Full, Gone, NotMeant, Refused, TooMuch, TooSlow, Unable};
 use super::super::skills::apart;
 use super::super::words::{Asked, Named, OfId, too_slow};
 use super::find;
 use crate::Shared;
-use crate::answer::{Answer, Fault, Problem};
+use crate::answer::{Answer, Fault};
 use crate::sandboxes::{Changes, Sandbox, below};
 use crate::tenants::Caller;
 
@@ -60,11 +62,12 @@ pub(in crate::door) struct Shown {
 /// What is there.
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "lowercase")]
+#[schema(as = SandboxFile)]
 pub(in crate::door) enum There {
     /// A directory.
     Directory {
         path: String,
-        #[schema(value_type = Vec<Object>)]
+        #[schema(value_type = Vec<schema::Entry>)]
         entries: Vec<Entry>,
         truncated: bool,
     },
@@ -84,6 +87,7 @@ pub(in crate::door) enum There {
 
 /// What was written.
 #[derive(Serialize, ToSchema)]
+#[schema(as = PutFile)]
 pub(in crate::door) struct Written {
     path: String,
     created: bool,
@@ -124,10 +128,8 @@ fn is_a_file(error: &ToolError) -> bool {
 /// List a directory of a sandbox, or show a file
 ///
 /// With `Accept: application/octet-stream` a file is answered as its bytes, all of them.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/files", tag = "sandboxes", params(("id" = String, Path, description = "The sandbox"), Shown), responses(
-    (status = 200, description = "What is there", content((There = "application/json"), (Vec<u8> = "application/octet-stream"))), (status = 400, description = "No path", body = Problem), (status = 401, description = "No token", body = Problem),
-    (status = 403, description = "Not with this token", body = Problem), (status = 404, description = "No such sandbox, or no such file", body = Problem), (status = 409, description = "Something else is there", body = Problem),
-    (status = 410, description = "The sandbox has ended", body = Problem), (status = 413, description = "The file is too large", body = Problem), (status = 422, description = "The policy denies it", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/files", tag = "sandboxes", operation_id = "showSandboxFile", params(OfId, Shown),
+    responses((status = 200, description = "What is there", content((There = "application/json"), (Vec<u8> = "application/octet-stream"))), NotMeant, Absent, Conflict, Gone, TooMuch, Denied, Refused))]
 pub(in crate::door) async fn get(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,
@@ -163,11 +165,8 @@ pub(in crate::door) async fn get(
 /// Put a file into a sandbox
 ///
 /// The body is all that is to be in it. Directories that are missing on the way are made.
-#[utoipa::path(put, path = "/v1/sandboxes/{id}/files", tag = "sandboxes", request_body(content = Vec<u8>, content_type = "application/octet-stream"), params(("id" = String, Path, description = "The sandbox"), Which), responses(
-    (status = 200, description = "It is there", body = Written), (status = 400, description = "No path", body = Problem), (status = 401, description = "No token", body = Problem),
-    (status = 403, description = "Not with this token", body = Problem), (status = 404, description = "No such sandbox", body = Problem), (status = 408, description = "Too slow", body = Problem), (status = 409, description = "Something else is there", body = Problem),
-    (status = 410, description = "The sandbox has ended", body = Problem), (status = 413, description = "Too large", body = Problem), (status = 422, description = "The policy denies it", body = Problem), (status = 429, description = "Too fast", body = Problem),
-    (status = 507, description = "Beyond the limit `disk`", body = Problem)))]
+#[utoipa::path(put, path = "/v1/sandboxes/{id}/files", tag = "sandboxes", operation_id = "putSandboxFile", request_body(content = Vec<u8>, content_type = "application/octet-stream"), params(OfId, Which),
+    responses((status = 200, description = "It is there", body = Written), NotMeant, Absent, TooSlow, Conflict, Gone, TooMuch, Denied, Full, Refused))]
 pub(in crate::door) async fn put(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,
@@ -189,10 +188,8 @@ pub(in crate::door) async fn put(
 }
 
 /// Remove a file, a link or an empty directory of a sandbox
-#[utoipa::path(delete, path = "/v1/sandboxes/{id}/files", tag = "sandboxes", params(("id" = String, Path, description = "The sandbox"), Which), responses(
-    (status = 204, description = "It is gone"), (status = 400, description = "No path", body = Problem), (status = 401, description = "No token", body = Problem),
-    (status = 403, description = "Not with this token", body = Problem), (status = 404, description = "No such sandbox, or no such file", body = Problem), (status = 409, description = "The directory is not empty", body = Problem),
-    (status = 410, description = "The sandbox has ended", body = Problem), (status = 422, description = "The policy denies it", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(delete, path = "/v1/sandboxes/{id}/files", tag = "sandboxes", operation_id = "removeSandboxFile", params(OfId, Which),
+    responses((status = 204, description = "It is gone"), NotMeant, Absent, Conflict, Gone, Denied, Refused))]
 pub(in crate::door) async fn remove(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,
@@ -212,10 +209,8 @@ pub(in crate::door) async fn remove(
 ///
 /// `created`, `changed` and `removed`, with the path, of everything below it; `missed` where there
 /// was more than could be told.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/watch", tag = "sandboxes", params(("id" = String, Path, description = "The sandbox"), Which), responses(
-    (status = 200, description = "A stream that ends with the connection or the sandbox", content_type = "text/event-stream", body = String), (status = 400, description = "No path", body = Problem),
-    (status = 401, description = "No token", body = Problem), (status = 403, description = "Not with this token", body = Problem), (status = 404, description = "No such sandbox, or no such directory", body = Problem),
-    (status = 410, description = "The sandbox has ended", body = Problem), (status = 429, description = "Too fast", body = Problem), (status = 503, description = "Too many watch", body = Problem)))]
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/watch", tag = "sandboxes", operation_id = "watchSandbox", params(OfId, Which),
+    responses((status = 200, description = "A stream that ends with the connection or the sandbox", content_type = "text/event-stream", body = schema::ServerSentEvent), NotMeant, Absent, Gone, Unable, Refused))]
 pub(in crate::door) async fn watch(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,

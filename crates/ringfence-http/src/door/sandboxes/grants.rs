@@ -15,11 +15,13 @@ use ringfence_policy::{AbsPath, Access, HostRule, Verdict};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::super::schema;
+use super::super::schema::answers::{Absent, Gone, NoBody, NotMeant, Refused};
 use super::super::skills::apart;
 use super::super::words::{Body, Named, OfId};
 use super::find;
 use crate::Shared;
-use crate::answer::{Answer, Fault, Problem};
+use crate::answer::{Answer, Fault};
 use crate::house::is_ours;
 use crate::sandboxes::{Granted, Sandbox};
 use crate::tenants::{Caller, Scope};
@@ -46,6 +48,7 @@ impl Wish {
 /// What is to be open.
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = NewGrant)]
 pub(in crate::door) struct Wanted {
     access: Wish,
     /// A path, or HOST:PORT.
@@ -53,7 +56,7 @@ pub(in crate::door) struct Wanted {
     resource: String,
     /// `allow_session` (as long as it stands) or `allow_permanent` (in the tenant's policy).
     #[serde(default = "for_the_session")]
-    #[schema(value_type = String, default = "allow_session")]
+    #[schema(value_type = schema::Answer, default = "allow_session")]
     answer: Said,
 }
 
@@ -63,18 +66,20 @@ fn for_the_session() -> Said {
 
 /// What came of it.
 #[derive(Serialize, ToSchema)]
+#[schema(as = GrantAnswer)]
 pub(in crate::door) struct Told {
     /// `granted`, `pending` or `denied`.
     status: &'static str,
     resource: String,
     message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<schema::Denial>)]
     denial: Option<Denial>,
 }
 
 /// All that was opened.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Grants)]
 pub(in crate::door) struct All {
     grants: Vec<Granted>,
 }
@@ -98,10 +103,8 @@ impl Asker for Beforehand {
 ///
 /// It needs the scope `asks` as well. A tenant's own token opens nothing that the tenant's policy does
 /// not; one that is for all tenants opens what a person could, and nothing of the service's own data.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/grants", tag = "sandboxes", request_body = Wanted, params(("id" = String, Path, description = "The sandbox")), responses(
-    (status = 200, description = "What came of it", body = Told), (status = 400, description = "No path or host, or no such answer", body = Problem), (status = 401, description = "No token", body = Problem),
-    (status = 403, description = "Not with this token, or beyond the tenant's policy", body = Problem), (status = 404, description = "No such sandbox", body = Problem), (status = 410, description = "The sandbox has ended", body = Problem),
-    (status = 413, description = "Too large", body = Problem), (status = 415, description = "No JSON", body = Problem), (status = 422, description = "Not what is expected", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/grants", tag = "sandboxes", operation_id = "grantToSandbox", request_body = Wanted, params(OfId),
+    responses((status = 200, description = "What came of it", body = Told), NoBody, Absent, Gone, Refused))]
 pub(in crate::door) async fn grant(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,
@@ -135,9 +138,8 @@ pub(in crate::door) async fn grant(
 }
 
 /// What was opened to a sandbox while it stands
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/grants", tag = "sandboxes", params(("id" = String, Path, description = "The sandbox")), responses(
-    (status = 200, description = "In the order in which it was", body = All), (status = 401, description = "No token", body = Problem), (status = 403, description = "Not with this token", body = Problem),
-    (status = 404, description = "No such sandbox", body = Problem), (status = 429, description = "Too fast", body = Problem)))]
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/grants", tag = "sandboxes", operation_id = "listGrants", params(OfId),
+    responses((status = 200, description = "In the order in which it was", body = All), NotMeant, Absent, Refused))]
 pub(in crate::door) async fn list(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,

@@ -20,12 +20,13 @@ use tokio::sync::oneshot;
 use utoipa::IntoParams;
 
 use super::super::entry::PROTOCOL;
+use super::super::schema::answers::{Absent, Denied, Gone, NotMeant, Refused, Unable};
 use super::super::skills::apart;
 use super::super::stay::Stay;
 use super::super::words::{Asked, Named, OfId};
 use super::find;
 use crate::Shared;
-use crate::answer::{Answer, Fault, Problem};
+use crate::answer::{Answer, Fault};
 use crate::sandboxes::{Seat, awaited};
 use crate::tenants::Caller;
 
@@ -37,9 +38,9 @@ const TYPED: usize = 64 << 10;
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(in crate::door) struct Dimensions {
-    #[param(minimum = 1, default = 80)]
+    #[param(minimum = 1, maximum = 65535, default = 80)]
     columns: u16,
-    #[param(minimum = 1, default = 24)]
+    #[param(minimum = 1, maximum = 65535, default = 24)]
     rows: u16,
 }
 
@@ -61,9 +62,8 @@ struct Order {
 /// Binary messages are bytes, both ways; `{"resize": {"columns": 80, "rows": 24}}` as text changes its
 /// size. At the end `{"exitCode": 0}` comes as text. Where no header can be set, the token is offered
 /// as the protocol `ringfence.token.TOKEN`, beside `ringfence`.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/terminal", tag = "sandboxes", params(("id" = String, Path, description = "The sandbox"), Dimensions), responses(
-    (status = 101, description = "The terminal"), (status = 400, description = "No WebSocket", body = Problem), (status = 401, description = "No token", body = Problem), (status = 403, description = "Not with this token", body = Problem),
-    (status = 404, description = "No such sandbox", body = Problem), (status = 410, description = "The sandbox has ended", body = Problem), (status = 422, description = "The policy refuses a shell", body = Problem), (status = 429, description = "Too fast, or too many terminals", body = Problem)))]
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/terminal", tag = "sandboxes", operation_id = "openTerminal", params(OfId, Dimensions),
+    responses((status = 101, description = "The terminal"), NotMeant, Absent, Gone, Denied, Unable, Refused))]
 pub(in crate::door) async fn terminal(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,

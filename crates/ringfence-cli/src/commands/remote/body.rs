@@ -1,0 +1,91 @@
+//! Where an answer ends.
+
+use std::io::{self, BufRead, Read};
+
+/// A head of an answer is shorter.
+const HEAD: u64 = 64 << 10;
+
+/// A line of a head.
+pub(super) fn line(stream: &mut impl BufRead) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    stream.take(HEAD).read_until(b'\n', &mut bytes)?;
+    if bytes.pop() != Some(b'\n') {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    if bytes.last() == Some(&b'\r') {
+        bytes.pop();
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// A body whose length was told: one that ends before is broken.
+pub(super) struct Whole<T> {
+    pub(super) stream: T,
+    pub(super) left: u64,
+}
+
+impl<T: BufRead> Read for Whole<T> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let taken = self.fill_buf()?.read(into)?;
+        self.consume(taken);
+        Ok(taken)
+    }
+}
+
+impl<T: BufRead> BufRead for Whole<T> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.left == 0 {
+            return Ok(&[]);
+        }
+        let there = self.stream.fill_buf()?;
+        if there.is_empty() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(&there[..there.len().min(usize::try_from(self.left).unwrap_or(usize::MAX))])
+    }
+
+    fn consume(&mut self, amount: usize) {
+        self.stream.consume(amount);
+        self.left -= amount as u64;
+    }
+}
+
+/// A body in pieces, each with its length before it.
+pub(super) struct Chunked<T> {
+    stream: T,
+    left: u64,
+    is_over: bool,
+}
+
+impl<T> Chunked<T> {
+    pub(super) fn new(stream: T) -> Self {
+        Self { stream, left: 0, is_over: false }
+    }
+}
+
+impl<T: BufRead> Read for Chunked<T> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.is_over || into.is_empty() {
+            return Ok(0);
+        }
+        if self.left == 0 {
+            let size = line(&mut self.stream)?;
+            let digits = size.split(';').next().unwrap_or_default().trim();
+            self.left = u64::from_str_radix(digits, 16).map_err(io::Error::other)?;
+            if self.left == 0 {
+                self.is_over = true;
+                return Ok(0);
+            }
+        }
+        let most = into.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let taken = self.stream.read(&mut into[..most])?;
+        if taken == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.left -= taken as u64;
+        if self.left == 0 && !line(&mut self.stream)?.is_empty() {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Ok(taken)
+    }
+}

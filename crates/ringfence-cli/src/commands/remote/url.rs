@@ -1,0 +1,109 @@
+//! Where a service is, and what is asked of it there.
+
+use super::RemoteError;
+
+/// `http://host:port`, taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Address {
+    pub(super) is_secure: bool,
+    /// Without the brackets that an IPv6 address has.
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// What stands before every path, without a slash at its end.
+    pub(super) base: String,
+}
+
+impl Address {
+    pub(super) fn parse(text: &str) -> Result<Self, RemoteError> {
+        let wrong = |what: &'static str| RemoteError::Url { url: text.to_owned(), what };
+        let (is_secure, rest) = match text.split_once("://") {
+            Some(("http", rest)) => (false, rest),
+            Some(("https", rest)) => (true, rest),
+            _ => return Err(wrong("it begins with neither http:// nor https://")),
+        };
+        let (authority, base) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        let is_plain = |c: char| c.is_ascii_graphic() && !"?#".contains(c);
+        if !base.chars().all(is_plain) {
+            return Err(wrong("it has more than a path"));
+        }
+        if authority.contains('@') {
+            return Err(wrong("a token does not belong there"));
+        }
+        let (host, port) = match authority.strip_prefix('[') {
+            Some(rest) => rest.split_once(']').ok_or_else(|| wrong("a bracket is open"))?,
+            None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
+        };
+        if host.is_empty() || !host.chars().all(|c| c.is_ascii_alphanumeric() || "-._:%".contains(c)) {
+            return Err(wrong("it names no host"));
+        }
+        let port = match port.strip_prefix(':') {
+            Some(port) => port.parse().map_err(|_| wrong("its port is none"))?,
+            None if port.is_empty() => 80 + 363 * u16::from(is_secure),
+            None => return Err(wrong("its port is none")),
+        };
+        Ok(Self { is_secure, host: host.to_owned(), port, base: base.trim_end_matches('/').to_owned() })
+    }
+
+    /// As `Host` has it: with the port only where it is not the usual one.
+    pub(super) fn authority(&self) -> String {
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        match (self.is_secure, self.port) {
+            (false, 80) | (true, 443) => host,
+            (_, port) => format!("{host}:{port}"),
+        }
+    }
+}
+
+/// A path of the service: what callers put in stays one part each.
+pub(super) fn path(parts: &[&str]) -> String {
+    parts.iter().map(|part| format!("/{}", escaped(part))).collect()
+}
+
+/// What stands behind the question mark.
+pub(super) fn query(choices: &[(&str, Option<String>)]) -> String {
+    let said = choices.iter().filter_map(|(name, value)| Some(format!("{name}={}", escaped(value.as_ref()?))));
+    let all = said.collect::<Vec<_>>().join("&");
+    if all.is_empty() { all } else { format!("?{all}") }
+}
+
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~@".contains(&byte) {
+            escaped.push(char::from(byte));
+        } else {
+            escaped.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    // A part that is only dots would be taken for a way up.
+    if !escaped.is_empty() && escaped.bytes().all(|byte| byte == b'.') { escaped.replace('.', "%2E") } else { escaped }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, authority: &str, base: &str) {
+        let address = Address::parse(text).unwrap();
+        assert_eq!((address.authority().as_str(), address.base.as_str()), (authority, base), "{text}");
+    }
+
+    #[test]
+    fn an_address_is_taken_apart() {
+        check("http://127.0.0.1:7420", "127.0.0.1:7420", "");
+        check("https://skills.example.org/", "skills.example.org", "");
+        check("https://skills.example.org:443/at/here/", "skills.example.org", "/at/here");
+        check("http://[::1]:80", "[::1]", "");
+        for text in ["localhost:7420", "ftp://x", "http://", "http://a b", "http://u:p@x", "http://x:99999", "http://x?y", "http://[::1"] {
+            assert!(Address::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_callers_put_in_stays_one_part() {
+        assert_eq!(path(&["v1", "a/b", "..", "é?"]), "/v1/a%2Fb/%2E%2E/%C3%A9%3F");
+        assert_eq!(query(&[("a", Some("b&c".into())), ("d", None)]), "?a=b%26c");
+        assert_eq!(query(&[("d", None)]), "");
+    }
+}

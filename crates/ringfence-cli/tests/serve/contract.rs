@@ -1,0 +1,36 @@
+//! The service against its own description, by a program that makes requests of it which nobody
+//! would think of.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use ringfence_testkit::{As, wait_at_most};
+
+use crate::languages::{installed, root};
+use crate::stage::{ADMIN, SKILL, Service};
+
+/// The same requests every time, as many as a minute has room for.
+const SEED: &str = "7420";
+
+#[test]
+fn every_answer_is_as_it_is_described() {
+    let Some(environment) = installed("venv") else { return };
+    let service = Service::start(As::User);
+    let files = [("tool/SKILL.md", SKILL), ("tool/run.py", "print('ran')\n")];
+    service.upload("alice", "helper", &files).is(200);
+    let place = service.project().root();
+    let mut tries = Command::new(environment.join("bin/schemathesis"));
+    tries.current_dir(place).arg("--config-file").arg(root().join("crates/ringfence-cli/tests/serve/clients/schemathesis.toml"));
+    tries.arg("run").arg(root().join("docs/openapi.json")).args(["--url", &format!("http://{}", service.address)]);
+    tries.args(["--header", &format!("Authorization: Bearer {ADMIN}"), "--seed", SEED]);
+    let mut child = tries.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut said = child.stdout.take().expect("it is a pipe");
+    let report = std::thread::spawn(move || std::io::read_to_string(&mut said).unwrap_or_default());
+    let status = wait_at_most(&mut child, Duration::from_secs(170));
+    let report = report.join().unwrap_or_default();
+    assert!(status.is_some_and(|status| status.success()), "{report}");
+    // It serves on, and nothing of its own has failed.
+    assert_eq!(service.get("/healthz").status, 200);
+    let (_, log) = service.end();
+    assert!(!log.contains("\"level\":\"error\""), "{log}");
+}
