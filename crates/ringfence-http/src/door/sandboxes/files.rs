@@ -138,6 +138,10 @@ pub(in crate::door) async fn get(
     headers: HeaderMap,
 ) -> Answer<Response> {
     let sandbox = find(&house, &caller, &id)?;
+    let is_odd = |number: Option<usize>, most: usize| number.is_some_and(|number| !(1..=most).contains(&number));
+    if is_odd(shown.depth, 128) || is_odd(shown.limit, 100_000) {
+        return Err(Fault::wrong("query", "`depth` is 1 to 128, and `limit` 1 to 100000"));
+    }
     let is_raw = headers.get(header::ACCEPT).is_some_and(|accept| accept.as_bytes().starts_with(b"application/octet-stream"));
     apart(move || {
         let tools = sandbox.tools()?;
