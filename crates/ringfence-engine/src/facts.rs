@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use ringfence_api::Sealed;
 use ringfence_enforce::Person;
@@ -107,12 +108,13 @@ pub fn gather(cwd: &AbsPath) -> Result<Surroundings, EngineError> {
 
 /// The system, by the word that settings have for it.
 pub fn platform() -> Platform {
+    static KNOWN: OnceLock<Platform> = OnceLock::new();
     // WSL's kernels say whose they are.
     let is_wsl = || fs::read_to_string("/proc/sys/kernel/osrelease").is_ok_and(|release| release.to_lowercase().contains("microsoft"));
-    match Platform::of(env::consts::OS) {
+    *KNOWN.get_or_init(|| match Platform::of(env::consts::OS) {
         Some(Platform::Linux) if is_wsl() => Platform::Wsl,
         known => known.unwrap_or(Platform::Linux),
-    }
+    })
 }
 
 /// Where the person's settings are. Not in the project, whatever the variable says: what is

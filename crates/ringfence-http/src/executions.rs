@@ -1,6 +1,7 @@
 //! Commands that run in skills, those that wait for it, and those that have ended.
 
 mod course;
+mod journal;
 mod kept;
 mod output;
 mod run;
@@ -21,6 +22,7 @@ use tokio::sync::Semaphore;
 use utoipa::ToSchema;
 
 pub(crate) use course::{Course, Watchable};
+pub(crate) use journal::Journal;
 pub(crate) use kept::recover;
 pub(crate) use output::Output;
 pub(crate) use run::{Begun, LONGEST, Wanted, begin};

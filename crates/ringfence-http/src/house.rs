@@ -14,7 +14,7 @@ use ringfence_skills::{Name, SkillId, Store};
 
 use crate::asks::Asks;
 use crate::events::Events;
-use crate::executions::Executions;
+use crate::executions::{Executions, Journal};
 use crate::metrics::Metrics;
 use crate::sandboxes::Sandboxes;
 use crate::tenants::Tenants;
@@ -34,6 +34,8 @@ pub(crate) struct House {
     pub(crate) store: Store,
     pub(crate) tenants: Tenants,
     pub(crate) executions: Executions,
+    /// What runs, for whoever starts after this service was killed.
+    pub(crate) journal: Journal,
     pub(crate) sandboxes: Sandboxes,
     pub(crate) events: Arc<Events>,
     pub(crate) asks: Arc<Asks>,
@@ -56,6 +58,8 @@ impl House {
         let (tenants, made) = Tenants::open(&data, &settings)?;
         let events = Arc::new(Events::default());
         let executions = Executions::new(settings.at_once);
+        let running = data.join("running.jsonl");
+        let journal = Journal::open(&running).map_err(|source| of(&running, source))?;
         let asks = Arc::new(Asks::new(events.clone()));
         let metrics = Metrics::default();
         let sandboxes = Sandboxes::default();
@@ -66,6 +70,7 @@ impl House {
             store,
             tenants,
             executions,
+            journal,
             sandboxes,
             events,
             asks,

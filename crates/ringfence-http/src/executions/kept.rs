@@ -11,12 +11,10 @@ use ringfence_skills::{Name, SkillId};
 use super::{Course, Execution, State, Status};
 use crate::Shared;
 use crate::answer::Problem;
-use crate::house::{House, append, put, put_lightly};
+use crate::house::{House, append, put};
 
-/// Writes down how it stands. Before it starts that is what tells a later service of it.
+/// Writes down what became of it.
 pub(super) fn write(house: &Shared, status: &Status) {
-    // That something runs is worth nothing when the machine has failed, and with it all that ran.
-    let put = if status.state.is_over() { put } else { put_lightly };
     let written = serde_json::to_vec(status).map_err(io::Error::other).and_then(|text| put(file(house, status).as_path(), &text));
     if let Err(error) = written {
         crate::door::log::failed(&error);
@@ -63,25 +61,29 @@ pub(crate) fn recover(house: &Shared) -> io::Result<Recovered> {
             }
         }
         kept.sort_by(|one, other| one.id.cmp(&other.id));
-        for mut status in kept {
-            let is_lost = !status.state.is_over();
-            if is_lost {
-                recovered.lost += 1;
-                lose(house, &mut status);
-            }
-            if !(status.is_kept || status.key.is_some()) {
-                remove(house, &status);
-                continue;
-            }
-            if is_lost {
-                write(house, &status);
-            }
-            for old in house.executions.add(&Arc::new(Execution::kept(house, status))) {
-                remove(house, &old.status());
-            }
+        for status in kept {
+            add(house, status);
         }
     }
+    for mut status in house.journal.left() {
+        // It had ended, and nobody came to say so.
+        if house.executions.find(&status.id).is_none() {
+            recovered.lost += 1;
+            lose(house, &mut status);
+            if status.is_kept || status.key.is_some() {
+                write(house, &status);
+                add(house, status.clone());
+            }
+        }
+        house.journal.ends(&status.id)?;
+    }
     Ok(recovered)
+}
+
+fn add(house: &Shared, status: Status) {
+    for old in house.executions.add(&Arc::new(Execution::kept(house, status))) {
+        remove(house, &old.status());
+    }
 }
 
 fn lose(house: &House, status: &mut Status) {

@@ -121,8 +121,9 @@ fn finish(house: &Shared, execution: &Execution, result: Answer<Value>) {
     // Before anybody hears of it: what was told is still so after a crash.
     if execution.is_kept || execution.key.is_some() {
         kept::write(house, &status);
-    } else {
-        kept::remove(house, &status);
+    }
+    if let Err(error) = house.journal.ends(&status.id) {
+        crate::door::log::failed(&error);
     }
     let about = json!({ "id": status.id, "agentId": status.agent_id, "skillId": status.skill_id, "command": status.command,
         "state": status.state, "exitCode": status.result.as_ref().map(|result| result["exitCode"].clone()),
@@ -176,7 +177,7 @@ fn run(house: &Shared, execution: &Arc<Execution>, wanted: &Wanted, making: Owne
         session: execution.id.clone(),
     };
     execution.change(|status| (status.state, status.started_ms) = (State::Running, Some(now_ms())));
-    kept::write(house, &execution.status());
+    house.journal.begins(&execution.status()).map_err(|error| Fault::ours(&error))?;
     let about = json!({ "id": execution.id, "agentId": wanted.skill.agent, "skillId": wanted.skill.skill, "command": wanted.command });
     house.events.tell("execution-begun", &wanted.skill.user, about);
     let mut warnings = Vec::new();
