@@ -154,6 +154,11 @@ impl Reader<'_> {
             self.skip_newlines()?;
             let from = self.at;
             match self.word()? {
+                // Bash takes all that follows for the subscript, blanks and parentheses too, until
+                // a bracket closes it.
+                Some(word) if word.bare.starts_with('[') && !word.bare.contains(']') => {
+                    return Err(self.problem("a subscript in an array that nothing closes"));
+                }
                 Some(word) if word.bare.starts_with('[') && word.raw.contains('=') => {
                     self.doubt(from, "a subscript is arithmetic, which evaluates what variables hold");
                 }
