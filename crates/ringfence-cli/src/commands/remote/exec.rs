@@ -132,6 +132,8 @@ fn tell(result: &Value) {
 
 /// List commands that run, and the last that have ended
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ringfence remote executions")]
 pub(super) struct Executions {
     /// Only this tenant's
     #[arg(value_name = "USER")]
@@ -158,6 +160,8 @@ pub(super) fn executions(service: &Service, arguments: &Executions, shown: Shown
 
 /// Cancel a command
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ringfence remote cancel 01a1e457-19da-7474-b701-731d3c2a0d03")]
 pub(super) struct Cancel {
     /// Which, as `executions` and `exec --async` tell it
     #[arg(value_name = "ID")]

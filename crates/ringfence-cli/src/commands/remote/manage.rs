@@ -14,6 +14,8 @@ use crate::show::{self, Paint, cell};
 
 /// List questions that wait for an answer
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ringfence remote asks")]
 pub(super) struct Asks {}
 
 pub(super) fn asks(service: &Service, shown: Shown) -> Result<(), CliError> {
@@ -49,6 +51,8 @@ pub(super) fn answer(service: &Service, arguments: &Answer, shown: Shown) -> Res
 
 /// Read the audit log of a tenant
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ringfence remote log alice --blocked-only")]
 pub(super) struct Log {
     /// The tenant [default: the token's own, or the service's own log]
     #[arg(value_name = "USER")]
@@ -80,6 +84,8 @@ pub(super) fn log(service: &Service, arguments: &Log, shown: Shown) -> Result<()
 
 /// List tenants, and how much each has
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ringfence remote tenants")]
 pub(super) struct Tenants {}
 
 pub(super) fn tenants(service: &Service, shown: Shown) -> Result<(), CliError> {
@@ -108,6 +114,7 @@ pub(super) struct TokenCommand {
 #[derive(Debug, Subcommand)]
 enum TokenSub {
     /// Make a token, and print it this once
+    #[command(after_help = "Examples:\n  ringfence remote token new --user alice --scope skills:read --scope execute --expires 24h")]
     New {
         /// The only tenant it is for
         #[arg(long, value_name = "USER")]
@@ -124,8 +131,10 @@ enum TokenSub {
         expires: Option<String>,
     },
     /// List tokens, without their words
+    #[command(after_help = "Examples:\n  ringfence remote token list")]
     List,
     /// Make a token worth nothing
+    #[command(after_help = "Examples:\n  ringfence remote token revoke 998989812a58")]
     Revoke {
         /// Which, as `list` tells it
         #[arg(value_name = "ID")]
@@ -182,12 +191,14 @@ pub(super) struct PolicyCommand {
 #[derive(Debug, Subcommand)]
 enum PolicySub {
     /// Print it
+    #[command(after_help = "Examples:\n  ringfence remote policy get alice")]
     Get {
         /// The tenant
         #[arg(value_name = "USER")]
         user: String,
     },
     /// Set it to what comes on standard input
+    #[command(after_help = "Examples:\n  ringfence remote policy set alice < policy.toml")]
     Set {
         /// The tenant
         #[arg(value_name = "USER")]

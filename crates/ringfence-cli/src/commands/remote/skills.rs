@@ -45,6 +45,9 @@ impl Skill {
 /// A directory is packed on the way: one that is a skill, or one whose directories are skills. Each
 /// replaces the one of its name as a whole; others stay.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ringfence remote upload alice helper skills.zip
+  ringfence remote upload alice helper ./skills")]
 pub(super) struct Upload {
     #[command(flatten)]
     shelf: Shelf,
@@ -77,6 +80,8 @@ pub(super) fn upload(service: &Service, arguments: &Upload, shown: Shown) -> Res
 
 /// List the skills of an agent
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ringfence remote list alice helper")]
 pub(super) struct List {
     #[command(flatten)]
     shelf: Shelf,
@@ -98,6 +103,8 @@ pub(super) fn list(service: &Service, arguments: &List, shown: Shown) -> Result<
 
 /// List the files of a skill
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ringfence remote files alice helper weather")]
 pub(super) struct Files {
     #[command(flatten)]
     skill: Skill,
@@ -120,6 +127,8 @@ pub(super) fn files(service: &Service, arguments: &Files, shown: Shown) -> Resul
 
 /// Read a file of a skill
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ringfence remote cat alice helper weather run.py --lines 1:20")]
 pub(super) struct Cat {
     #[command(flatten)]
     skill: Skill,
@@ -197,6 +206,8 @@ pub(super) fn input() -> Result<String, CliError> {
 
 /// Remove a skill
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ringfence remote rm alice helper weather")]
 pub(super) struct Rm {
     #[command(flatten)]
     skill: Skill,
