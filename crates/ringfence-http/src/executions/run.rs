@@ -43,8 +43,9 @@ pub(crate) struct Wanted {
 
 /// Begins a command, or finds that it was begun before.
 pub(crate) async fn begin(house: &Shared, wanted: Wanted) -> Answer<(Arc<Execution>, Begun)> {
-    // A skill that is not there is told at once.
-    house.store.info(&wanted.skill)?;
+    // A skill that is not there is told at once. What is in it is not looked at: that may be a
+    // million files, and others wait for this thread.
+    house.store.needs(&wanted.skill)?;
     let user = wanted.skill.user.clone();
     house.settle(&user).map_err(|error| Fault::ours(&error))?;
     let most = house.tenants.quotas(&user).executions as usize;
