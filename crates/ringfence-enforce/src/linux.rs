@@ -336,7 +336,7 @@ impl Draft<'_> {
             let guards: Vec<Guard> = self.survey.guards.clone();
             self.steps.push(Step::Guards(guards));
         }
-        if support.landlock >= 6 {
+        if support.scopes() {
             self.steps.push(Step::Landlock);
         }
         if self.grants.network.has_a_border() {

@@ -8,6 +8,9 @@ pub use bpf::{Action, Instruction};
 pub use table::{Entry, When, entries};
 pub(crate) use table::{HANDED_OVER, is_only_observed, is_only_told, is_writing, refusal};
 
+use std::borrow::Cow;
+use std::sync::OnceLock;
+
 use ringfence_policy::Observe;
 
 use bpf::Assembler;
@@ -54,6 +57,21 @@ pub enum GroupSignals {
     /// Nobody: the call is refused.
     Refused,
 }
+
+/// The filter as instructions for the kernel; of the shape that was made ready, it is there.
+pub(crate) fn ready_filter(shape: Shape) -> Cow<'static, [Instruction]> {
+    match READY.get() {
+        Some((ready, instructions)) if *ready == shape => Cow::Borrowed(instructions),
+        _ => Cow::Owned(filter(shape)),
+    }
+}
+
+/// Makes one ready, of the shape that most sandboxes will want whose processes come from this one.
+pub(crate) fn make_ready(shape: Shape) {
+    READY.get_or_init(|| (shape, filter(shape)));
+}
+
+static READY: OnceLock<(Shape, Vec<Instruction>)> = OnceLock::new();
 
 /// The filter as instructions for the kernel.
 pub fn filter(shape: Shape) -> Vec<Instruction> {

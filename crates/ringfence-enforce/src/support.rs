@@ -19,6 +19,13 @@ pub struct Support {
     pub numbers: Numbers,
 }
 
+impl Support {
+    /// Whether signals and abstract sockets can be kept inside.
+    pub(crate) fn scopes(&self) -> bool {
+        self.landlock >= 6
+    }
+}
+
 /// Who shares the numbers that processes have, of which there are only so many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Numbers {

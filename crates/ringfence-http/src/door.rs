@@ -45,6 +45,8 @@ use crate::{Place, Ready, ServeError, Settings, Shared};
 
 /// As many connections are served at once; others wait in the kernel's queue.
 const CONNECTIONS: usize = 1024;
+/// As many commands and looks at files go on at once; others wait.
+const MOST_THREADS: usize = 16 * 1024;
 /// So long somebody may take to say what they want.
 const HEADS: Duration = Duration::from_secs(10);
 /// As much may be sent with one request that is no archive.
@@ -63,7 +65,7 @@ pub fn serve(settings: Settings, place: Place, ready: impl FnOnce(&Ready)) -> Re
     let at = |source| ServeError::Served { address, source };
     make_room();
     let tls = settings.tls.as_ref().map(|(chain, key)| tls::acceptor(chain, key)).transpose()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(at)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().max_blocking_threads(MOST_THREADS).build().map_err(at)?;
     // The address first: one that is taken is told before anything is made.
     let listener = runtime.block_on(TcpListener::bind(address)).map_err(at)?;
     let bound = listener.local_addr().map_err(at)?;

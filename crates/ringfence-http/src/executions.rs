@@ -263,8 +263,8 @@ impl Watchable for Execution {
 pub(crate) struct Executions {
     /// Places of those that run at the same time.
     places: Arc<Semaphore>,
-    /// Places of those whose sandbox is being made, which is work for a processor: more at the
-    /// same time would all be slower, and nobody would be sooner.
+    /// Places of those whose sandbox is being made or taken down, which is work for a processor:
+    /// more at the same time would all be slower, and nobody would be sooner.
     pub(crate) making: Arc<Semaphore>,
     of_users: Mutex<HashMap<Name, Arc<Semaphore>>>,
     /// Taken by whoever looks for a key and may have to add one.
@@ -291,9 +291,10 @@ impl Known {
 
 impl Executions {
     pub(crate) fn new(at_once: usize) -> Self {
+        let processors: usize = thread::available_parallelism().map_or(2, Into::into);
         Self {
             places: Arc::new(Semaphore::new(at_once)),
-            making: Arc::new(Semaphore::new(2 * thread::available_parallelism().map_or(2, Into::into))),
+            making: Arc::new(Semaphore::new(2 * processors + 1)),
             of_users: Mutex::default(),
             keys: tokio::sync::Mutex::new(()),
             known: Mutex::default(),

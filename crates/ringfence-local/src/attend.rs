@@ -128,11 +128,16 @@ impl Seen {
         }
     }
 
-    /// From now on, somebody keeps account of what it uses.
-    pub(crate) fn keep_account(&mut self, subject: &dyn Subject) -> Result<(), ProviderError> {
-        let ((Some(warden), _), Some(reins)) = (subject.warden(), subject.reins()) else { return Ok(()) };
-        self.steward = Steward::over(&self.limits, warden, reins)?;
-        Ok(())
+    /// Whom somebody keeps account of, as soon as there is something that can use anything.
+    pub(crate) fn keep_account(&mut self, subject: &dyn Subject) {
+        if let ((Some(warden), _), Some(reins)) = (subject.warden(), subject.reins()) {
+            self.steward = Steward::over(&self.limits, warden, reins);
+        }
+    }
+
+    /// Something is about to run.
+    pub(crate) fn starts(&mut self) -> Result<(), ProviderError> {
+        self.steward.as_mut().map_or(Ok(()), Steward::attend)
     }
 
     /// All that was refused so far; what follows is counted anew.
@@ -295,7 +300,8 @@ impl<'a> Attendance<'a> {
         };
         let begun = Instant::now();
         let subject = started.map_err(|error| not_started(request, error))?;
-        seen.keep_account(subject.as_ref())?;
+        seen.keep_account(subject.as_ref());
+        seen.starts()?;
         Ok(Self {
             request,
             subject,

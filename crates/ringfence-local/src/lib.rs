@@ -8,6 +8,8 @@ mod attend;
 mod bare;
 mod beside;
 mod connections;
+mod cradle;
+mod crew;
 mod denials;
 mod egress;
 mod guess;
@@ -37,6 +39,7 @@ use ringfence_provider::{Provider, ProviderError, Session, Standing};
 use ringfence_sys::signal::{self, Set};
 
 use attend::Farewell;
+use cradle::Cradle;
 pub use egress::own_addresses;
 use egress::{Gate, Seal};
 use guess::Guess;
@@ -52,6 +55,7 @@ pub struct Local {
     farewell: Farewell,
     ahead: RefCell<Option<Ahead>>,
     files: Files,
+    cradle: Cradle,
 }
 
 impl Local {
@@ -64,7 +68,7 @@ impl Local {
         // The mask of this moment is the one the command is to start with. What fails
         // here fails again, and is told, when the command is run.
         let ahead = signal::block(&Set::of(&[])).ok().and_then(|mask| Ahead::start_early(Network::Own, &mask).ok());
-        Self { farewell: Farewell::Leave, ahead: RefCell::new(ahead), files: Files::ours() }
+        Self { farewell: Farewell::Leave, ahead: RefCell::new(ahead), files: Files::ours(), cradle: Cradle::default() }
     }
 
     /// For a program that is there for a sandbox and for nothing else: where hosts may be reached,
@@ -80,7 +84,9 @@ impl Local {
 pub fn places() -> impl Fn() -> Local {
     let files = Files::ours();
     files.raise();
-    move || Local { files: files.clone(), ..Local::default() }
+    let cradle = Cradle::shared();
+    crew::keep();
+    move || Local { files: files.clone(), cradle: cradle.clone(), ..Local::default() }
 }
 
 impl Provider for Local {
@@ -95,13 +101,14 @@ impl Provider for Local {
         let mut person = person.clone();
         let seal = Seal::of(grants, &mut person)?;
         let outer = egress::outer(grants, &person)?;
-        let Planned { plan, held, begun, listed } = planned(grants, &person);
+        let grants = Arc::new(grants.clone());
+        let Planned { plan, held, begun, listed } = planned(&grants, &person);
         Ok(Box::new(Confined {
             plan,
             looked: Some(Instant::now()),
             begun,
             listed,
-            grants: grants.clone(),
+            grants,
             held,
             person,
             seal,
@@ -109,6 +116,7 @@ impl Provider for Local {
             farewell: self.farewell,
             ahead: self.ahead.take(),
             files: self.files.clone(),
+            cradle: self.cradle.clone(),
             asker: None,
             refused: (Vec::new(), 0),
         }))
@@ -118,19 +126,21 @@ impl Provider for Local {
 /// A plan, the grants it holds by, and a moment before the host was looked at for it.
 struct Planned {
     plan: Plan,
-    held: Grants,
+    held: Arc<Grants>,
     begun: Moment,
     /// What commands had made.
     listed: Listed,
 }
 
 /// The plan for the host as it is now.
-fn planned(grants: &Grants, person: &Person) -> Planned {
+fn planned(grants: &Arc<Grants>, person: &Person) -> Planned {
     let begun = Moment::now();
     let listed = Runs::open(&person.quarantine).map(|runs| runs.listed()).unwrap_or_default();
     let found = survey(grants);
     let mut held = grants.clone();
-    held.rules.extend(found.rules.iter().cloned());
+    if !found.rules.is_empty() {
+        Arc::make_mut(&mut held).rules.extend(found.rules.iter().cloned());
+    }
     Planned { plan: plan(&held, &found, &apply::support(), person), held, begun, listed }
 }
 
@@ -149,9 +159,9 @@ struct Confined {
     looked: Option<Instant>,
     begun: Moment,
     listed: Listed,
-    grants: Grants,
+    grants: Arc<Grants>,
     /// The same with what the host's own settings add.
-    held: Grants,
+    held: Arc<Grants>,
     person: Person,
     seal: Option<Arc<Seal>>,
     /// The proxy by which hosts are reached, where that takes one.
@@ -159,6 +169,7 @@ struct Confined {
     farewell: Farewell,
     ahead: Option<Ahead>,
     files: Files,
+    cradle: Cradle,
     asker: Option<Arc<dyn Asker>>,
     /// What was refused to a command that ended in an error.
     refused: (Vec<Denial>, u64),
@@ -184,7 +195,8 @@ impl Session for Confined {
         let mut ahead = self.ahead.take().filter(|ahead| ahead.network() == network);
         let mut seen = self.seen(&launch.plan);
         let attended = attend::run(request, self.farewell, &mut seen, |streams, mask| {
-            let ahead = ahead.take().map_or_else(|| Ahead::start(network, mask), Ok)?;
+            let ahead =
+                ahead.take().map_or_else(|| self.cradle.start(&launch.plan, &self.person.quarantine, mask).map(|(ahead, _)| ahead), Ok)?;
             ahead.launch(&launch, streams).map(|running| Box::new(running) as Box<dyn attend::Subject>)
         });
         self.plan = launch.plan;

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use ringfence_api::{Gap, Loss};
@@ -16,6 +15,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 
 use crate::attend::Farewell;
+use crate::crew::{self, Hand};
 use crate::watch::Own;
 
 /// Most commands end sooner: they need nobody who looks out.
@@ -41,7 +41,7 @@ pub(crate) struct Live {
     told: Arc<Mutex<Told>>,
     changed: Arc<Condvar>,
     bell: Arc<Bell>,
-    thread: JoinHandle<()>,
+    thread: Hand,
 }
 
 /// What wakes the thread.
@@ -186,7 +186,7 @@ impl Live {
         let told = Arc::new(Mutex::new(Told::default()));
         let changed = Arc::new(Condvar::new());
         let post = Post { inside, props, reins, told: told.clone(), changed: changed.clone(), bell: bell.clone() };
-        let thread = thread::Builder::new().name("lookout".into()).spawn(move || post.keep())?;
+        let thread = crew::lend("lookout", None, move || post.keep())?;
         Ok(Self { told, changed, bell, thread })
     }
 
@@ -198,7 +198,7 @@ impl Live {
         match farewell {
             Farewell::Wait => {
                 self.bell.end();
-                let _ = self.thread.join();
+                self.thread.join();
             }
             // The caller ends now, and with it the lookout. It may take the kernel long to
             // let go of all that was watched.

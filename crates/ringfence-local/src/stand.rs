@@ -4,11 +4,10 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use ringfence_api::{Breach, Connection, Denial, Gap, Granted, Output, Quarantined, Status, Usage};
-use ringfence_enforce::apply::{Ahead, Event, Job, LaunchError, OFFERED, Running, Start, What};
+use ringfence_enforce::apply::{Event, Job, LaunchError, OFFERED, Running, Start, What};
 use ringfence_enforce::{Plan, Step};
 use ringfence_policy::{AbsPath, Grants, Limits};
 use ringfence_provider::{Process, ProcessStart, ProviderError, Revised, Shell, ShellStart, Standing};
@@ -21,6 +20,7 @@ use rustix::time::Timespec;
 use crate::asks::InForce;
 use crate::attend::{Farewell, Seen};
 use crate::beside::Beside;
+use crate::crew::{self, Hand};
 use crate::guess::Guess;
 use crate::room;
 use crate::shell::{Persistent, Place, Started};
@@ -34,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Sandbox {
     plan: Plan,
     ground: Arc<Ground>,
-    keeper: Option<JoinHandle<()>>,
+    keeper: Option<Hand>,
     campaign: Option<Campaign>,
     /// The policy that holds in it.
     policy: Mutex<InForce>,
@@ -80,9 +80,11 @@ impl Sandbox {
         let null = null.map_err(|error| system("open /dev/null")(error.into()))?;
         room::make_sure(&null)?;
         let ahead = confined.ahead.take().filter(|ahead| ahead.network() == network);
-        let ahead = ahead.map_or_else(|| Ahead::start(network, &mask), Ok);
-        let running = ahead.and_then(|ahead| ahead.launch(&launch, [null.as_fd(), null.as_fd(), null.as_fd()])).map_err(not_raised)?;
-        seen.keep_account(&running)?;
+        let started =
+            ahead.map_or_else(|| confined.cradle.start(&launch.plan, &confined.person.quarantine, &mask), |ahead| Ok((ahead, None)));
+        let (ahead, seat) = started.map_err(not_raised)?;
+        let running = ahead.launch(&launch, [null.as_fd(), null.as_fd(), null.as_fd()]).map_err(not_raised)?;
+        seen.keep_account(&running);
         let control = running.shared_descriptor();
         let state = State {
             running,
@@ -95,13 +97,14 @@ impl Sandbox {
             is_over: false,
         };
         let ground = Arc::new(Ground { state: Mutex::new(state), changed: Condvar::new(), next: AtomicU64::new(1) });
-        let kept = ground.clone();
-        let keeper = thread::Builder::new().name("keeper".into()).spawn(move || kept.keep(&control));
+        let (kept, processor) = (ground.clone(), ground.lock().running.processor().filter(|_| seat.is_some()));
+        let keeper = crew::lend("keeper", processor, move || kept.keep(&control));
         let keeper = keeper.map_err(system("start a thread"))?;
         let policy = InForce::of(confined.grants.clone(), confined.person.clone());
         let (keeper, campaign, policy) = (Some(keeper), Some(campaign), Mutex::new(policy));
         let mut sandbox = Self { plan: launch.plan, ground, keeper, campaign, policy };
         sandbox.ground.wait(PATIENCE, |state| state.is_standing.then_some(())).ok_or_else(|| sandbox.ground.why())?;
+        drop(seat);
         let mut state = sandbox.ground.lock();
         state.seen.own_up(&mut sandbox.plan);
         sandbox.policy.lock().unwrap_or_else(PoisonError::into_inner).by(&sandbox.plan);
@@ -124,7 +127,7 @@ impl Sandbox {
         state.running.wait();
         let unseen = std::mem::take(&mut state.seen.live).end(Farewell::Wait);
         drop(state);
-        let _ = self.keeper.take().map(JoinHandle::join);
+        let _ = self.keeper.take().map(Hand::join);
         let quarantined = campaign.conclude(&mut self.ground.lock().seen, ended.is_some());
         unseen.map(|_| quarantined)
     }
@@ -187,6 +190,7 @@ impl Place for Ground {
     fn start(&self, start: &Start, descriptors: &[std::os::fd::BorrowedFd<'_>]) -> Result<(Job, Started), ProviderError> {
         let job = self.next.fetch_add(1, Ordering::Relaxed);
         let mut state = self.lock();
+        state.seen.starts()?;
         state.jobs.insert(job, Known::default());
         let told = state.running.start(job, start, descriptors);
         drop(state);

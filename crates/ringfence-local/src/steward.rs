@@ -17,7 +17,6 @@ use ringfence_api::Breach;
 use ringfence_enforce::apply::{Account, Reins};
 use ringfence_policy::{Limit, Limits};
 use ringfence_provider::ProviderError;
-use ringfence_sys::signal;
 
 use ledger::Ledger;
 use tally::Tally;
@@ -32,7 +31,17 @@ const PATIENCE: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(crate) struct Steward {
     shared: Arc<Shared>,
+    charge: Arc<Charge>,
+    /// As soon as there is something that can use anything.
     keeper: Option<JoinHandle<()>>,
+}
+
+/// What is kept account of.
+#[derive(Debug)]
+struct Charge {
+    most: Limits,
+    warden: i32,
+    reins: Reins,
 }
 
 #[derive(Debug, Default)]
@@ -53,18 +62,23 @@ struct State {
 }
 
 impl Steward {
-    /// Keeps account of what comes from `warden`; nobody where there is nothing to keep.
-    pub(crate) fn over(limits: &Limits, warden: i32, reins: Reins) -> Result<Option<Self>, ProviderError> {
+    /// For what will come from `warden`; nobody where there is nothing to keep account of.
+    pub(crate) fn over(limits: &Limits, warden: i32, reins: Reins) -> Option<Self> {
         const WATCHED: [Limit; 5] = [Limit::Cpu, Limit::Memory, Limit::Processes, Limit::OpenFiles, Limit::Disk];
-        if WATCHED.iter().all(|limit| limits.of(*limit).is_none()) {
-            return Ok(None);
+        let is_watched = WATCHED.iter().any(|limit| limits.of(*limit).is_some());
+        let charge = Charge { most: *limits, warden, reins };
+        is_watched.then(|| Self { shared: Arc::default(), charge: Arc::new(charge), keeper: None })
+    }
+
+    /// Keeps account from now on: something is about to run.
+    pub(crate) fn attend(&mut self) -> Result<(), ProviderError> {
+        if self.keeper.is_some() {
+            return Ok(());
         }
-        let most = *limits;
-        let shared = Arc::new(Shared::default());
-        let kept = shared.clone();
-        let keeper = thread::Builder::new().name("steward".into()).spawn(move || kept.keep(most, warden, &reins));
-        let keeper = keeper.map_err(|source| ProviderError::System { what: "start a thread", source })?;
-        Ok(Some(Self { shared, keeper: Some(keeper) }))
+        let (kept, charge) = (self.shared.clone(), self.charge.clone());
+        let keeper = thread::Builder::new().name("steward".into()).spawn(move || kept.keep(&charge));
+        self.keeper = Some(keeper.map_err(|source| ProviderError::System { what: "start a thread", source })?);
+        Ok(())
     }
 
     /// What was noticed since this was asked for last.
@@ -97,7 +111,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn keep(&self, most: Limits, warden: i32, reins: &Reins) {
+    fn keep(&self, charge: &Charge) {
+        let Charge { most, warden, reins } = charge;
         let mut ledger = Ledger::default();
         // Whoever makes very many processes must not keep us waiting. Only root may be preferred.
         const FIRST: i32 = -20;
@@ -107,12 +122,12 @@ impl Shared {
                 reins.account();
             }
             let told = self.lock().told;
-            let tally = ledger.look(warden, &most, told);
-            if self.judge(&most, &tally) {
+            let tally = ledger.look(*warden, most, told);
+            if self.judge(most, &tally) {
                 reins.end();
                 // Whoever was to end it may be kept from it.
                 if self.is_wanted_after(PATIENCE) {
-                    let _ = signal::kill(warden, libc::SIGKILL);
+                    reins.kill();
                 }
                 return;
             }

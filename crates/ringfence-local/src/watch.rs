@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
@@ -14,6 +15,7 @@ use ringfence_sys::memory;
 use ringfence_tripwire::{Lead, Pending, Scene, Trip, Tripwire, Watcher};
 
 use crate::asks::{Asks, Ground, Held, Matter, Place, Target, is_asked_about, is_granted, is_worth_asking, is_worth_asking_to_write};
+use crate::crew;
 use crate::denials::Denials;
 use crate::live::Props;
 
@@ -48,14 +50,20 @@ impl Watch {
         let Some(scene) = self.scene.clone() else { return };
         own.into_iter().for_each(|pid| self.log.own.add(pid));
         self.begin();
+        /// How many are served at the same time.
+        static SERVED: AtomicUsize = AtomicUsize::new(0);
         let tripwire = Tripwire::new(device, scene, self.log.clone(), self.owner);
         // Should there be no thread, the device is closed and every look fails.
         let serve = move || {
+            SERVED.fetch_add(1, Ordering::Relaxed);
             tripwire.serve(processor);
             // The last of a sandbox's threads to go, and what it showed was much.
-            memory::give_back();
+            match SERVED.fetch_sub(1, Ordering::Relaxed) {
+                1 => memory::give_back(),
+                _ => memory::give_back_at_times(),
+            }
         };
-        let _ = std::thread::Builder::new().name("tripwire".into()).spawn(serve);
+        let _ = crew::lend("tripwire", processor, serve);
     }
 
     /// What somebody needs who covers more with the tripwire, where there is one.

@@ -1,6 +1,8 @@
 //! Memory: another process's, and what is free of our own.
 
 use std::io;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 /// Copies from `address` in process `pid` into `buffer`; answers how much was copied.
 ///
@@ -15,7 +17,19 @@ pub fn read_process(pid: i32, address: u64, buffer: &mut [u8]) -> io::Result<usi
 }
 
 /// Gives what the allocator has kept of memory that was freed back to the kernel, where the
-/// allocator knows how to.
+/// allocator knows how to. That takes a while, and what is wanted again has to be got again: of
+/// many who are about to end, somebody does it once in a while.
+pub fn give_back_at_times() {
+    const APART: Duration = Duration::from_millis(500);
+    static LAST: Mutex<Option<Instant>> = Mutex::new(None);
+    let Ok(mut last) = LAST.try_lock() else { return };
+    if last.is_none_or(|last| last.elapsed() >= APART) {
+        give_back();
+        *last = Some(Instant::now());
+    }
+}
+
+/// The same, now.
 pub fn give_back() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it takes no pointer, and locks what it touches (malloc_trim(3)).

@@ -339,6 +339,16 @@ pub fn wait(pid: i32, how: Wait) -> io::Result<Option<(i32, Change, Usage)>> {
     Ok(Some((pid, change, usage)))
 }
 
+/// Waits until a child has ended, and answers how; `None` if it is no child.
+pub fn await_end(pid: i32) -> Option<Change> {
+    loop {
+        let (_, change, _) = wait(pid, Wait::Block).ok()??;
+        if matches!(change, Change::Exited(_) | Change::Killed(_)) {
+            return Some(change);
+        }
+    }
+}
+
 /// `getrusage(2)`: bytes that those have written to disks whom this process has waited for, and
 /// those whom they have.
 pub fn written_by_children() -> io::Result<u64> {

@@ -10,6 +10,7 @@ mod ends;
 mod isolation;
 mod languages;
 mod limits;
+mod nursery;
 mod page;
 mod remote;
 mod sandboxes;

@@ -204,6 +204,8 @@ struct Root {
     made: BTreeSet<AbsPath>,
     /// Trees of the host: nothing is ever made in them.
     bound: BTreeSet<AbsPath>,
+    /// Those of them that are in no other, of which a path can be in one.
+    outermost: BTreeSet<AbsPath>,
     /// Places that are writable, and may be made in after the root is sealed.
     writable: BTreeSet<AbsPath>,
     /// Caches: what the host has need not be there.
@@ -237,7 +239,7 @@ impl Root {
             }
             Step::Bind { path, access: Access::ReadOnly, kind } if !self.is_late(path) => self.bind(path, *kind, source),
             Step::Bind { path, kind, .. } => {
-                self.bound.insert(path.clone());
+                self.bind_here(path);
                 if self.is_late(path) { Ok(()) } else { self.stand_for(path, *kind) }
             }
             Step::Private { path, .. } => {
@@ -264,7 +266,7 @@ impl Root {
 
     /// Whether a path lies in something that is mounted after the root is sealed.
     fn is_late(&self, path: &AbsPath) -> bool {
-        self.writable.iter().any(|above| path.is_within(above)) || self.bound.iter().any(|above| path != above && path.is_within(above))
+        self.writable.iter().any(|above| path.is_within(above)) || self.is_below_bound(path)
     }
 
     /// What is writable, and covers.
@@ -317,7 +319,7 @@ impl Root {
                 }
             }
         }
-        self.bound.insert(path.clone());
+        self.bind_here(path);
         Ok(())
     }
 
@@ -347,8 +349,22 @@ impl Root {
         }
     }
 
+    fn bind_here(&mut self, path: &AbsPath) {
+        self.bound.insert(path.clone());
+        if !self.is_bound(path) {
+            self.outermost.retain(|below| !below.is_within(path));
+            self.outermost.insert(path.clone());
+        }
+    }
+
+    /// The outermost tree of the host that `path` is in, or is.
+    fn host_tree(&self, path: &AbsPath) -> Option<&AbsPath> {
+        // What stands below a directory follows it at once.
+        self.outermost.range(..=path).next_back().filter(|above| path.is_within(above))
+    }
+
     fn is_bound(&self, path: &AbsPath) -> bool {
-        self.bound.iter().any(|above| path.is_within(above))
+        self.host_tree(path).is_some()
     }
 
     /// Whether `path` lies in something of the sandbox's own rather than of the host.
@@ -358,7 +374,7 @@ impl Root {
     }
 
     fn is_below_bound(&self, path: &AbsPath) -> bool {
-        self.bound.iter().any(|above| path != above && path.is_within(above))
+        self.host_tree(path).is_some_and(|above| above != path)
     }
 
     /// Makes a directory and those above it, in our own root only.

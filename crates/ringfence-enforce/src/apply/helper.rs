@@ -18,9 +18,11 @@ use rustix::net::{
     SocketType, recvmsg, sendmsg, socketpair,
 };
 use rustix::thread::CpuSet;
+use serde::{Deserialize, Serialize};
 
 use super::lookout::relay::RELAY;
 use super::lookout::{self, LOOKOUT};
+use super::nursery::{self, NURSERY};
 use super::porter::{self, PORTER};
 use super::{CONTROL_FD, During, Fault, HELPER, Report, init, usher};
 use crate::plan::Network;
@@ -47,20 +49,76 @@ fn main() -> i32 {
     if word.as_deref() == Some(OsStr::new(PORTER)) {
         return porter::main(&control);
     }
-    let network = if word.as_deref() == Some(OsStr::new(HOST_NETWORK)) { Network::Host } else { Network::Own };
+    if word.as_deref() == Some(OsStr::new(NURSERY)) {
+        let processor = std::env::args().nth(2).and_then(|number| number.parse().ok());
+        return nursery::main(control, processor);
+    }
+    let network = if word.as_deref() == Some(OsStr::new(HOST_NETWORK)) { Net::Host } else { Net::New };
     let mask = signal::block(&Set::of(&[])).expect("asking for the mask changes nothing");
-    become_warden(network, control, &mask, None)
+    become_warden(network, control, &mask, &Stay::Anywhere)
 }
 
 /// The argument that keeps the helper in the host's network.
 pub(super) const HOST_NETWORK: &str = "--host-network";
 
+/// On which processor a helper is, and until when. The command may use all that are named here.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Stay {
+    /// On whichever there is room.
+    Anywhere,
+    /// On one, until there is something that two can do.
+    Shortly(CpuSet),
+    /// On one, together with all who have a part in it, until the sandbox stands: where others
+    /// keep every processor busy, what one saves by the other's help is lost by calling for it.
+    ToTheEnd(CpuSet),
+}
+
+impl Stay {
+    /// Two can do something.
+    fn part(&self) {
+        if let Stay::Shortly(processors) = self {
+            spread(processors);
+        }
+    }
+
+    /// The sandbox stands.
+    pub(super) fn end(&self) {
+        if let Stay::Shortly(processors) | Stay::ToTheEnd(processors) = self {
+            spread(processors);
+        }
+    }
+}
+
+/// Back to every processor that the command may use.
+fn spread(processors: &CpuSet) {
+    // Only a matter of speed.
+    let _ = rustix::thread::sched_setaffinity(None, processors);
+}
+
+/// Which network a sandbox has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Net {
+    /// The host's.
+    Host,
+    /// One that its warden makes.
+    New,
+    /// The one that its warden finds itself in.
+    Found,
+}
+
+impl From<Network> for Net {
+    fn from(network: Network) -> Self {
+        match network {
+            Network::Host => Net::Host,
+            Network::Own => Net::New,
+        }
+    }
+}
+
 /// What the helper does, in whichever way it was started; answers its exit status.
-///
-/// `processors` are those that the command may use, if the helper was not left on all of them.
-pub(super) fn become_warden(network: Network, control: OwnedFd, mask: &Set, processors: Option<&CpuSet>) -> i32 {
+pub(super) fn become_warden(network: Net, control: OwnedFd, mask: &Set, stay: &Stay) -> i32 {
     let Ok(control) = process::keep_only(control) else { return 125 };
-    match run(network, &control, mask, processors) {
+    match run(network, &control, mask, stay) {
         Ok(()) => 0,
         Err(fault) => {
             tell(&control, &Report::Failed(fault.what, fault.errno));
@@ -86,12 +144,6 @@ pub(super) fn tell_with(control: impl AsFd, report: &Report, descriptors: &[Borr
     postcard::to_stdvec(report).is_ok_and(|bytes| sendmsg(control, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL).is_ok())
 }
 
-/// Back to every processor that the command may use.
-pub(super) fn spread(processors: Option<&CpuSet>) {
-    // Only a matter of speed.
-    let _ = processors.map(|processors| rustix::thread::sched_setaffinity(None, processors));
-}
-
 /// Whether the other end of a socket is gone.
 pub(super) fn is_gone(socket: impl AsFd) -> bool {
     let mut ends = [PollFd::new(&socket, PollFlags::empty())];
@@ -114,7 +166,7 @@ pub(super) const NOT_FOR_US: &[i32] = &[
     libc::SIGALRM,
 ];
 
-fn run(network: Network, control: &OwnedFd, mask: &Set, processors: Option<&CpuSet>) -> Result<(), Fault> {
+fn run(network: Net, control: &OwnedFd, mask: &Set, stay: &Stay) -> Result<(), Fault> {
     privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
     if is_gone(control) {
         process::exit_now(125);
@@ -127,23 +179,19 @@ fn run(network: Network, control: &OwnedFd, mask: &Set, processors: Option<&CpuS
     match process::fork().during(|| "fork".into())? {
         Fork::Child => {
             drop((ours, host_proc));
-            init::main(&init::Ties { control, warden: &theirs, network, mask, processors })
+            init::main(&init::Ties { control, warden: &theirs, network, mask, stay })
         }
         Fork::Parent(pid) => {
             drop(theirs);
-            spread(processors);
+            stay.part();
             let wire = hand_wire_over(control, &ours, pid)?;
-            if network == Network::Own {
+            if network == Net::New {
                 own_network(&host_proc, &ours)?;
             }
             // Those who wait at pipes for the usher are reaped by the kernel.
             let _ = signal::set_disposition(libc::SIGCHLD, signal::Disposition::Ignore);
-            usher::serve(&ours, host_proc, control, usher::Known { init: pid, wire });
-            while let Ok(Some((_, change, _))) = process::wait(pid, process::Wait::Block) {
-                if matches!(change, process::Change::Exited(_) | process::Change::Killed(_)) {
-                    break;
-                }
-            }
+            usher::serve(&ours, host_proc, control, usher::Known { init: pid, wire, stay });
+            process::await_end(pid);
             Ok(())
         }
     }

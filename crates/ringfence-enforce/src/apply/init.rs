@@ -15,13 +15,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use rustix::thread::CpuSet;
 
-use super::helper::{hand_over_with, handed_over, is_gone, map_ids, spread, tell};
+use super::helper::{Net, Stay, hand_over_with, handed_over, is_gone, map_ids, tell};
 use super::jobs::Jobs;
 use super::{Account, During, Fault, Launch, MOST_DESCRIPTORS, Order, Report, build, doors, pause, probe, usher};
 use crate::plan::{Network, Plan, Step};
-use crate::seccomp::{Connects, GroupSignals, Owner, Shape, filter};
+use crate::seccomp::{Connects, GroupSignals, Owner, Shape, ready_filter};
 use crate::support::Numbers;
 
 /// What ties the first process to those outside.
@@ -30,11 +29,10 @@ pub(super) struct Ties<'a> {
     pub(super) control: &'a OwnedFd,
     /// To the warden.
     pub(super) warden: &'a OwnedFd,
-    pub(super) network: Network,
+    pub(super) network: Net,
     /// The signal mask that the command is to start with.
     pub(super) mask: &'a Set,
-    /// The processors that it may use, if we are not on all of them.
-    pub(super) processors: Option<&'a CpuSet>,
+    pub(super) stay: &'a Stay,
 }
 
 /// Does not return: the process ends with the command.
@@ -63,9 +61,8 @@ fn run(ties: &Ties<'_>) -> Result<(), Fault> {
     if let Some(most) = launch.plan.most(Limit::Processes) {
         limit_processes(most);
     }
-    spread(ties.processors);
     own_null()?;
-    if ties.network == Network::Own {
+    if ties.network == Net::New {
         join_network(warden)?;
     }
     if launch.plan.steps.contains(&Step::Egress) {
@@ -80,6 +77,7 @@ fn run(ties: &Ties<'_>) -> Result<(), Fault> {
             _ => {}
         }
     }
+    ties.stay.end();
     // Children are told by descriptor; the mask was taken before, so the command gets its own.
     let children = Set::of(&[libc::SIGCHLD]);
     signal::block(&children).during(|| "pthread_sigmask".into())?;
@@ -256,10 +254,14 @@ fn refuse_calls(launch: &Launch, warden: &OwnedFd, inside: Option<&Inside>, plan
         Network::Own if steps.contains(&Step::Egress) => Connects::Asked,
         Network::Own => Connects::Shut,
     };
-    let listener = seccomp::install(&filter(Shape { group_signals, owner, observe, connects }))
+    let listener = seccomp::install(&ready_filter(Shape { group_signals, owner, observe, connects }))
         .during(|| "seccomp(SECCOMP_SET_MODE_FILTER)".into())?;
     let inside = inside.ok_or_else(|| Fault { what: "find the lock in the plan".into(), errno: libc::EINVAL })?;
-    let word = if observe == Observe::All { usher::ALL } else { usher::DENIALS };
+    let word = match (observe, connects) {
+        (Observe::All, _) => usher::ALL,
+        (Observe::Denials, Connects::Asked) => usher::CONNECTIONS,
+        (Observe::Denials, Connects::Shut | Connects::Free) => usher::DENIALS,
+    };
     hand_over_with(warden, word, [listener.as_fd(), inside.user.as_fd(), inside.mount.as_fd(), plan.as_fd()])
         .during(|| "hand the listener over".into())
 }

@@ -9,8 +9,9 @@ use std::sync::{Arc, OnceLock};
 
 use ringfence_api::{Allowance, Denial, Status, Usage};
 use ringfence_policy::AbsPath;
-use ringfence_sys::process::{self, Fork, Wait};
+use ringfence_sys::process::{self, Fork};
 use ringfence_sys::signal::Set;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::MemfdFlags;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
@@ -20,8 +21,9 @@ use rustix::thread::CpuSet;
 
 use super::connecting::Connecting;
 use super::doors::Doors;
-use super::helper::HOST_NETWORK;
+use super::helper::{HOST_NETWORK, Stay};
 use super::lookout::Inside;
+use super::nursery::{Nursery, Serves};
 use super::plea::Plea;
 use super::waiting::{OnExecute, Waiting};
 use super::{Account, Birth, CONTROL_FD, Fate, HELPER, Job, Launch, MOST_DESCRIPTORS, Order, Planted, Report, Start};
@@ -187,10 +189,47 @@ pub struct Made {
 #[derive(Debug)]
 pub struct Running {
     control: Arc<OwnedFd>,
-    pid: Option<i32>,
+    warden: Option<Arc<Warden>>,
     processor: Option<usize>,
     /// Where calls wait that are answered from here, once there was one.
     listener: OnceLock<Arc<OwnedFd>>,
+}
+
+/// The warden of a sandbox, from its caller's side.
+#[derive(Debug)]
+struct Warden {
+    pid: i32,
+    /// Means this very process, also when its number has become another's.
+    handle: OwnedFd,
+    /// Whose child it is, if not ours.
+    nursery: Option<Arc<Nursery>>,
+}
+
+impl Warden {
+    /// A child of ours that was not waited for.
+    fn ours(pid: i32) -> Result<Self, LaunchError> {
+        match process::pidfd(pid) {
+            Ok(handle) => Ok(Self { pid, handle, nursery: None }),
+            Err(source) => {
+                let _ = ringfence_sys::signal::kill(pid, libc::SIGKILL);
+                process::await_end(pid);
+                Err(LaunchError::Helper { what: "pidfd_open", source })
+            }
+        }
+    }
+
+    fn kill(&self) {
+        let _ = process::signal_by(self.handle.as_fd(), libc::SIGKILL);
+    }
+
+    fn wait(&self) {
+        let Some(nursery) = &self.nursery else {
+            process::await_end(self.pid);
+            return;
+        };
+        while let Err(rustix::io::Errno::INTR) = poll(&mut [PollFd::new(&self.handle, PollFlags::IN)], None) {}
+        nursery.reap(self.pid);
+    }
 }
 
 /// A helper that was started before it is known what for.
@@ -206,7 +245,16 @@ impl Ahead {
     /// Starts the helper: our binary anew, with nothing of ours. `mask` is the signal mask the
     /// command will start with.
     pub fn start(network: Network, mask: &Set) -> Result<Self, LaunchError> {
-        Self::by(network, |theirs| Ok((start_anew(network, &theirs, mask)?, None)))
+        Self::by(network, |theirs| Ok((Warden::ours(start_anew(network, &theirs, mask)?)?, None)))
+    }
+
+    /// The same by a copy of a process that is there for this, for a sandbox with a network of
+    /// its own. Unless somebody has to serve hosts in it, it may be one that nobody ever used.
+    pub fn start_in(nursery: &Arc<Nursery>, serves: Serves) -> Result<Self, LaunchError> {
+        Self::by(Network::Own, |theirs| {
+            let (pid, handle) = nursery.make(serves, theirs.as_fd()).map_err(failed("ask for a copy of the nursery"))?;
+            Ok((Warden { pid, handle, nursery: Some(nursery.clone()) }, nursery.processor()))
+        })
     }
 
     /// The same for a program that has only begun. One of one thread is copied, which is the
@@ -219,11 +267,12 @@ impl Ahead {
         Self::by(network, |theirs| copy_self(network, theirs, mask))
     }
 
-    fn by(network: Network, start: impl FnOnce(OwnedFd) -> Result<(i32, Option<usize>), LaunchError>) -> Result<Self, LaunchError> {
+    fn by(network: Network, start: impl FnOnce(OwnedFd) -> Result<(Warden, Option<usize>), LaunchError>) -> Result<Self, LaunchError> {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(helper("socketpair"))?;
-        let (pid, processor) = start(theirs)?;
-        Ok(Self { running: Running { control: Arc::new(ours), pid: Some(pid), processor, listener: OnceLock::new() }, network })
+        let (warden, processor) = start(theirs)?;
+        let warden = Some(Arc::new(warden));
+        Ok(Self { running: Running { control: Arc::new(ours), warden, processor, listener: OnceLock::new() }, network })
     }
 
     /// Which network the helper is in.
@@ -261,14 +310,19 @@ fn has_one_thread() -> bool {
     std::fs::metadata("/proc/self/task").is_ok_and(|tasks| std::os::unix::fs::MetadataExt::nlink(&tasks) == 3)
 }
 
-fn copy_self(network: Network, control: OwnedFd, mask: &Set) -> Result<(i32, Option<usize>), LaunchError> {
+fn copy_self(network: Network, control: OwnedFd, mask: &Set) -> Result<(Warden, Option<usize>), LaunchError> {
     let processors = rustix::thread::sched_getaffinity(None).ok();
     match process::fork().map_err(failed("fork"))? {
-        Fork::Parent(pid) => Ok((pid, processors.and_then(|processors| send_elsewhere(pid, &processors)))),
+        Fork::Parent(pid) => Ok((Warden::ours(pid)?, processors.and_then(|processors| send_elsewhere(pid, &processors)))),
         Fork::Child => {
             // What is made of it stands in the sandbox.
             process::forget_variables();
-            process::exit_now(super::helper::become_warden(network, control, mask, processors.as_ref()))
+            process::exit_now(super::helper::become_warden(
+                network.into(),
+                control,
+                mask,
+                &processors.map_or(Stay::Anywhere, Stay::Shortly),
+            ))
         }
     }
 }
@@ -299,7 +353,7 @@ fn start_anew(network: Network, control: &OwnedFd, mask: &Set) -> Result<i32, La
 impl Running {
     /// The warden's number.
     pub fn pid(&self) -> Option<i32> {
-        self.pid
+        self.warden.as_ref().map(|warden| warden.pid)
     }
 
     /// The processor that the sandbox is built on.
@@ -431,7 +485,7 @@ impl Running {
 
     /// For somebody else who may stop or end what runs.
     pub fn reins(&self) -> Reins {
-        Reins { control: self.control.clone() }
+        Reins { control: self.control.clone(), warden: self.warden.clone() }
     }
 
     fn order(&self, order: Order) {
@@ -440,25 +494,19 @@ impl Running {
 
     /// Ends the warden, and with it everything in the sandbox.
     pub fn kill(&self) {
-        if let Some(pid) = self.pid {
-            let _ = ringfence_sys::signal::kill(pid, libc::SIGKILL);
-        }
+        self.warden.iter().for_each(|warden| warden.kill());
     }
 
     /// Lets the sandbox go by itself: everything in it has ended, and taking its mounts
     /// down takes the kernel longer than the command took. For callers about to end.
     pub fn leave(&mut self) {
-        self.pid = None;
+        self.warden = None;
     }
 
     /// Waits until nothing of the sandbox is left.
     pub fn wait(&mut self) {
-        if let Some(pid) = self.pid.take() {
-            while let Ok(Some((_, change, _))) = process::wait(pid, Wait::Block) {
-                if matches!(change, process::Change::Exited(_) | process::Change::Killed(_)) {
-                    break;
-                }
-            }
+        if let Some(warden) = self.warden.take() {
+            warden.wait();
         }
     }
 }
@@ -473,12 +521,18 @@ fn send(control: &OwnedFd, order: Order) {
 #[derive(Debug)]
 pub struct Reins {
     control: Arc<OwnedFd>,
+    warden: Option<Arc<Warden>>,
 }
 
 impl Reins {
     /// Ends everything in the sandbox.
     pub fn end(&self) {
         send(&self.control, Order::End);
+    }
+
+    /// The same for one that does not listen.
+    pub fn kill(&self) {
+        self.warden.iter().for_each(|warden| warden.kill());
     }
 
     /// Asks for [`Event::Settled`].
@@ -509,9 +563,7 @@ impl Reins {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Some(pid) = self.pid {
-            let _ = ringfence_sys::signal::kill(pid, libc::SIGKILL);
-            self.wait();
-        }
+        self.kill();
+        self.wait();
     }
 }

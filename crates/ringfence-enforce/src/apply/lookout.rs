@@ -17,7 +17,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use ringfence_policy::{AbsPath, Access, Grants, NameIndex, Rule, Verdict};
-use ringfence_sys::process::{self, Wait};
+use ringfence_sys::process;
 use ringfence_sys::signal::{self, Set};
 use ringfence_sys::{namespace, privilege};
 use rustix::fs::{Mode, OFlags};
@@ -167,11 +167,7 @@ impl Lookout {
 impl Drop for Lookout {
     fn drop(&mut self) {
         let _ = signal::kill(self.pid, libc::SIGKILL);
-        while let Ok(Some((_, change, _))) = process::wait(self.pid, Wait::Block) {
-            if matches!(change, process::Change::Exited(_) | process::Change::Killed(_)) {
-                break;
-            }
-        }
+        process::await_end(self.pid);
     }
 }
 

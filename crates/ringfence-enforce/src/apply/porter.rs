@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use ringfence_policy::{AbsPath, Rule};
 use ringfence_sys::mount::{NO_DEV, NO_SUID, READ_ONLY, Reach};
-use ringfence_sys::process::{self, Wait};
+use ringfence_sys::process;
 use ringfence_sys::signal::{self, Set};
 use ringfence_sys::{namespace, privilege};
 use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, ResolveFlags};
@@ -108,11 +108,7 @@ impl Inside {
         };
         let told = handed.map_err(helper("brief the porter")).and_then(|()| told(&ours));
         let _ = signal::kill(pid, libc::SIGKILL);
-        while let Ok(Some((_, change, _))) = process::wait(pid, Wait::Block) {
-            if matches!(change, process::Change::Exited(_) | process::Change::Killed(_)) {
-                break;
-            }
-        }
+        process::await_end(pid);
         told
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::fd::AsFd;
+use std::sync::OnceLock;
 
 use ringfence_sys::mount::{self, Reach};
 use ringfence_sys::process::{self, Change, Fork, Wait};
@@ -13,7 +14,25 @@ use crate::support::{Accounts, Fuse, Numbers, Support};
 /// Facts that cost nothing to find out. Whether namespaces work is found out by the run itself.
 pub fn support() -> Support {
     let (uid, gid) = process::ids();
-    Support { uid, gid, landlock: landlock::abi().unwrap_or(0), fuse: fuse(), accounts: accounts(), numbers: numbers() }
+    let Kernel { landlock, accounts, numbers } = *kernel();
+    Support { uid, gid, landlock, fuse: fuse(), accounts, numbers }
+}
+
+/// What does not change as long as a program runs.
+struct Kernel {
+    landlock: u32,
+    accounts: Accounts,
+    numbers: Numbers,
+}
+
+fn kernel() -> &'static Kernel {
+    static KERNEL: OnceLock<Kernel> = OnceLock::new();
+    KERNEL.get_or_init(|| Kernel { landlock: landlock::abi().unwrap_or(0), accounts: accounts(), numbers: by_version() })
+}
+
+/// Whether processes of a sandbox are numbered for themselves.
+pub(super) fn numbers() -> Numbers {
+    kernel().numbers
 }
 
 /// Kernels can be built to tell less.
@@ -27,14 +46,14 @@ fn accounts() -> Accounts {
 }
 
 /// By the version alone: to try it would change them for everybody where they are shared.
-pub(super) fn numbers() -> Numbers {
+fn by_version() -> Numbers {
     let version = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut parts = version.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse::<u32>().ok());
     if (parts.next(), parts.next()) >= (Some(6), Some(14)) { Numbers::Own } else { Numbers::Shared }
 }
 
 /// By opening it: a container may show the device with all permissions, and forbid its use.
-fn fuse() -> Fuse {
+pub(super) fn fuse() -> Fuse {
     const DEVICE: &str = "/dev/fuse";
     let Ok(status) = rustix::fs::stat(DEVICE) else { return Fuse::Absent };
     let is_device = FileType::from_raw_mode(status.st_mode).is_char_device();

@@ -30,7 +30,7 @@ use ringfence_tripwire::Company;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 
-use super::helper::{handed_over_with, tell_with};
+use super::helper::{Stay, handed_over_with, tell_with};
 use super::{Launch, Report, waiting};
 use crate::seccomp::calls::{Arch, Call};
 use crate::seccomp::{is_only_told, is_writing, refusal};
@@ -62,21 +62,25 @@ impl<T: Into<rustix::io::Errno>> From<T> for Reply {
 }
 
 /// What is known of a sandbox before it tells of itself.
-pub(super) struct Known {
+pub(super) struct Known<'a> {
     /// The number of its first process.
     pub(super) init: i32,
     /// The tripwire, where there is one.
     pub(super) wire: Option<OwnedFd>,
+    pub(super) stay: &'a Stay,
 }
 
 /// With what the usher needs it is told what is told of, before it knows the policy: everything.
 pub(super) const ALL: u8 = b'a';
+/// What is refused, and who connects.
+pub(super) const CONNECTIONS: u8 = b'c';
 /// Only what is refused.
 pub(super) const DENIALS: u8 = b'd';
 
 /// Serves until the sandbox has ended.
-pub(super) fn serve(socket: &OwnedFd, host_proc: OwnedFd, control: &OwnedFd, Known { init, wire }: Known) {
+pub(super) fn serve(socket: &OwnedFd, host_proc: OwnedFd, control: &OwnedFd, Known { init, wire, stay }: Known<'_>) {
     let Some((told, [listener, user, mount, plan])) = handed_over_with(socket) else { return };
+    stay.end();
     let_in(control, &host_proc, [&listener, &mount, &plan], wire);
     let in_place = seccomp::wake_in_place(listener.as_fd()).is_ok();
     let mut usher = Usher {
@@ -93,7 +97,7 @@ pub(super) fn serve(socket: &OwnedFd, host_proc: OwnedFd, control: &OwnedFd, Kno
         control,
         inside: Some([user, mount]),
         init: init as u32,
-        tells_all: told == ALL,
+        told,
     };
     loop {
         // Whoever makes no name for a moment may do so later: by then all is ready.
@@ -150,8 +154,8 @@ struct Usher<'a> {
     /// The sandbox's user and mount namespaces, until we are in them.
     inside: Option<[OwnedFd; 2]>,
     init: u32,
-    /// Whether what goes through is told of.
-    tells_all: bool,
+    /// What is told of, as long as that is all that is known.
+    told: u8,
 }
 
 impl Usher<'_> {
@@ -179,10 +183,14 @@ impl Usher<'_> {
         true
     }
 
-    /// Whether a call was about `/dev/null` and is answered: many programs open it first
-    /// thing, and no policy need be known for that.
+    /// Whether a call is one that programs begin with, for which no policy need be known, and is
+    /// answered: opening `/dev/null`, or a terminal where there is none, or looking for a service
+    /// that knows of users.
     fn is_for_nothing(&self, notification: &Notification, read: &Memory) -> bool {
-        let Some(reply) = act::open_null(&self.caller(notification, read)) else { return false };
+        let caller = self.caller(notification, read);
+        let is_let_through = self.told == DENIALS && called(notification) == Some(Call::Connect) && foresee::is_plain_connect(&caller);
+        let reply = if is_let_through { Some(Reply::Through) } else { act::open_nothing(&caller) };
+        let Some(reply) = reply else { return false };
         // A caller that a signal took away calls again.
         let _ = self.send(notification, &reply);
         true
@@ -190,7 +198,7 @@ impl Usher<'_> {
 
     /// Whether nobody calls for a moment.
     fn is_quiet(&self) -> bool {
-        let moment = rustix::time::Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+        let moment = rustix::time::Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
         poll(&mut [PollFd::new(&self.listener, PollFlags::IN)], Some(&moment)) == Ok(0)
     }
 
@@ -209,7 +217,7 @@ impl Usher<'_> {
     /// opened before: the kernel executes nothing that anybody has open to be written, and a
     /// caller that is handed a descriptor goes on while we still have ours.
     fn is_start(&self, notification: &Notification) -> bool {
-        if self.tells_all || !matches!(called(notification), Some(Call::Execve | Call::Execveat)) {
+        if self.told == ALL || !matches!(called(notification), Some(Call::Execve | Call::Execveat)) {
             return false;
         }
         let _ = self.send(notification, &Reply::Through);

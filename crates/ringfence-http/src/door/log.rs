@@ -23,6 +23,8 @@ pub(crate) fn failed(error: &dyn std::error::Error) {
 }
 
 fn write(line: &Value) {
+    // As a whole: standard error keeps nothing back, and lines of others may come in between.
+    let line = format!("{line}\n");
     // Where nobody reads it there is nobody to be told.
-    let _ = writeln!(std::io::stderr().lock(), "{line}");
+    let _ = std::io::stderr().lock().write_all(line.as_bytes());
 }

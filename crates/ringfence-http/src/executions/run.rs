@@ -1,7 +1,6 @@
 //! The life of a command in a skill.
 
-use std::sync::Arc;
-use std::thread;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -12,6 +11,7 @@ use ringfence_engine::{Asked, EngineError, Resolved, Watcher, run_watched};
 use ringfence_policy::{AbsPath, Flags};
 use ringfence_skills::{Lease, Name, SkillId};
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Execution, State, kept};
@@ -24,6 +24,8 @@ use crate::skills::narrow;
 pub(crate) const LONGEST: Duration = Duration::from_secs(300);
 /// So much of each stream is in the result.
 const KEPT: usize = 1 << 20;
+/// So long a command may keep its turn.
+const A_MOMENT: Duration = Duration::from_millis(25);
 /// So many of a tenant may wait for their turn.
 const WAITING: usize = 1024;
 
@@ -79,21 +81,34 @@ pub(crate) async fn begin(house: &Shared, wanted: Wanted) -> Answer<(Arc<Executi
         let Some(places) = begun.course.turn(places).await else { return unwanted(&begun, &house) };
         let making = begun.course.wanted(house.executions.making.clone().acquire_owned()).await;
         let Some(Ok(making)) = making else { return unwanted(&begun, &house) };
-        let failed = begun.clone();
-        let started = {
-            let house = house.clone();
-            thread::Builder::new().name("execution".into()).spawn(move || {
-                let result = run(&house, &begun, &wanted, making);
-                finish(&house, &begun, result);
-                drop(places);
-            })
-        };
-        if let Err(error) = started {
-            let full = Fault::new(StatusCode::SERVICE_UNAVAILABLE, "no-thread", format!("no thread can be started: {error}"));
-            finish(&house, &failed, Err(full.hint("the machine is full: try again").after(1)));
-        }
+        let unrun = Unrun { house, execution: begun, is_run: false };
+        // Threads are used again: to make one for each takes as long as some of them do.
+        tokio::task::spawn_blocking(move || {
+            let mut unrun = unrun;
+            unrun.is_run = true;
+            let (house, begun) = (&unrun.house, &unrun.execution);
+            let result = run(house, begun, &wanted, making);
+            finish(house, begun, result);
+            drop(places);
+        });
     });
     Ok((execution, Begun::Now))
+}
+
+/// A command that waits for a thread. Where none can be had, that is its end.
+struct Unrun {
+    house: Shared,
+    execution: Arc<Execution>,
+    is_run: bool,
+}
+
+impl Drop for Unrun {
+    fn drop(&mut self) {
+        if !self.is_run {
+            let full = Fault::new(StatusCode::SERVICE_UNAVAILABLE, "no-thread", "no thread can be started");
+            finish(&self.house, &self.execution, Err(full.hint("the machine is full: try again").after(1)));
+        }
+    }
 }
 
 /// Whether it was begun by this very request.
@@ -149,21 +164,21 @@ fn within_quota(house: &Shared, user: &Name) -> Answer<()> {
         .hint("remove or replace some of them"))
 }
 
-/// On a thread of its own: the kernel ends a sandbox with the thread that made it.
+/// On a thread that does nothing else meanwhile.
 fn run(house: &Shared, execution: &Arc<Execution>, wanted: &Wanted, making: OwnedSemaphorePermit) -> Answer<Value> {
     let mut lease = house.store.lease(&wanted.skill)?;
     let directory = AbsPath::new(lease.path()).expect("the store is kept by an absolute path");
     within_quota(house, &wanted.skill.user)?;
     let mut resolved = house.policy(&wanted.skill, &directory)?;
-    let ceiling = resolved.grants.clone();
+    let ceiling = wanted.asks.then(|| resolved.grants.clone());
     // Never more than it says it needs.
     narrow(&mut resolved.grants, &lease.needs()?, "SKILL.md metadata")?;
     limit(&mut resolved, wanted.timeout);
-    let desk = || {
+    let desk = |ceiling| {
         let (user, about) = (wanted.skill.user.clone(), execution.id.clone());
         Arc::new(Desk { asks: house.asks.clone(), user, about, data: house.data.clone(), workspace: directory.clone(), ceiling })
     };
-    let asker = wanted.asks.then(|| desk() as Arc<dyn Asker>);
+    let asker = ceiling.map(|ceiling| desk(ceiling) as Arc<dyn Asker>);
     if asker.is_some() {
         resolved.grants.network.for_asking();
     }
@@ -201,10 +216,10 @@ fn watched(
     warnings: &mut Vec<String>,
 ) -> Result<Outcome, EngineError> {
     let provider = (house.place)();
-    let mut making = Some(making);
+    let turn = Turn(Arc::new(Mutex::new(Some(making))));
     let mut begun = |reach: ringfence_engine::session::Reach| {
         lease.stands();
-        making = None;
+        turn.ends_soon();
         execution.course.runs(reach.interrupter);
     };
     let output = execution.course.output().unwrap_or_default();
@@ -214,6 +229,31 @@ fn watched(
     };
     let watcher = Watcher { begun: &mut begun, sink: &mut sink };
     run_watched(provider.as_ref(), asked, resolved, watcher, &mut |error| warnings.push(whole(error)))
+}
+
+/// The turn of a command that is being started. Most end in a moment, and it takes as much to take
+/// a sandbox down as to make it: those keep their turn to their end, so that few are at it at the
+/// same time. Whoever takes longer holds nobody up.
+struct Turn(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
+
+impl Turn {
+    fn ends_soon(&self) {
+        let turn = self.0.clone();
+        Handle::current().spawn(async move {
+            tokio::time::sleep(A_MOMENT).await;
+            end(&turn);
+        });
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        end(&self.0);
+    }
+}
+
+fn end(turn: &Mutex<Option<OwnedSemaphorePermit>>) {
+    *turn.lock().unwrap_or_else(PoisonError::into_inner) = None;
 }
 
 /// No command takes longer than it was given, and none longer than five minutes.

@@ -22,7 +22,7 @@ use crate::watch::Own;
 /// What holds in a sandbox by now, and what it takes to open more of it.
 #[derive(Debug)]
 pub(crate) struct Ground {
-    grants: RwLock<Grants>,
+    grants: RwLock<Arc<Grants>>,
     /// What the tripwire shows, where there is one.
     scene: Option<Arc<RwLock<Scene>>>,
     own: Arc<Own>,
@@ -35,7 +35,7 @@ pub(crate) struct Ground {
 }
 
 impl Ground {
-    pub(crate) fn new(grants: Grants, scene: Option<Scene>) -> Self {
+    pub(crate) fn new(grants: Arc<Grants>, scene: Option<Scene>) -> Self {
         let (scene, own) = (scene.map(|scene| Arc::new(RwLock::new(scene))), Arc::default());
         Self { grants: RwLock::new(grants), scene, own, inside: OnceLock::new(), renewal: OnceLock::new(), turn: Mutex::default() }
     }
@@ -154,7 +154,8 @@ impl Ground {
     /// Opens hosts for the rest of the session.
     pub(crate) fn open_host(&self, rule: &HostRule) {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let allow = &mut self.grants.write().unwrap_or_else(PoisonError::into_inner).network.allow;
+        let mut grants = self.grants.write().unwrap_or_else(PoisonError::into_inner);
+        let allow = &mut Arc::make_mut(&mut grants).network.allow;
         if allow.iter().all(|listed| !listed.rule.covers(rule)) {
             allow.push(listed(rule));
         }
@@ -176,7 +177,7 @@ impl Ground {
     fn deliver(&self, inside: &Inside, kind: Kind, delivery: &Delivery, rules: Vec<Rule>) -> bool {
         let is_open = self.bring(inside, kind, delivery).is_ok();
         if is_open {
-            self.grants.write().unwrap_or_else(PoisonError::into_inner).rules.extend(rules);
+            Arc::make_mut(&mut self.grants.write().unwrap_or_else(PoisonError::into_inner)).rules.extend(rules);
         }
         is_open
     }

@@ -2,16 +2,18 @@
 //! the policy meanwhile.
 
 use std::collections::BTreeSet;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use ringfence_policy::AbsPath;
 use rustix::fs::CWD;
-use rustix::mount::{MountAttrFlags, MoveMountFlags, UnmountFlags, move_mount, unmount};
+use rustix::mount::{
+    FsPickFlags, MountAttrFlags, MoveMountFlags, UnmountFlags, fsconfig_reconfigure, fsconfig_set_string, fspick, move_mount, unmount,
+};
 
 use super::wired::{self, Wired};
 use super::{Root, Source, make};
-use crate::apply::{During, Fault, support};
+use crate::apply::{During, Fault, probe};
 use crate::linux::standard;
 use crate::plan::Step;
 use crate::support::Fuse;
@@ -49,7 +51,7 @@ impl Ground {
             place,
         };
         // With a tripwire for a root there is nothing yet to stand on.
-        if support().fuse != Fuse::Opens {
+        if probe::fuse() != Fuse::Opens {
             let mut root = root(place)?;
             for step in standard() {
                 root.prepare(&step, &Source::There)?;
@@ -60,10 +62,11 @@ impl Ground {
         Ok(ground)
     }
 
-    /// What is memory holds no more than this; what was made already could hold more.
+    /// What is memory holds no more than this, and nor does what was made already.
     pub(super) fn limit(&mut self, most: u64) {
-        self.scratch.clear();
         self.most = Some(most);
+        // What cannot be told so is made anew.
+        self.scratch.retain(|mount| resize(mount, most).is_ok());
     }
 
     /// One place for scratch more than every sandbox has.
@@ -147,11 +150,18 @@ fn stand(base: OwnedFd, place: &str, wired: Option<Wired>) -> Result<Root, Fault
         base,
         made: BTreeSet::from([AbsPath::root()]),
         bound: BTreeSet::new(),
+        outermost: BTreeSet::new(),
         writable: BTreeSet::new(),
         private: BTreeSet::new(),
         mask: None,
         wired,
     })
+}
+
+fn resize(mount: &OwnedFd, most: u64) -> rustix::io::Result<()> {
+    let context = fspick(mount, "", FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_EMPTY_PATH)?;
+    fsconfig_set_string(context.as_fd(), "size", most.to_string())?;
+    fsconfig_reconfigure(context.as_fd())
 }
 
 /// A place that is memory, of so many bytes at most where that is said.

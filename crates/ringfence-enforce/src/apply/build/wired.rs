@@ -1,8 +1,9 @@
 //! The tripwire as the root: its names are shown by whoever serves it, and what is ours
 //! alone stands in a file system of its own and is mounted over them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 
 use ringfence_policy::AbsPath;
 use rustix::fs::{CWD, Mode, OFlags};
@@ -26,7 +27,7 @@ pub(super) struct Wired {
     /// How many covers were used.
     covered: usize,
     /// Directories with so many names that the kernel should learn all of them at once.
-    crowded: BTreeSet<AbsPath>,
+    crowded: Crowded,
 }
 
 /// Until when the covers can be mounted.
@@ -75,9 +76,9 @@ impl Root {
     /// would be a conversation of its own.
     pub(super) fn prime_above(&mut self, path: &AbsPath) -> Result<(), Fault> {
         let Some(wired) = &mut self.wired else { return Ok(()) };
-        let mut above: Vec<AbsPath> = path.ancestors().skip(1).filter_map(|above| wired.crowded.take(&above)).collect();
-        while let Some(directory) = above.pop() {
-            list(&self.base, &directory)?;
+        let mut above: Vec<_> = path.ancestors().skip(1).filter_map(|above| wired.crowded.remove_entry(&above)).collect();
+        while let Some((directory, names)) = above.pop() {
+            list(&self.base, &directory, Some(names))?;
         }
         Ok(())
     }
@@ -144,7 +145,7 @@ impl Root {
         let at = here(COVERS);
         if let Some(covers) = self.wired.as_mut().and_then(|wired| wired.covers.take()) {
             self.attach(&covers, &at)?;
-            list(&self.base, &at)?;
+            list(&self.base, &at, None)?;
         }
         Ok(self.wired.as_mut().map(|wired| {
             let name = at.join(wired.covered.to_string());
@@ -154,28 +155,35 @@ impl Root {
     }
 }
 
-/// Directories in which much will be mounted.
-fn crowded(steps: &[Step]) -> BTreeSet<AbsPath> {
+/// Directories in which much will be mounted, and at which names.
+type Crowded = BTreeMap<AbsPath, HashSet<Vec<u8>>>;
+
+fn crowded(steps: &[Step]) -> Crowded {
     const MANY: usize = 5;
-    let mut counts: BTreeMap<AbsPath, usize> = BTreeMap::new();
+    let mut crowded = Crowded::new();
     for step in steps {
         if let Step::Bind { path, .. } | Step::File { path, .. } | Step::Private { path, .. } | Step::Scratch { path } = step {
-            *counts.entry(path.parent().unwrap_or_else(AbsPath::root)).or_default() += 1;
+            let name = path.as_path().file_name().unwrap_or_default();
+            crowded.entry(path.parent().unwrap_or_else(AbsPath::root)).or_default().insert(name.as_bytes().to_vec());
         }
     }
-    let mut crowded: BTreeSet<AbsPath> = counts.into_iter().filter(|(_, count)| *count >= MANY).map(|(path, _)| path).collect();
-    crowded.insert(AbsPath::root());
+    crowded.retain(|path, names| names.len() >= MANY || *path == AbsPath::root());
+    crowded.entry(AbsPath::root()).or_default();
     crowded
 }
 
-/// Lists a directory to its end.
-fn list(base: &OwnedFd, directory: &AbsPath) -> Result<(), Fault> {
+/// Lists a directory until all these names are known, or to its end.
+fn list(base: &OwnedFd, directory: &AbsPath, mut names: Option<HashSet<Vec<u8>>>) -> Result<(), Fault> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = rustix::fs::openat(base, relative(directory), flags, Mode::empty()).during(|| format!("list {directory}"))?;
     let mut space = Vec::with_capacity(32 * 1024);
     let mut entries = rustix::fs::RawDir::new(opened, space.spare_capacity_mut());
     while let Some(entry) = entries.next() {
-        entry.during(|| format!("list {directory}"))?;
+        let entry = entry.during(|| format!("list {directory}"))?;
+        // To ask whether there is more is another conversation.
+        if names.as_mut().is_some_and(|names| names.remove(entry.file_name().to_bytes()) && names.is_empty()) {
+            break;
+        }
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use ringfence_sys::process::{self, Wait};
+use ringfence_sys::process;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde::{Deserialize, Serialize};
 
@@ -91,11 +91,7 @@ impl Drop for Relay {
     fn drop(&mut self) {
         // It ends by itself when this is closed.
         self.socket = None;
-        while let Ok(Some((_, change, _))) = process::wait(self.pid, Wait::Block) {
-            if matches!(change, process::Change::Exited(_) | process::Change::Killed(_)) {
-                break;
-            }
-        }
+        process::await_end(self.pid);
     }
 }
 

@@ -134,8 +134,8 @@ fn carry_out(call: Call, caller: &Caller<'_>, masks: &mut Masks, judge: &mut Jud
     }
 }
 
-/// Opens `/dev/null`, if that is what is wanted.
-pub(super) fn open_null(caller: &Caller<'_>) -> Option<Reply> {
+/// Opens `/dev/null`, if that is what is wanted, or the terminal of somebody who has none.
+pub(super) fn open_nothing(caller: &Caller<'_>) -> Option<Reply> {
     let call = Call::from_number(Arch::from_audit(caller.notification.arch)?, caller.notification.call as u32)?;
     let (path, flags) = match call {
         Call::Open => (0, caller.int(1)),
@@ -143,7 +143,11 @@ pub(super) fn open_null(caller: &Caller<'_>) -> Option<Reply> {
         _ => return None,
     };
     let is_plain = flags & (libc::O_PATH | libc::O_EXCL | libc::O_DIRECTORY) == 0;
-    if !is_plain || caller.text(path).ok()?.as_c_str() != c"/dev/null" {
+    let path = caller.text(path).ok().filter(|_| is_plain)?;
+    if path.as_c_str() == c"/dev/tty" && caller.terminal(caller.pid())?.1 == 0 {
+        return Some(Reply::Error(libc::ENXIO));
+    }
+    if path.as_c_str() != c"/dev/null" {
         return None;
     }
     let root = rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;

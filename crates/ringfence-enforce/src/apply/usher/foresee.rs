@@ -74,6 +74,12 @@ pub(super) fn held(caller: &Caller<'_>, (directory, path): (i32, usize)) -> Resu
     Ok(Some(Foreseen { there: way.open(Last::Keep)?, operation: Operation::Rename }))
 }
 
+/// Whether a connection is to a socket that has a path, and no cover stands there.
+pub(super) fn is_plain_connect(caller: &Caller<'_>) -> bool {
+    let is_unix = caller.bytes(caller.raw(1), 2).is_ok_and(|family| family == (libc::AF_UNIX as u16).to_ne_bytes());
+    is_unix && !matches!(connect(caller), Ok(Some(_)))
+}
+
 /// A connection to a socket of the host, which a cover stands on.
 fn connect(caller: &Caller<'_>) -> Result<Option<Foreseen>, Errno> {
     const LONGEST: u64 = 128;

@@ -1,7 +1,7 @@
 //! Another policy for a sandbox that runs.
 
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 use ringfence_api::{Operation, whole};
 use ringfence_enforce::apply::{Delivery, Inside, LaunchError, Revised, support};
@@ -20,7 +20,7 @@ const OFTEN: usize = 500;
 #[derive(Debug)]
 pub(crate) struct InForce {
     /// As it was given, without what people answered since.
-    given: Grants,
+    given: Arc<Grants>,
     person: Person,
     /// What is mounted.
     plan: Plan,
@@ -32,7 +32,7 @@ pub(crate) struct InForce {
 }
 
 impl InForce {
-    pub(crate) fn of(given: Grants, person: Person) -> Self {
+    pub(crate) fn of(given: Arc<Grants>, person: Person) -> Self {
         Self { given, person, plan: Plan::default(), covers: BTreeMap::new(), ahead: Vec::new(), count: 0 }
     }
 
@@ -126,14 +126,14 @@ impl Ground {
             changes.extend(with_the_rest.map(|change| change.pending("what is to be shut cannot be shut before, and that comes first")));
         } else {
             standing.ahead.clear();
-            standing.given = given.clone();
+            standing.given = Arc::new(given.clone());
             changes.extend(open.into_iter().filter_map(|act| self.bring_in(&inside, standing, &new, act)));
         }
         let mut enforced = plan(&new.grants, &new.survey, &support(), &standing.person);
         if !standing.plan.is_wired() {
             enforced.unwire();
         }
-        *self.grants.write().unwrap_or_else(PoisonError::into_inner) = new.grants;
+        *self.grants.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new.grants);
         let _ = self.renewal.get().map(Renewal::wanted);
         Ok((told_once(changes), enforced))
     }
