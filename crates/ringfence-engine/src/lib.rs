@@ -16,6 +16,7 @@ mod files;
 mod gitconfig;
 mod guard;
 pub mod learn;
+mod plain;
 pub mod session;
 #[cfg(test)]
 mod testing;

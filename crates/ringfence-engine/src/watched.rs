@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use ringfence_api::{Gap, Input, Outcome, Stdio, Stream};
 use ringfence_audit::AuditError;
-use ringfence_provider::{ProcessStart, Provider, Sink, Streams};
+use ringfence_provider::{Process, ProcessStart, Provider, ProviderError, Sink, Standing, Streams};
 
 use crate::asking::Witness;
 use crate::book::Book;
 use crate::session::{Reach, executed};
-use crate::{Asked, EngineError, Resolved, accept, guard, open, variables};
+use crate::{Asked, EngineError, Resolved, accept, guard, open, plain, variables};
 
 /// Who is told of a command while it runs.
 pub struct Watcher<'a> {
@@ -62,7 +62,7 @@ fn attempt(
         streams: Streams::Pipes { input: Input::Nothing, limit: kept(asked.stdio, grants.limits.output) },
         deadline: grants.limits.wall_ms.map(Duration::from_millis),
     };
-    let ran = standing.start(&start).and_then(|process| {
+    let ran = begin(standing.as_ref(), &start).and_then(|process| {
         (watcher.begun)(Reach { interrupter: process.interrupter(), feeder: None });
         process.wait(watcher.sink)
     });
@@ -71,6 +71,16 @@ fn attempt(
     let gaps: Vec<Gap> = standing.plan().gaps.iter().cloned().chain(standing.gaps()).collect();
     let quarantined = standing.end()?;
     Ok(Outcome { quarantined, ..executed(ran, enforced, gaps).outcome })
+}
+
+/// Starts it; where a shell would only start a program, without one. What is not found or cannot be
+/// executed, the shell has its own words for.
+fn begin(standing: &dyn Standing, start: &ProcessStart) -> Result<Box<dyn Process>, ProviderError> {
+    let plain = plain::words(&start.command).map(|command| ProcessStart { command, ..start.clone() });
+    match plain.map(|plain| standing.start(&plain)) {
+        None | Some(Err(ProviderError::NotExecuted { .. })) => standing.start(start),
+        Some(started) => started,
+    }
 }
 
 /// So much of each stream is kept.

@@ -25,7 +25,7 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(300);
 /// So much of each stream is in the result.
 const KEPT: usize = 1 << 20;
 /// So long a command may keep its turn.
-const A_MOMENT: Duration = Duration::from_millis(25);
+const A_MOMENT: Duration = Duration::from_millis(50);
 /// So many of a tenant may wait for their turn.
 const WAITING: usize = 1024;
 
