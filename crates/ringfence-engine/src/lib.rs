@@ -15,6 +15,7 @@ mod facts;
 mod files;
 mod gitconfig;
 mod guard;
+mod kept;
 pub mod learn;
 mod plain;
 pub mod session;
@@ -31,6 +32,7 @@ pub use error::EngineError;
 pub use facts::{Surroundings, gather, platform};
 pub use files::{Files, layers, layers_of, of_the_person, read_plain};
 pub use guard::telling_directory;
+pub use kept::Kept;
 pub use learn::{Learned, Lesson, learn};
 pub use watched::{Watcher, run_watched};
 

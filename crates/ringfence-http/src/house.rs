@@ -1,14 +1,15 @@
 //! What all requests share: where things are kept, who may do what, and what is going on.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use ringfence_audit::{Act, AuditError, Details, Log, Options, Record, Subject, Verdict, now_ms};
-use ringfence_engine::{EngineError, Files, Resolved, Surroundings, platform, resolve_in};
+use ringfence_engine::{EngineError, Files, Kept, Resolved, Surroundings, platform, resolve_in};
 use ringfence_policy::{AbsPath, Effect, Facts, Flags, Fsync, Grants, Rule};
 use ringfence_skills::{Name, SkillId, Store};
 
@@ -17,7 +18,7 @@ use crate::events::Events;
 use crate::executions::{Executions, Journal};
 use crate::metrics::Metrics;
 use crate::sandboxes::Sandboxes;
-use crate::tenants::Tenants;
+use crate::tenants::{Tenants, lock};
 use crate::{Place, ServeError, Settings};
 
 /// What the policy of a new service says.
@@ -25,6 +26,9 @@ pub const POLICY: &str = include_str!("policy.toml");
 
 /// The same for sandboxes, whose commands nobody chose beforehand.
 pub const SANDBOX_POLICY: &str = include_str!("sandboxes.toml");
+
+/// So many are kept.
+const POLICIES: usize = 64;
 
 pub(crate) struct House {
     pub(crate) settings: Settings,
@@ -40,6 +44,8 @@ pub(crate) struct House {
     pub(crate) events: Arc<Events>,
     pub(crate) asks: Arc<Asks>,
     pub(crate) metrics: Metrics,
+    /// Those of skills whose commands ran lately, by their directories.
+    policies: Mutex<HashMap<AbsPath, Kept>>,
     /// When somebody last looked whether commands can be confined, and what came of it.
     pub(crate) looked: tokio::sync::Mutex<Option<(std::time::Instant, bool)>>,
 }
@@ -70,6 +76,7 @@ impl House {
             store,
             tenants,
             executions,
+            policies: Mutex::default(),
             journal,
             sandboxes,
             events,
@@ -130,10 +137,31 @@ impl House {
 
     /// The policy for a skill: the tenant's, before anything of it is taken away.
     pub(crate) fn policy(&self, id: &SkillId, directory: &AbsPath) -> Result<Resolved, EngineError> {
-        let surroundings = self.surroundings(id.user.as_ref(), directory);
-        let mut resolved = resolve_in(surroundings, &Flags::none(directory.clone()), &self.files())?;
+        let mut resolved = match self.known_policy(directory) {
+            Some(known) => known,
+            None => {
+                let surroundings = self.surroundings(id.user.as_ref(), directory);
+                let (resolved, kept) = Kept::resolve(surroundings, &Flags::none(directory.clone()), &self.files())?;
+                let mut policies = lock(&self.policies);
+                if policies.len() >= POLICIES {
+                    policies.clear();
+                }
+                policies.extend(kept.map(|kept| (directory.clone(), kept)));
+                resolved
+            }
+        };
         self.fence(&mut resolved.grants);
         Ok(resolved)
+    }
+
+    /// The same, if it was asked for before and says what it said.
+    fn known_policy(&self, directory: &AbsPath) -> Option<Resolved> {
+        let mut policies = lock(&self.policies);
+        let known = policies.get(directory).and_then(|kept| kept.current().cloned());
+        if known.is_none() {
+            policies.remove(directory);
+        }
+        known
     }
 
     /// The policy for a sandbox: the tenant's, before anything of it is taken away.

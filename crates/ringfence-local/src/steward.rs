@@ -10,7 +10,6 @@ mod tally;
 pub(crate) use spent::Spent;
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use ringfence_api::Breach;
@@ -18,6 +17,7 @@ use ringfence_enforce::apply::{Account, Reins};
 use ringfence_policy::{Limit, Limits};
 use ringfence_provider::ProviderError;
 
+use crate::crew::{self, Hand};
 use ledger::Ledger;
 use tally::Tally;
 
@@ -33,7 +33,7 @@ pub(crate) struct Steward {
     shared: Arc<Shared>,
     charge: Arc<Charge>,
     /// As soon as there is something that can use anything.
-    keeper: Option<JoinHandle<()>>,
+    keeper: Option<Hand>,
 }
 
 /// What is kept account of.
@@ -76,7 +76,7 @@ impl Steward {
             return Ok(());
         }
         let (kept, charge) = (self.shared.clone(), self.charge.clone());
-        let keeper = thread::Builder::new().name("steward".into()).spawn(move || kept.keep(&charge));
+        let keeper = crew::lend("steward", None, move || kept.keep(&charge));
         self.keeper = Some(keeper.map_err(|source| ProviderError::System { what: "start a thread", source })?);
         Ok(())
     }
@@ -102,7 +102,7 @@ impl Drop for Steward {
     fn drop(&mut self) {
         self.shared.lock().is_over = true;
         self.shared.changed.notify_all();
-        let _ = self.keeper.take().map(JoinHandle::join);
+        let _ = self.keeper.take().map(Hand::join);
     }
 }
 
@@ -112,11 +112,18 @@ impl Shared {
     }
 
     fn keep(&self, charge: &Charge) {
-        let Charge { most, warden, reins } = charge;
-        let mut ledger = Ledger::default();
         // Whoever makes very many processes must not keep us waiting. Only root may be preferred.
         const FIRST: i32 = -20;
-        let _ = rustix::process::setpriority_process(None, FIRST);
+        let before = rustix::process::getpriority_process(None);
+        let is_first = rustix::process::setpriority_process(None, FIRST).is_ok();
+        self.look_on(charge);
+        // Others have the thread after us.
+        let _ = before.map(|before| is_first.then(|| rustix::process::setpriority_process(None, before)));
+    }
+
+    fn look_on(&self, charge: &Charge) {
+        let Charge { most, warden, reins } = charge;
+        let mut ledger = Ledger::default();
         while self.is_wanted_after(LOOK) {
             if most.disk.is_some() || most.memory.is_some() {
                 reins.account();

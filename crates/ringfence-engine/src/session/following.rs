@@ -6,7 +6,6 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use ringfence_api::{Gap, whole};
@@ -17,6 +16,7 @@ use ringfence_provider::{ProviderError, Standing};
 use crate::allow::Opening;
 use crate::asking::Lasting;
 use crate::book::policy_digest;
+use crate::kept::{Stamp, stamps};
 use crate::{Asked, EngineError, Resolved, accept, files, variables};
 
 /// Reads the policy anew, for the surroundings that the session began in.
@@ -61,13 +61,10 @@ pub(super) struct Following {
     requested: Lasting,
 }
 
-/// What a file is known by without reading it; nothing of one that is not there.
-type Stamp = Option<[i64; 7]>;
-
 impl Following {
     pub(super) fn new(asked: &Asked, resolved: Resolved, resolve: Box<Resolver>) -> Self {
         let resolved = Arc::new(resolved);
-        let seen = stamps(asked, &resolved);
+        let seen = stamps(&asked.files, &resolved);
         let (newest, holding) = (resolved.clone(), resolved);
         Self {
             resolve,
@@ -106,7 +103,7 @@ impl Following {
     /// Looks whether a file was changed, and if so lets `standing` follow. Answers what is
     /// enforced by then, if that is anything else.
     pub(super) fn look(&mut self, asked: &Asked, standing: Option<&dyn Standing>) -> Option<ringfence_enforce::Plan> {
-        let seen = stamps(asked, &self.newest);
+        let seen = stamps(&asked.files, &self.newest);
         if seen == self.seen {
             return None;
         }
@@ -169,7 +166,7 @@ impl Following {
         changed: &[AbsPath],
     ) -> Option<ringfence_enforce::Plan> {
         // Files that were not known before; of the others, what was seen before they were read.
-        let more = stamps(asked, &new).into_iter().filter(|(file, _)| self.seen.iter().all(|(known, _)| known != file));
+        let more = stamps(&asked.files, &new).into_iter().filter(|(file, _)| self.seen.iter().all(|(known, _)| known != file));
         self.seen.extend(more.collect::<Vec<_>>());
         let places = files::places(&asked.files, &new.surroundings.facts);
         self.seen.retain(|(file, _)| new.files.contains(file) || places.contains(file));
@@ -222,25 +219,6 @@ impl Following {
         let record = Record::revised(&subject, now_ms(), &files, taken);
         let _ = Log::open(rules.directory.as_path(), options).and_then(|mut log| log.append(&[record]).map(drop));
     }
-}
-
-/// The files that count, and those that would if they were there.
-fn stamps(asked: &Asked, resolved: &Resolved) -> Vec<(AbsPath, Stamp)> {
-    let mut all = files::places(&asked.files, &resolved.surroundings.facts);
-    all.extend(resolved.files.iter().cloned());
-    all.sort();
-    all.dedup();
-    all.into_iter().map(|file| (file.clone(), stamp(&file))).collect()
-}
-
-fn stamp(file: &AbsPath) -> Stamp {
-    let found = fs::metadata(file.as_path()).ok()?;
-    let identity = [found.dev() as i64, found.ino() as i64, found.len() as i64];
-    let times = [found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()];
-    let mut stamp = [0; 7];
-    stamp[..3].copy_from_slice(&identity);
-    stamp[3..].copy_from_slice(&times);
-    Some(stamp)
 }
 
 fn differing(old: &[(AbsPath, Stamp)], new: &[(AbsPath, Stamp)]) -> Vec<AbsPath> {
