@@ -65,7 +65,10 @@ pub fn serve(settings: Settings, place: Place, ready: impl FnOnce(&Ready)) -> Re
     let at = |source| ServeError::Served { address, source };
     make_room();
     let tls = settings.tls.as_ref().map(|(chain, key)| tls::acceptor(chain, key)).transpose()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().max_blocking_threads(MOST_THREADS).build().map_err(at)?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    // All that wait take turns, and each keeps memory: after many at once, few are to be left.
+    runtime.enable_all().max_blocking_threads(MOST_THREADS).thread_keep_alive(Duration::from_millis(100));
+    let runtime = runtime.build().map_err(at)?;
     // The address first: one that is taken is told before anything is made.
     let listener = runtime.block_on(TcpListener::bind(address)).map_err(at)?;
     let bound = listener.local_addr().map_err(at)?;
