@@ -7,6 +7,7 @@ use ringfence_enforce::apply::{Ahead, LaunchError, Nursery, Serves};
 use ringfence_enforce::{Network, Plan, Step};
 use ringfence_policy::AbsPath;
 use ringfence_sys::signal::Set;
+use ringfence_tripwire::stay_at;
 use rustix::thread::CpuSet;
 
 /// Nobody needs more nurseries, however many processors there are.
@@ -95,7 +96,7 @@ impl Seat {
                 None => nursery.insert(Arc::new(Nursery::start(mask, Some(self.bay().processor))?)).clone(),
             }
         };
-        self.home = go_to(self.bay().processor);
+        self.home = stay_at(self.bay().processor);
         Ahead::start_in(&nursery, serves).or_else(|_| {
             // It is gone, or has no room: the next one has another.
             lock(&self.bay().nursery).take_if(|known| Arc::ptr_eq(known, &nursery));
@@ -107,12 +108,4 @@ impl Seat {
 
 fn lock(nursery: &Mutex<Option<Arc<Nursery>>>) -> MutexGuard<'_, Option<Arc<Nursery>>> {
     nursery.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Answers where else the thread may be.
-fn go_to(processor: usize) -> Option<CpuSet> {
-    let home = rustix::thread::sched_getaffinity(None).ok()?;
-    let mut only = CpuSet::new();
-    only.set(processor);
-    rustix::thread::sched_setaffinity(None, &only).ok().map(|()| home)
 }

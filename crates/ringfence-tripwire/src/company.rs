@@ -51,10 +51,16 @@ impl Company {
 }
 
 /// One processor and no other.
-pub(crate) fn only(processor: usize) -> CpuSet {
+pub fn only(processor: usize) -> CpuSet {
     let mut set = CpuSet::new();
     set.set(processor);
     set
+}
+
+/// Keeps this thread at one processor from now on; answers where else it may be.
+pub fn stay_at(processor: usize) -> Option<CpuSet> {
+    let all = sched_getaffinity(None).ok()?;
+    sched_setaffinity(None, &only(processor)).ok().map(|()| all)
 }
 
 /// How many run, the one that asks among them: in `0.20 0.18 0.12 1/80 11206`, one.

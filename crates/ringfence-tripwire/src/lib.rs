@@ -18,7 +18,7 @@ mod scene;
 mod serve;
 mod wire;
 
-pub use company::Company;
+pub use company::{Company, only, stay_at};
 pub use desk::Pending;
 pub use ghosts::Lead;
 pub use scene::{Prop, PropKind, Scene};

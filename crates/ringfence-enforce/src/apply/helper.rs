@@ -18,7 +18,7 @@ use rustix::net::{
     SocketType, recvmsg, sendmsg, socketpair,
 };
 use rustix::thread::CpuSet;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::lookout::relay::RELAY;
 use super::lookout::{self, LOOKOUT};
@@ -96,7 +96,7 @@ fn spread(processors: &CpuSet) {
 }
 
 /// Which network a sandbox has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Net {
     /// The host's.
     Host,
@@ -136,12 +136,19 @@ pub(super) fn tell(control: impl AsFd, report: &Report) {
 
 /// The same with descriptors; answers whether they could be sent.
 pub(super) fn tell_with(control: impl AsFd, report: &Report, descriptors: &[BorrowedFd<'_>]) -> bool {
+    send_with(control, report, descriptors).is_ok()
+}
+
+/// Sends whatever it is, with descriptors.
+pub(super) fn send_with<T: Serialize>(to: impl AsFd, message: &T, descriptors: &[BorrowedFd<'_>]) -> std::io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() {
         ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
     }
-    postcard::to_stdvec(report).is_ok_and(|bytes| sendmsg(control, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL).is_ok())
+    let bytes = postcard::to_stdvec(message).map_err(|_| std::io::ErrorKind::InvalidData)?;
+    sendmsg(to, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok(())
 }
 
 /// Whether the other end of a socket is gone.

@@ -11,6 +11,7 @@ use ringfence_api::{Allowance, Denial, Status, Usage};
 use ringfence_policy::AbsPath;
 use ringfence_sys::process::{self, Fork};
 use ringfence_sys::signal::Set;
+use ringfence_tripwire::only;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::MemfdFlags;
 use rustix::net::{
@@ -249,7 +250,7 @@ impl Ahead {
     }
 
     /// The same by a copy of a process that is there for this, for a sandbox with a network of
-    /// its own. Unless somebody has to serve hosts in it, it may be one that nobody ever used.
+    /// its own. Unless somebody has to serve hosts in it, it may be one that another of its circle had.
     pub fn start_in(nursery: &Arc<Nursery>, serves: Serves) -> Result<Self, LaunchError> {
         Self::by(Network::Own, |theirs| {
             let (pid, handle) = nursery.make(serves, theirs.as_fd()).map_err(failed("ask for a copy of the nursery"))?;
@@ -334,10 +335,8 @@ fn copy_self(network: Network, control: OwnedFd, mask: &Set) -> Result<(Warden, 
 fn send_elsewhere(pid: i32, processors: &CpuSet) -> Option<usize> {
     let here = rustix::thread::sched_getcpu();
     let other = (1..CpuSet::MAX_CPU).map(|step| (here + step) % CpuSet::MAX_CPU).find(|other| processors.is_set(*other))?;
-    let mut only = CpuSet::new();
-    only.set(other);
     // Only a matter of speed.
-    rustix::thread::sched_setaffinity(rustix::process::Pid::from_raw(pid), &only).ok().map(|()| other)
+    rustix::thread::sched_setaffinity(rustix::process::Pid::from_raw(pid), &only(other)).ok().map(|()| other)
 }
 
 fn start_anew(network: Network, control: &OwnedFd, mask: &Set) -> Result<i32, LaunchError> {

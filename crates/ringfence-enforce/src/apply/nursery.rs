@@ -14,7 +14,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ffi::CString;
 use std::fs;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
@@ -24,17 +24,16 @@ use ringfence_policy::Observe;
 use ringfence_sys::process::{self, Change, Fork};
 use ringfence_sys::signal::{self, Set};
 use ringfence_sys::{namespace, net};
+use ringfence_tripwire::stay_at;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
-    SocketType, recvmsg, sendmsg, socketpair, sockopt,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg, socketpair, sockopt,
 };
-use rustix::thread::CpuSet;
 use rustix::time::Timespec;
 use serde::{Deserialize, Serialize};
 
-use super::helper::{NOT_FOR_US, Net, Stay, become_warden, map_ids};
+use super::helper::{NOT_FOR_US, Net, Stay, become_warden, map_ids, send_with};
 use super::launch::{LaunchError, failed, helper};
 use super::{CONTROL_FD, During, Fault, HELPER, support};
 use crate::seccomp::{self, Connects, GroupSignals, Owner, Shape};
@@ -119,14 +118,14 @@ impl Nursery {
     /// One that has ended is waited for by nobody any more.
     pub(super) fn reap(&self, pid: i32) {
         let control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = send(&control.socket, &Errand::Reap(pid), &[]);
+        let _ = send_with(&control.socket, &Errand::Reap(pid), &[]);
     }
 }
 
 impl Control {
     fn make(&mut self, serves: Serves, control: BorrowedFd<'_>) -> io::Result<(i32, OwnedFd)> {
         self.asked += 1;
-        send(&self.socket, &Errand::Make(self.asked, serves), &[control])?;
+        send_with(&self.socket, &Errand::Make(self.asked, serves), &[control])?;
         let end = Instant::now() + PATIENCE;
         loop {
             let left = end.checked_duration_since(Instant::now()).ok_or(io::ErrorKind::TimedOut)?;
@@ -142,7 +141,7 @@ impl Control {
                 // One that nobody waited for so long, or there was no room for the handle. It has
                 // nobody to speak with, and ends by itself.
                 (Ok(pid), _) => {
-                    send(&self.socket, &Errand::Reap(pid), &[])?;
+                    send_with(&self.socket, &Errand::Reap(pid), &[])?;
                     if number == self.asked {
                         return Err(io::Error::from_raw_os_error(libc::EMFILE));
                     }
@@ -158,17 +157,6 @@ impl Drop for Nursery {
         let _ = signal::kill(self.pid, libc::SIGKILL);
         process::await_end(self.pid);
     }
-}
-
-fn send<T: Serialize>(to: &OwnedFd, message: &T, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() {
-        ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
-    }
-    let bytes = postcard::to_stdvec(message).map_err(|_| io::ErrorKind::InvalidData)?;
-    sendmsg(to, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
-    Ok(())
 }
 
 fn receive<T: for<'a> Deserialize<'a>>(from: &OwnedFd) -> io::Result<(T, Option<OwnedFd>)> {
@@ -189,7 +177,7 @@ pub(super) fn main(control: OwnedFd, processor: Option<usize>) -> i32 {
     seccomp::make_ready(usual(&support()));
     let mut nursery = Process {
         mask: signal::block(&Set::of(NOT_FOR_US)).expect("these signals can be blocked"),
-        stay: processor.and_then(stay_at).unwrap_or(Stay::Anywhere),
+        stay: processor.and_then(stay_at).map_or(Stay::Anywhere, Stay::ToTheEnd),
         // Where no namespaces can be had, whoever needs them says so.
         own: own_users().ok().and_then(|()| Network::new().ok()),
         idle: VecDeque::new(),
@@ -207,10 +195,10 @@ pub(super) fn main(control: OwnedFd, processor: Option<usize>) -> i32 {
                 continue;
             }
             (Errand::Make(number, serves), Some(theirs)) => match nursery.make(serves, theirs) {
-                Ok((pid, handle)) => send::<Made>(&control, &(number, Ok(pid)), &[handle.as_fd()]),
-                Err(error) => send::<Made>(&control, &(number, Err(error.raw_os_error().unwrap_or(libc::EIO))), &[]),
+                Ok((pid, handle)) => send_with::<Made>(&control, &(number, Ok(pid)), &[handle.as_fd()]),
+                Err(error) => send_with::<Made>(&control, &(number, Err(error.raw_os_error().unwrap_or(libc::EIO))), &[]),
             },
-            (Errand::Make(number, _), None) => send::<Made>(&control, &(number, Err(libc::EMFILE)), &[]),
+            (Errand::Make(number, _), None) => send_with::<Made>(&control, &(number, Err(libc::EMFILE)), &[]),
         };
         if told.is_err() {
             return 0;
@@ -343,15 +331,6 @@ fn in_use(sockstat: &[u8]) -> Vec<u8> {
         }
     }
     kept.into_bytes()
-}
-
-/// From now on, nowhere but at `processor`.
-fn stay_at(processor: usize) -> Option<Stay> {
-    let all = rustix::thread::sched_getaffinity(None).ok()?;
-    let mut only = CpuSet::new();
-    only.set(processor);
-    rustix::thread::sched_setaffinity(None, &only).ok()?;
-    Some(Stay::ToTheEnd(all))
 }
 
 /// A copy of this process, which is a warden.

@@ -213,14 +213,15 @@ impl Block {
                 }
             }
         }
-        let mut returns: Vec<Action> = Vec::new();
+        // By the kernel's word: what is asked about and what is only told of are one to it.
+        let mut returns: Vec<u32> = Vec::new();
         for line in &self.lines {
             if let Line::Compare(_, _, yes, no) = line {
                 for to in [yes, no] {
                     if let To::Return(action) = to
-                        && !returns.contains(action)
+                        && !returns.contains(&action.code())
                     {
-                        returns.push(*action);
+                        returns.push(action.code());
                     }
                 }
             }
@@ -234,7 +235,7 @@ impl Block {
         let target = |to: To, next: usize| match to {
             To::Next => next,
             To::Label(label) => at[label],
-            To::Return(action) => length + returns.iter().position(|known| *known == action).expect("collected above"),
+            To::Return(action) => length + returns.iter().position(|known| *known == action.code()).expect("collected above"),
         };
         let mut code = Vec::with_capacity(length + returns.len());
         for line in &self.lines {
@@ -246,7 +247,7 @@ impl Block {
                 Line::Label(_) => {}
             }
         }
-        code.extend(returns.iter().map(|action| Instruction { code: RETURN, jt: 0, jf: 0, k: action.code() }));
+        code.extend(returns.iter().map(|word| Instruction { code: RETURN, jt: 0, jf: 0, k: *word }));
         code
     }
 }

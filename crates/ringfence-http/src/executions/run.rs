@@ -1,6 +1,6 @@
 //! The life of a command in a skill.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -19,6 +19,7 @@ use crate::Shared;
 use crate::answer::{Answer, Fault};
 use crate::asks::Desk;
 use crate::skills::narrow;
+use crate::tenants::lock;
 
 /// The hardest limit of all, whatever a policy says: five minutes.
 pub(crate) const LONGEST: Duration = Duration::from_secs(300);
@@ -253,7 +254,7 @@ impl Drop for Turn {
 }
 
 fn end(turn: &Mutex<Option<OwnedSemaphorePermit>>) {
-    *turn.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    *lock(turn) = None;
 }
 
 /// No command takes longer than it was given, and none longer than five minutes.
