@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ringfence_policy::{AbsPath, Flags};
 
@@ -34,6 +35,16 @@ pub(crate) fn stamps(files: &Files, resolved: &Resolved) -> Vec<(AbsPath, Stamp)
     stamped(all)
 }
 
+/// Whether a change at `now` or later shows in the stamp. Times of files advance in steps, of two
+/// seconds where they are coarsest: a file of this very moment can become another within the step.
+fn is_telling(stamp: Stamp, now: SystemTime) -> bool {
+    const STEP: Duration = Duration::from_secs(2);
+    let Some([_, _, _, _, _, seconds, nanos]) = stamp else { return true };
+    let (Ok(seconds), Ok(nanos)) = (u64::try_from(seconds), u64::try_from(nanos)) else { return true };
+    let changed = UNIX_EPOCH + Duration::from_secs(seconds) + Duration::from_nanos(nanos);
+    now.duration_since(changed).is_ok_and(|age| age > STEP)
+}
+
 /// A policy for the same surroundings again and again, which is read anew when one of its files has
 /// become another.
 #[derive(Debug)]
@@ -43,12 +54,15 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Resolves it. There is nothing to keep of one whose files change meanwhile, or name others.
+    /// Resolves it. There is nothing to keep of one whose files changed a moment ago or
+    /// meanwhile, or name others.
     pub fn resolve(surroundings: Surroundings, flags: &Flags, files: &Files) -> Result<(Resolved, Option<Self>), EngineError> {
+        let now = SystemTime::now();
         let seen = stamped(files::places(files, &surroundings.facts));
         let resolved = resolve_in(surroundings, flags, files)?;
         let is_known = |file: &AbsPath| seen.iter().any(|(known, _)| known == file);
-        let is_kept = files.agent.is_none() && resolved.files.iter().all(is_known);
+        let are_telling = seen.iter().all(|(_, stamp)| is_telling(*stamp, now));
+        let is_kept = are_telling && files.agent.is_none() && resolved.files.iter().all(is_known);
         let kept = is_kept.then(|| Self { resolved: resolved.clone(), seen }).filter(|kept| kept.current().is_some());
         Ok((resolved, kept))
     }
@@ -56,5 +70,39 @@ impl Kept {
     /// What it says, if none of its files is another by now.
     pub fn current(&self) -> Option<&Resolved> {
         self.seen.iter().all(|(file, seen)| stamp(file) == *seen).then_some(&self.resolved)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Home;
+
+    fn kept(home: &Home) -> Option<Kept> {
+        let (facts, files) = (home.facts(), Files::default());
+        let flags = Flags::none(facts.workspace.clone());
+        Kept::resolve(Surroundings::of_somebody(facts, Vec::new()), &flags, &files).unwrap().1
+    }
+
+    #[test]
+    fn a_policy_holds_until_one_of_its_files_is_another() {
+        let home = Home::new();
+        let kept = kept(&home).unwrap();
+        assert!(kept.current().is_some());
+        home.write("version = 1\n");
+        assert!(kept.current().is_none());
+    }
+
+    /// It may be changed once more without a trace in its size or times.
+    #[test]
+    fn a_file_of_this_very_moment_is_read_again() {
+        let home = Home::new();
+        home.write("version = 1\n");
+        assert!(kept(&home).is_none());
+        let stamp = stamp(&AbsPath::new(home.policy()).unwrap());
+        let now = SystemTime::now();
+        assert!(!is_telling(stamp, now));
+        assert!(!is_telling(stamp, now - Duration::from_secs(60)));
+        assert!(is_telling(stamp, now + Duration::from_secs(3)));
     }
 }

@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::allowances::Allowances;
 use crate::asks::Ground;
 use crate::denials::Denials;
-use crate::egress::{Egress, Gate, Opened};
+use crate::egress::{Egress, Gate, Opened, Reserved};
 use crate::live::{Live, LookingOut};
 use crate::steward::{Spent, Steward};
 use crate::sweep::{Identity, identity};
@@ -98,6 +98,8 @@ pub(crate) struct Seen {
     pub(crate) is_started: bool,
     /// Who decides which hosts it reaches, where it reaches any.
     pub(crate) gate: Option<Arc<Gate>>,
+    /// Ports of the host that lead into it, until somebody is let in by them.
+    pub(crate) ports: Reserved,
     /// The way to them.
     pub(crate) egress: Option<Opened>,
     /// Who watches what it looks for.
@@ -162,7 +164,7 @@ impl Seen {
                 let Some(reins) = subject.reins() else { return Ok(None) };
                 // Whoever connects may come before the sandbox is known to stand.
                 self.watch.iter().for_each(Watch::begin);
-                self.egress = Some(Egress::open(doors, gate.clone(), reins)?);
+                self.egress = Some(Egress::open(doors, gate.clone(), std::mem::take(&mut self.ports), reins)?);
             }
             Event::Socket(socket) => {
                 if let Some(egress) = &self.egress {

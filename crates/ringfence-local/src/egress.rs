@@ -47,7 +47,8 @@ use goal::{Goal, Look, look};
 use minds::Minds;
 use opened::lock;
 use pending::{Attempt, Pending};
-use publish::{Published, Taken};
+use publish::Published;
+pub(crate) use publish::Reserved;
 use ringfence_provider::ProviderError;
 use slots::Slots;
 use state::Deadline;
@@ -87,8 +88,8 @@ impl std::fmt::Debug for Egress {
 }
 
 impl Egress {
-    /// Serves these.
-    pub(crate) fn open(doors: Doors, gate: Arc<Gate>, reins: Reins) -> Result<Opened, ProviderError> {
+    /// Serves these, and lets those in who come to `ports`.
+    pub(crate) fn open(doors: Doors, gate: Arc<Gate>, ports: Reserved, reins: Reins) -> Result<Opened, ProviderError> {
         let system = |source| ProviderError::System { what: "open the way to hosts", source };
         let pool = Arc::new(Pool::new());
         let sockets = Sockets { datagrams: doors.names, streams: doors.long_names };
@@ -99,8 +100,7 @@ impl Egress {
         let window = || Arc::new(Window::of(gate.clone(), pool.clone(), pending.clone()));
         let proxy = doors.proxy.map(|listener| Proxy::serve(listener, Speaks::Either, window(), relay.clone()));
         let proxy = proxy.transpose().map_err(system)?;
-        let published = Published::open(&gate.published(), publish::PATIENCE, move || reins.ask_for_socket())
-            .map_err(|Taken { port, source }| ProviderError::PortTaken { port, source })?;
+        let published = Published::open(ports, publish::PATIENCE, move || reins.ask_for_socket()).map_err(system)?;
         let (dialer, quick) = (gate.dialer(PATIENCE), gate.dialer(IMPATIENCE));
         Ok(Opened::of(Self {
             published: Mutex::new(Some(published)),

@@ -41,7 +41,7 @@ use ringfence_sys::signal::{self, Set};
 use attend::Farewell;
 use cradle::Cradle;
 pub use egress::own_addresses;
-use egress::{Gate, Seal};
+use egress::{Gate, Reserved, Seal};
 use guess::Guess;
 use live::LookingOut;
 use room::Files;
@@ -189,11 +189,12 @@ impl Session for Confined {
 
     fn run(&mut self, request: &Request) -> Result<Outcome, ProviderError> {
         refuse_directories()?;
+        let ports = self.ports()?;
         let command = request.command.iter().map(|word| word.as_bytes().to_vec()).collect();
         let (launch, campaign) = self.prepare(command, packed(&request.variables), &request.cwd);
         let network = launch.plan.network();
         let mut ahead = self.ahead.take().filter(|ahead| ahead.network() == network);
-        let mut seen = self.seen(&launch.plan);
+        let mut seen = self.seen(&launch.plan, ports);
         let attended = attend::run(request, self.farewell, &mut seen, |streams, mask| {
             let ahead =
                 ahead.take().map_or_else(|| self.cradle.start(&launch.plan, &self.person.quarantine, mask).map(|(ahead, _)| ahead), Ok)?;
@@ -242,7 +243,13 @@ impl Confined {
         (Launch { plan, grants: apply::pack(&self.held), command, variables, cwd: cwd.clone(), asker, open_files }, campaign)
     }
 
-    fn seen(&self, plan: &Plan) -> attend::Seen {
+    /// The host's ports that are to lead into the sandbox, as long as this one has them.
+    fn ports(&self) -> Result<Reserved, ProviderError> {
+        let network = &self.grants.network;
+        if network.has_a_border() { Reserved::of(&network.bind) } else { Ok(Reserved::default()) }
+    }
+
+    fn seen(&self, plan: &Plan, ports: Reserved) -> attend::Seen {
         let ground = Arc::new(asks::Ground::new(self.held.clone(), plan.is_wired().then(|| scene(plan))));
         let watch = Watch::over(plan, &ground, self.asker.as_ref());
         let gate = plan.steps.contains(&Step::Egress).then(|| {
@@ -253,6 +260,7 @@ impl Confined {
             limits: self.grants.limits,
             watch,
             gate,
+            ports,
             ground: Some(ground),
             live: LookingOut::over(plan),
             ..attend::Seen::default()

@@ -70,9 +70,10 @@ struct Known {
 
 impl Sandbox {
     pub(crate) fn raise(confined: &mut Confined, cwd: &AbsPath) -> Result<Self, ProviderError> {
+        let ports = confined.ports()?;
         let (mut launch, campaign) = confined.prepare(Vec::new(), Vec::new(), cwd);
         furnish(&mut launch.plan);
-        let mut seen = confined.seen(&launch.plan);
+        let mut seen = confined.seen(&launch.plan, ports);
         let network = launch.plan.network();
         let system = |what| move |source| ProviderError::System { what, source };
         let mask = signal::block(&Set::of(&[])).map_err(system("read the signal mask"))?;

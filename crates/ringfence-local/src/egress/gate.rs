@@ -10,7 +10,7 @@ use ringfence_api::{Connection, Denial, Evidence, Operation};
 use ringfence_egress::dial::{Dialer, Outer};
 use ringfence_egress::dns::{NameGate, Refusal, Verdict};
 use ringfence_enforce::apply::Connecting;
-use ringfence_policy::{Ground as Because, Host, HostRule, Name, NetworkRules, OpenPorts, Passage};
+use ringfence_policy::{Ground as Because, Host, HostRule, Name, NetworkRules, Passage};
 
 use super::goal::Sealing;
 use super::own_addresses;
@@ -113,11 +113,6 @@ impl Gate {
         // What is denied by now stays so.
         let passage = self.host(&passage.host, port, Some(&also));
         if passage.is_open() { Ok(Admitted { program, passage, also: Some(also) }) } else { refused(passage, program) }
-    }
-
-    /// The ports that lead in.
-    pub(super) fn published(&self) -> OpenPorts {
-        self.read(|rules| rules.bind.clone())
     }
 
     /// The host's loopback, by the address that was asked for.

@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use ringfence_policy::{OpenPorts, Ports};
+use ringfence_provider::ProviderError;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::Shutdown;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -61,20 +62,14 @@ pub(super) struct Published {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// A port that somebody else has.
-#[derive(Debug)]
-pub(crate) struct Taken {
-    pub(crate) port: u16,
-    pub(crate) source: io::Error,
-}
+/// Ports of the host's loopback that nobody else gets any more, and nobody is let in by yet.
+#[derive(Debug, Default)]
+pub(crate) struct Reserved(Vec<(u16, TcpListener)>);
 
-impl Published {
-    /// Opens these ports on the host's loopback. For everybody who comes, `ask` asks for a socket
-    /// of the sandbox, and they wait for that as long as `limit`.
-    pub(super) fn open(ports: &OpenPorts, limit: Duration, ask: impl Fn() + Send + Sync + 'static) -> Result<Self, Taken> {
-        let ask: Arc<Ask> = Arc::new(ask);
-        let lobby = Arc::new(Lobby { waiting: Mutex::default(), limit });
-        let mut published = Self { lobby, listeners: Vec::new(), threads: Vec::new() };
+impl Reserved {
+    /// Takes these, or says which of them somebody else has. To be asked for before a command is
+    /// started: where it fails, nothing must have run.
+    pub(crate) fn of(ports: &OpenPorts) -> Result<Self, ProviderError> {
         let listed = ports.entries.iter().filter_map(|entry| match &entry.ports {
             Ports::Some(ports) => Some(ports),
             Ports::None | Ports::All => None,
@@ -82,14 +77,28 @@ impl Published {
         let mut all: Vec<u16> = listed.flatten().copied().collect();
         all.sort_unstable();
         all.dedup();
-        for port in all {
-            published.listen(port, ask.clone()).map_err(|source| Taken { port, source })?;
+        let take = |port| match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+            Ok(listener) => Ok((port, listener)),
+            Err(source) => Err(ProviderError::PortTaken { port, source }),
+        };
+        all.into_iter().map(take).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl Published {
+    /// Lets those in who come to these ports. For each of them, `ask` asks for a socket of the
+    /// sandbox, and they wait for that as long as `limit`.
+    pub(super) fn open(ports: Reserved, limit: Duration, ask: impl Fn() + Send + Sync + 'static) -> io::Result<Self> {
+        let ask: Arc<Ask> = Arc::new(ask);
+        let lobby = Arc::new(Lobby { waiting: Mutex::default(), limit });
+        let mut published = Self { lobby, listeners: Vec::new(), threads: Vec::new() };
+        for (port, listener) in ports.0 {
+            published.listen(port, Arc::new(listener), ask.clone())?;
         }
         Ok(published)
     }
 
-    fn listen(&mut self, port: u16, ask: Arc<Ask>) -> io::Result<()> {
-        let listener = Arc::new(TcpListener::bind((Ipv4Addr::LOCALHOST, port))?);
+    fn listen(&mut self, port: u16, listener: Arc<TcpListener>, ask: Arc<Ask>) -> io::Result<()> {
         let (accepts, lobby) = (listener.clone(), self.lobby.clone());
         let thread = thread::Builder::new().name("publishes".into()).spawn(move || {
             loop {
@@ -175,7 +184,7 @@ mod tests {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = asked.clone();
         // Asked for, and lost.
-        let published = Published::open(&ports, Duration::from_millis(50), move || {
+        let published = Published::open(Reserved::of(&ports).unwrap(), Duration::from_millis(50), move || {
             count.fetch_add(1, Ordering::SeqCst);
         })
         .unwrap();
@@ -192,7 +201,7 @@ mod tests {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let ports =
             OpenPorts { entries: vec![PortEntry { ports: Ports::Some([port].into()), origin: Origin::new(Source::BuiltIn, "bind") }] };
-        let published = Published::open(&ports, PATIENCE, || {}).unwrap();
+        let published = Published::open(Reserved::of(&ports).unwrap(), PATIENCE, || {}).unwrap();
         let _guest = TcpStream::connect(("127.0.0.1", port)).unwrap();
         assert!(TcpListener::bind(("127.0.0.1", port)).is_err());
         drop(published);
