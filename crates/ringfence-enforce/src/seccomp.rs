@@ -6,7 +6,7 @@ mod table;
 
 pub use bpf::{Action, Instruction};
 pub use table::{Entry, When, entries};
-pub(crate) use table::{HANDED_OVER, is_only_observed, is_only_told, is_writing, refusal};
+pub(crate) use table::{EXECUTE, HANDED_OVER, is_only_observed, is_only_told, is_writing, refusal};
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -47,6 +47,13 @@ pub enum Owner {
     Root,
     /// Anybody else's.
     Person,
+}
+
+impl Owner {
+    /// Whose they are if the command runs as this user.
+    pub fn of(uid: Option<u32>) -> Self {
+        if uid == Some(0) { Owner::Root } else { Owner::Person }
+    }
 }
 
 /// Who keeps signals to the own process group inside.

@@ -1,6 +1,6 @@
 //! In the project, a command works as if it ran bare.
 
-use ringfence_testkit::each_user;
+use ringfence_testkit::{As, each_user};
 
 use crate::project;
 
@@ -137,6 +137,14 @@ fn a_project_anywhere_can_be_worked_in() {
     });
 }
 
+#[test]
+fn a_directory_whose_files_belong_to_its_group_can_be_made() {
+    // To the superuser it is refused: whoever runs such a file would have its group.
+    let project = project(As::User);
+    assert_eq!(project.sh("mkdir d && chmod 2775 d && stat -c %a d").ok(), "2775");
+    assert_eq!(project.sh("git init --quiet --bare --shared=group e && stat -c %a e").ok(), "2775");
+}
+
 /// Whoever has opened a file for the command must have let go of it when the command goes on: as
 /// long as anybody has it open to be written, nobody can execute it.
 #[test]
@@ -164,6 +172,13 @@ while rounds < 2000 and time.monotonic() < until:
         os.write(fd, b'no program'); os.close(fd)
         how = executed('./' + name)
         said[how] = said.get(how, 0) + 1
+    # Only later is it a file that can be executed: by its descriptor, and by its path.
+    for change in (os.fchmod, lambda fd, mode: os.chmod('plain', mode)):
+        fd = os.open('plain', os.O_CREAT | os.O_WRONLY, 0o644)
+        change(fd, 0o755); os.close(fd)
+        how = executed('./plain')
+        said[how] = said.get(how, 0) + 1
+        os.unlink('plain')
     os.unlink('made'); rounds += 1
 for pid in beside: os.kill(pid, 9)
 print(rounds > 100, sorted(said) == ['ENOEXEC'], said)

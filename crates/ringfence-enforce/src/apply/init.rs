@@ -247,7 +247,7 @@ fn refuse_calls(launch: &Launch, warden: &OwnedFd, inside: Option<&Inside>, plan
     let steps = &launch.plan.steps;
     let scoped = steps.contains(&Step::Landlock);
     let group_signals = if scoped { GroupSignals::Scoped } else { GroupSignals::Refused };
-    let owner = if launch.plan.identity().is_some_and(|identity| identity.uid == 0) { Owner::Root } else { Owner::Person };
+    let owner = Owner::of(launch.plan.identity().map(|identity| identity.uid));
     let observe = if steps.contains(&Step::Observe) { Observe::All } else { Observe::Denials };
     let connects = match launch.plan.network() {
         Network::Host => Connects::Free,

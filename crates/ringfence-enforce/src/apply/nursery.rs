@@ -209,7 +209,7 @@ pub(super) fn main(control: OwnedFd, processor: Option<usize>) -> i32 {
 /// What most sandboxes refuse.
 fn usual(support: &Support) -> Shape {
     let group_signals = if support.scopes() { GroupSignals::Scoped } else { GroupSignals::Refused };
-    let owner = if support.uid == 0 { Owner::Root } else { Owner::Person };
+    let owner = Owner::of(Some(support.uid));
     Shape { group_signals, owner, observe: Observe::Denials, connects: Connects::Shut }
 }
 

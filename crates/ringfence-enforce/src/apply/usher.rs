@@ -28,12 +28,12 @@ use ringfence_sys::seccomp::{self, Notification};
 use ringfence_sys::{namespace, privilege, process};
 use ringfence_tripwire::Company;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 
 use super::helper::{Stay, handed_over_with, tell_with};
 use super::{Launch, Report, waiting};
 use crate::seccomp::calls::{Arch, Call};
-use crate::seccomp::{is_only_told, is_writing, refusal};
+use crate::seccomp::{EXECUTE, is_only_told, is_writing, refusal};
 use caller::{Caller, Memory};
 use foresee::{Mounts, foresee};
 use judge::Judge;
@@ -213,19 +213,24 @@ impl Usher<'_> {
         true
     }
 
-    /// Whether a call starts a program and is let through. By then we have let go of whatever was
-    /// opened before: the kernel executes nothing that anybody has open to be written, and a
-    /// caller that is handed a descriptor goes on while we still have ours.
-    fn is_start(&self, notification: &Notification) -> bool {
-        if self.told == ALL || !matches!(called(notification), Some(Call::Execve | Call::Execveat)) {
-            return false;
+    /// Gives a file that can be executed to the caller alone, before it goes on: the kernel executes
+    /// nothing that anybody has open to be written. Of others we let go a moment later, which is
+    /// cheaper; before they can be executed we hear of it.
+    fn part_with(&self, notification: &Notification, reply: Reply) -> Reply {
+        match reply {
+            Reply::Descriptor(file, flags) if is_executable(&file) => {
+                match seccomp::add(self.listener.as_fd(), notification.id, file.as_fd(), flags) {
+                    Ok(number) => Reply::Value(number.into()),
+                    Err(error) if undelivered::is_gone(&error) => Reply::Descriptor(file, flags),
+                    Err(error) => Reply::Error(error.raw_os_error().unwrap_or(libc::EMFILE)),
+                }
+            }
+            reply => reply,
         }
-        let _ = self.send(notification, &Reply::Through);
-        true
     }
 
     fn attend(&mut self, notification: &Notification) {
-        if self.is_ours(notification) || self.is_start(notification) {
+        if self.is_ours(notification) {
             return;
         }
         if self.judge.is_none() && self.is_mask(notification) {
@@ -243,6 +248,7 @@ impl Usher<'_> {
         if let Some(look) = &look {
             self.observe(notification, look, &reply);
         }
+        let reply = self.part_with(notification, reply);
         if let Err(error) = self.send(notification, &reply) {
             self.undelivered.keep(notification, read, reply, &error);
         }
@@ -333,6 +339,13 @@ impl Usher<'_> {
     }
 }
 
+/// Whether it is a file that somebody may execute.
+fn is_executable(file: &OwnedFd) -> bool {
+    rustix::fs::fstat(file).is_ok_and(|found| {
+        FileType::from_raw_mode(found.st_mode) == FileType::RegularFile && found.st_mode & EXECUTE != 0
+    })
+}
+
 fn called(notification: &Notification) -> Option<Call> {
     Call::from_number(Arch::from_audit(notification.arch)?, notification.call as u32)
 }
@@ -345,14 +358,18 @@ fn judged(caller: &Caller<'_>, masks: &mut caller::Masks, mounts: &mut Mounts, j
         masks.changed(notification.pid, notification.arguments[0]);
         return Reply::Through;
     }
-    let refused = refusal(call, &notification.arguments);
+    let Some(judge) = judge else { return Reply::Error(libc::EPERM) };
+    let refused = refusal(call, &notification.arguments, judge.owner());
     let is_only_told = refused.is_none() && is_only_told(call, &notification.arguments);
     let foreseen = if is_only_told { foresee(call, caller, mounts) } else { None };
-    let Some(judge) = judge else { return Reply::Error(libc::EPERM) };
     if let Some((number, why)) = refused {
         judge.refuse_call(caller, call, why);
         judge.report(control);
         return Reply::Error(number);
+    }
+    if call == Call::Fchmod {
+        // It can be executed from now on, and we have let go of it by now.
+        return Reply::Through;
     }
     if let Some(foreseen) = foreseen {
         judge.foreseen(caller, &foreseen);

@@ -51,6 +51,9 @@ const CREATE: u32 = libc::O_CREAT as u32;
 /// Opens that could do more than read. Those that only read never wait for anybody.
 const MORE_THAN_READ: u32 = CREATE | (libc::O_WRONLY | libc::O_RDWR | libc::O_TRUNC) as u32;
 
+/// Bits of a mode by which somebody may execute a file.
+pub(crate) const EXECUTE: u32 = 0o111;
+
 /// Bits of `clone` and `unshare` that make namespaces.
 const NEW_NAMESPACES: u32 = 0x7e02_0000;
 
@@ -187,14 +190,20 @@ const ASKED: &[Line] = &[
 const OBSERVED: &[Line] = &[
     (Call::Open, When::Always, Action::Notify, "opens a file"),
     (Call::Openat, When::Always, Action::Notify, "opens a file"),
+    (Call::Execve, When::Always, Action::Notify, "starts a program"),
+    (Call::Execveat, When::Always, Action::Notify, "starts a program"),
     (Call::Connect, When::Always, Action::Notify, "reaches a host"),
 ];
 
-/// Calls that are let through, and told of where the policy wants to know.
-const STARTING: &[Line] = &[
-    (Call::Execve, When::Always, Action::Notify, "starts a program, which the usher may have just opened for writing"),
-    (Call::Execveat, When::Always, Action::Notify, "starts a program, which the usher may have just opened for writing"),
-];
+/// Calls that are let through at once: by then the usher has let go of what it opened before. The
+/// kernel executes nothing that anybody has open to be written. (The calls by a path come by as
+/// well, to be told of.)
+const AWAITED: &[Line] = &[(
+    Call::Fchmod,
+    When::AnyBit(1, EXECUTE),
+    Action::Notify,
+    "a file can be executed from now on, which the usher may have just opened for writing",
+)];
 
 /// Where no host can be reached, and nothing is decided by it.
 const SHUT: &[Line] = &[
@@ -235,6 +244,13 @@ const fn set_ids(bits: u32) -> [Line; 4] {
 /// The bit of the group is for directories, too, and git sets it.
 const OF_A_PERSON: &[Line] = &set_ids(libc::S_ISUID);
 const OF_ROOT: &[Line] = &set_ids(libc::S_ISUID | libc::S_ISGID);
+
+fn owned_by(owner: Owner) -> &'static [Line] {
+    match owner {
+        Owner::Root => OF_ROOT,
+        Owner::Person => OF_A_PERSON,
+    }
+}
 
 /// Calls that change what is there or take it away: the usher tells of those that are going
 /// to fail and lets them through. Not those by a descriptor (`fchmod`, `fchown`, `futimens`):
@@ -289,10 +305,10 @@ impl When {
     }
 }
 
-/// The error number with which a call is refused and told of, and why. That the filter
-/// refused it is known already; this finds the line.
-pub(crate) fn refusal(call: Call, arguments: &[u64; 6]) -> Option<(i32, &'static str)> {
-    let lines = REFUSED.iter().chain(OF_ROOT).chain(GROUP_SIGNALS).chain(CONNECTED);
+/// The error number with which a call is refused and told of, and why; `None` if it came by for
+/// another reason.
+pub(crate) fn refusal(call: Call, arguments: &[u64; 6], owner: Owner) -> Option<(i32, &'static str)> {
+    let lines = REFUSED.iter().chain(owned_by(owner)).chain(GROUP_SIGNALS).chain(CONNECTED);
     lines.filter(|line| line.0 == call && line.1.holds(arguments)).find_map(|(_, _, action, reason)| match action {
         Action::Told(number) => Some((i32::from(*number), *reason)),
         _ => None,
@@ -304,7 +320,7 @@ pub(crate) fn refusal(call: Call, arguments: &[u64; 6]) -> Option<(i32, &'static
 pub(crate) fn is_only_observed(call: Call, arguments: &[u64; 6]) -> bool {
     let speaks = |line: &Line| line.0 == call && line.1.holds(arguments);
     let mut others = REFUSED.iter().chain(OF_ROOT).chain(GROUP_SIGNALS).chain(ASKED).chain(TOLD);
-    OBSERVED.iter().chain(STARTING).any(speaks) && !others.any(speaks)
+    OBSERVED.iter().any(speaks) && !others.any(speaks)
 }
 
 /// Whether a call that makes nothing is carried out all the same: a protected file that the
@@ -333,7 +349,6 @@ pub(crate) fn is_only_told(call: Call, arguments: &[u64; 6]) -> bool {
 pub fn entries(arch: Arch, shape: Shape) -> Vec<Entry> {
     let observed = if shape.observe == Observe::All { OBSERVED } else { &[] };
     let signals = if shape.group_signals == GroupSignals::Refused { GROUP_SIGNALS } else { &[] };
-    let owner = if shape.owner == Owner::Root { OF_ROOT } else { OF_A_PERSON };
     let connected = match shape.connects {
         Connects::Free => &[],
         Connects::Shut => SHUT,
@@ -342,11 +357,11 @@ pub fn entries(arch: Arch, shape: Shape) -> Vec<Entry> {
     REFUSED
         .iter()
         .chain(connected)
-        .chain(owner)
+        .chain(owned_by(shape.owner))
         .chain(ASKED)
         .chain(TOLD)
         .chain(signals)
-        .chain(STARTING)
+        .chain(AWAITED)
         .chain(observed)
         .filter_map(|(call, when, action, reason)| {
             let call = call.number(arch)?;

@@ -18,6 +18,7 @@ use super::place::{End, Place};
 use super::tell::denial;
 use crate::apply::{Addendum, Asker, Birth, Launch, Planted};
 use crate::plan::{Guard, GuardKind, Step};
+use crate::seccomp::Owner;
 use crate::seccomp::calls::Call;
 use crate::survey::walk::vendored;
 
@@ -39,6 +40,7 @@ pub(super) struct Judge {
     is_wired: bool,
     /// Whether some hosts can be reached.
     is_listed: bool,
+    owner: Owner,
     /// Whether calls that would be refused wait for an answer.
     pub(super) asker: Asker,
     /// Directories in which the command made git directories, and which the caller of the
@@ -71,6 +73,7 @@ impl Judge {
             own,
             is_wired,
             is_listed: launch.plan.steps.contains(&Step::Egress),
+            owner: Owner::of(launch.plan.identity().map(|identity| identity.uid)),
             asker: launch.asker,
             denials: Vec::new(),
             made: Vec::new(),
@@ -101,6 +104,11 @@ impl Judge {
             self.index = NameIndex::new(&self.grants);
         }
         end
+    }
+
+    /// Whose files the command makes.
+    pub(super) fn owner(&self) -> Owner {
+        self.owner
     }
 
     /// Whether some hosts can be reached.

@@ -26,15 +26,19 @@ struct Kept {
     reply: Reply,
 }
 
+/// Whether the caller did not wait any more.
+pub(super) fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
+}
+
 impl Undelivered {
     /// Most callers ask again at once; those that do not are not waited for.
     const MANY: usize = 16;
 
     /// Keeps what was done for a caller that was gone when it was to be told.
     pub(super) fn keep(&mut self, asked: &Notification, read: Memory, reply: Reply, error: &io::Error) {
-        let is_gone = matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH));
         // Where only death takes callers away, none comes back.
-        if !matches!(reply, Reply::Value(_) | Reply::Descriptor(..)) || !is_gone || !self.is_interruptible() {
+        if !matches!(reply, Reply::Value(_) | Reply::Descriptor(..)) || !is_gone(error) || !self.is_interruptible() {
             return;
         }
         if self.kept.len() == Self::MANY {

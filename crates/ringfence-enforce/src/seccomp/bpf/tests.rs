@@ -4,7 +4,7 @@ use ringfence_policy::Observe;
 
 use super::{Action, Instruction};
 use crate::seccomp::calls::{Arch, Call};
-use crate::seccomp::{Connects, GroupSignals, Owner, Shape, entries, filter};
+use crate::seccomp::{Connects, GroupSignals, Owner, Shape, entries, filter, refusal};
 
 const SHAPE: Shape = Shape { group_signals: GroupSignals::Scoped, owner: Owner::Root, observe: Observe::Denials, connects: Connects::Free };
 
@@ -170,12 +170,31 @@ fn what_goes_through_comes_by_only_where_it_is_observed() {
     check_in(all, arch, Call::Unlinkat, [0; 6], Action::Notify);
 }
 
-/// Whoever opens files for others has to have let go of them by then.
+/// Whoever opens files for others has to have let go of them by then. Programs themselves are started
+/// without waiting for anybody.
 #[test]
-fn programs_are_started_after_the_usher_has_come_to_it() {
+fn what_can_be_executed_from_now_on_comes_by() {
     for arch in Arch::NATIVE_FIRST {
-        check(*arch, Call::Execve, [0; 6], Action::Notify);
-        check(*arch, Call::Execveat, [0; 6], Action::Notify);
+        for mode in [0o755, 0o100, 0o010, 0o001] {
+            check(*arch, Call::Fchmod, [3, mode, 0, 0, 0, 0], Action::Notify);
+        }
+        check(*arch, Call::Fchmod, [3, 0o644, 0, 0, 0, 0], Action::Allow);
+        check(*arch, Call::Fchmod, [3, 0o4755, 0, 0, 0, 0], PERM);
+        check(*arch, Call::Execve, [0; 6], Action::Allow);
+        check(*arch, Call::Execveat, [0; 6], Action::Allow);
+    }
+}
+
+/// The usher is asked about both, and must not refuse to one what only the other is refused.
+#[test]
+fn the_bit_of_the_group_is_refused_to_the_superuser_only() {
+    let arch = Arch::NATIVE_FIRST[0];
+    let person = Shape { owner: Owner::Person, ..SHAPE };
+    for (call, arguments) in [(Call::Chmod, [0, 0o2755, 0, 0, 0, 0]), (Call::Fchmodat, [0, 0, 0o2755, 0, 0, 0])] {
+        check(arch, call, arguments, PERM);
+        assert!(refusal(call, &arguments, Owner::Root).is_some());
+        check_in(person, arch, call, arguments, Action::Notify);
+        assert!(refusal(call, &arguments, Owner::Person).is_none());
     }
 }
 
