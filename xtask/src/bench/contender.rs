@@ -27,6 +27,9 @@ enum Words {
     Untold(PathBuf),
     /// Bubblewrap with the mounts of ringfence's own plan.
     Bubblewrap(PathBuf),
+    /// The same with a seccomp filter that lets everything through, in this file: what any filter
+    /// costs, whatever it says.
+    Filtered(PathBuf, PathBuf),
     /// Bubblewrap as people use it: few mounts, all of `/etc` readable, no secret hidden.
     Plain,
     /// A peer, and what goes before the command.
@@ -52,6 +55,7 @@ pub(super) fn find(programs: &Programs, scratch: &Scratch) -> Result<(Vec<Conten
     let peers = PEERS.iter().map(|(name, words)| Contender { name, words: Words::Peer(words) });
     let bubblewraps = [
         Contender { name: "bwrap", words: Words::Bubblewrap(programs.ringfence.clone()) },
+        Contender { name: "bwrap-filter", words: Words::Filtered(programs.ringfence.clone(), scratch.filter()?) },
         Contender { name: "bwrap-few", words: Words::Plain },
     ];
     match untold(&programs.ringfence, scratch)? {
@@ -77,7 +81,7 @@ pub(super) fn find(programs: &Programs, scratch: &Scratch) -> Result<(Vec<Conten
 impl Contender {
     fn program(&self) -> &'static str {
         match self.words {
-            Words::Bubblewrap(_) | Words::Plain => "bwrap",
+            Words::Bubblewrap(_) | Words::Filtered(..) | Words::Plain => "bwrap",
             _ => self.name,
         }
     }
@@ -100,6 +104,7 @@ impl Contender {
             Words::Ringfence(program) => ringfence(program, job),
             Words::Untold(program) => without_fuse().into_iter().chain(ringfence(program, job)).collect(),
             Words::Bubblewrap(ringfence) => same::words(ringfence, job),
+            Words::Filtered(ringfence, filter) => filtered(filter).into_iter().chain(same::words(ringfence, job).into_iter().skip(1)).collect(),
             Words::Plain => plain(job),
             Words::Peer(words) => words.iter().map(OsString::from).collect(),
         };
@@ -115,6 +120,12 @@ fn ringfence(program: &Path, job: &Job) -> Vec<OsString> {
     let reads = job.reads.iter().flat_map(|path| ["--read".into(), path.clone().into_os_string()]);
     let flags = job.flags.iter().map(OsString::from);
     [program.as_os_str().to_owned(), "run".into()].into_iter().chain(reads).chain(flags).chain(["--".into()]).collect()
+}
+
+/// bwrap with a filter, which it takes by a descriptor.
+fn filtered(filter: &Path) -> Vec<OsString> {
+    const GIVEN: &str = "exec bwrap --seccomp 9 \"$@\" 9<\"$0\"";
+    ["sh".into(), "-c".into(), GIVEN.into(), filter.as_os_str().to_owned()].to_vec()
 }
 
 /// What goes before a command that is to find `/dev/fuse` shut, in mounts of its own.

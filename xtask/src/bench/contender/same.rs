@@ -1,6 +1,6 @@
 //! The same isolation in bwrap's words: every mount of ringfence's own plan, so that both
 //! make the same things readable, writable and absent. (bwrap has no words for names that
-//! must not be made, and gets no seccomp filter: that is to its advantage.)
+//! must not be made, and but for `bwrap-filter` gets no seccomp filter: that is to its advantage.)
 
 use std::collections::HashMap;
 use std::ffi::OsString;
