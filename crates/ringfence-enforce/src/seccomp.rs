@@ -5,8 +5,8 @@ pub mod calls;
 mod table;
 
 pub use bpf::{Action, Instruction};
-pub use table::{Entry, When, entries};
 pub(crate) use table::{EXECUTE, HANDED_OVER, is_only_observed, is_only_told, is_writing, refusal};
+pub use table::{Entry, When, entries};
 
 use std::borrow::Cow;
 use std::sync::OnceLock;

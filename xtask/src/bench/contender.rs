@@ -104,7 +104,9 @@ impl Contender {
             Words::Ringfence(program) => ringfence(program, job),
             Words::Untold(program) => without_fuse().into_iter().chain(ringfence(program, job)).collect(),
             Words::Bubblewrap(ringfence) => same::words(ringfence, job),
-            Words::Filtered(ringfence, filter) => filtered(filter).into_iter().chain(same::words(ringfence, job).into_iter().skip(1)).collect(),
+            Words::Filtered(ringfence, filter) => {
+                filtered(filter).into_iter().chain(same::words(ringfence, job).into_iter().skip(1)).collect()
+            }
             Words::Plain => plain(job),
             Words::Peer(words) => words.iter().map(OsString::from).collect(),
         };

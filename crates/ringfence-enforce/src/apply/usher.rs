@@ -341,9 +341,8 @@ impl Usher<'_> {
 
 /// Whether it is a file that somebody may execute.
 fn is_executable(file: &OwnedFd) -> bool {
-    rustix::fs::fstat(file).is_ok_and(|found| {
-        FileType::from_raw_mode(found.st_mode) == FileType::RegularFile && found.st_mode & EXECUTE != 0
-    })
+    rustix::fs::fstat(file)
+        .is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::RegularFile && found.st_mode & EXECUTE != 0)
 }
 
 fn called(notification: &Notification) -> Option<Call> {
