@@ -74,8 +74,18 @@ impl Ask {
 /// `/usr/bin/cat wants to read /p/.env: refused by **/.env (built in)`.
 fn reason(denial: &Denial) -> String {
     let who = if denial.program.is_empty() { "a program".to_owned() } else { visible(&denial.program) };
-    let (target, rule, origin) = (visible(&denial.target), visible(&denial.rule), visible(&denial.origin));
-    format!("{who} wants to {} {target}: refused by {rule} ({origin})", denial.operation.wish())
+    format!("{who} wants to {} {}: {}", denial.operation.wish(), visible(&denial.target), denial.refused_by(visible))
+}
+
+impl Denial {
+    /// `refused by **/.env (built in)`, or that nothing opens it; what others have written goes
+    /// through `shown`.
+    pub fn refused_by(&self, shown: impl Fn(&str) -> String) -> String {
+        if self.rule == Self::NOTHING_OPENS_IT {
+            return self.rule.clone();
+        }
+        format!("refused by {} ({})", shown(&self.rule), shown(&self.origin))
+    }
 }
 
 impl Operation {
@@ -131,6 +141,13 @@ mod tests {
         let once = Permission::of(&denial("/x", ""), &[Answer::AllowOnce, Answer::Deny]).unwrap();
         assert_eq!(once.options, [Answer::AllowOnce, Answer::Deny]);
         assert!(once.reason.starts_with("a program wants to read /x"), "{}", once.reason);
+    }
+
+    #[test]
+    fn where_there_is_no_rule_none_is_named() {
+        let shut = Denial { rule: Denial::NOTHING_OPENS_IT.into(), ..denial("/x", "/usr/bin/cat") };
+        let asked = Permission::of(&shut, Answer::ALL).unwrap();
+        assert_eq!(asked.reason, "/usr/bin/cat wants to read /x: nothing opens it");
     }
 
     #[test]

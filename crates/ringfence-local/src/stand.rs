@@ -127,7 +127,10 @@ impl Sandbox {
         }
         state.running.wait();
         let unseen = std::mem::take(&mut state.seen.live).end(Farewell::Wait);
+        // Whoever still knows of the sandbox keeps no port of it.
+        let ways = (state.seen.egress.take(), std::mem::take(&mut state.seen.ports));
         drop(state);
+        drop(ways);
         let _ = self.keeper.take().map(Hand::join);
         let quarantined = campaign.conclude(&mut self.ground.lock().seen, ended.is_some());
         unseen.map(|_| quarantined)

@@ -114,9 +114,9 @@ impl Question {
 /// What others have written stands between marks, so that none of it reads as ours.
 fn message(denial: &Denial, why: Option<&str>) -> String {
     let who = if denial.program.is_empty() { "a program".to_owned() } else { marked(&denial.program) };
-    let (target, rule, origin) = (marked(&denial.target), marked(&denial.rule), marked(&denial.origin));
+    let (target, refused) = (marked(&denial.target), denial.refused_by(marked));
     let why = why.map_or_else(String::new, |why| format!(" The agent says: {}.", marked(why)));
-    format!("ringfence: {who} wants to {} {target}: refused by {rule} ({origin}).{why} Allow it?", denial.operation.wish())
+    format!("ringfence: {who} wants to {} {target}: {refused}.{why} Allow it?", denial.operation.wish())
 }
 
 fn title(answer: Answer) -> &'static str {

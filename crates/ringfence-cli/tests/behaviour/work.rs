@@ -162,6 +162,13 @@ beside = [busy(), busy()]
 def executed(name):
     try: os.execv(name, [name])
     except OSError as error: return errno.errorcode[error.errno]
+def listed(fd, mode):
+    entry = lambda tag, bits: struct.pack('<HHI', tag, bits, 0xffffffff)
+    allowed = struct.pack('<I', 2) + entry(1, mode >> 6 & 7) + entry(4, mode >> 3 & 7) + entry(32, mode & 7)
+    try: os.setxattr(fd, 'system.posix_acl_access', allowed)
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP: raise
+        os.fchmod(fd, mode)
 os.symlink('made', 'link')
 ways = [('made', os.O_CREAT | os.O_WRONLY), ('made', os.O_RDWR), ('link', os.O_CREAT | os.O_WRONLY | os.O_TRUNC)]
 said, rounds, until = {}, 0, time.monotonic() + 20
@@ -172,8 +179,8 @@ while rounds < 2000 and time.monotonic() < until:
         os.write(fd, b'no program'); os.close(fd)
         how = executed('./' + name)
         said[how] = said.get(how, 0) + 1
-    # Only later is it a file that can be executed: by its descriptor, and by its path.
-    for change in (os.fchmod, lambda fd, mode: os.chmod('plain', mode)):
+    # Only later is it a file that can be executed: by its descriptor, by its path, and by a list.
+    for change in (os.fchmod, lambda fd, mode: os.chmod('plain', mode), listed):
         fd = os.open('plain', os.O_CREAT | os.O_WRONLY, 0o644)
         change(fd, 0o755); os.close(fd)
         how = executed('./plain')

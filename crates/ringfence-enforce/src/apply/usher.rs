@@ -33,7 +33,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 use super::helper::{Stay, handed_over_with, tell_with};
 use super::{Launch, Report, waiting};
 use crate::seccomp::calls::{Arch, Call};
-use crate::seccomp::{EXECUTE, is_only_told, is_writing, refusal};
+use crate::seccomp::{EXECUTE, is_only_awaited, is_only_told, is_writing, refusal};
 use caller::{Caller, Memory};
 use foresee::{Mounts, foresee};
 use judge::Judge;
@@ -366,8 +366,8 @@ fn judged(caller: &Caller<'_>, masks: &mut caller::Masks, mounts: &mut Mounts, j
         judge.report(control);
         return Reply::Error(number);
     }
-    if call == Call::Fchmod {
-        // It can be executed from now on, and we have let go of it by now.
+    if is_only_awaited(call) {
+        // What can be executed from now on we have let go of by now.
         return Reply::Through;
     }
     if let Some(foreseen) = foreseen {

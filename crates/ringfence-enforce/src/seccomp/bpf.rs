@@ -43,8 +43,10 @@ const RETURN: u16 = 0x06;
 const CALL: u32 = 0;
 const ARCH: u32 = 4;
 const NO_SUCH_CALL: Action = Action::Errno(libc::ENOSYS as u16);
-/// Numbers of the x32 ABI have this bit: an ABI nobody uses and filters forget.
-const X32: u32 = 0x4000_0000;
+/// From here on (Linux 6.13, `setxattrat`) calls are newer than the table, and may do what it refuses
+/// or wants to be told of in another way: there are none, and programs fall back to older ones. Numbers
+/// of the x32 ABI, which nobody uses and filters forget, are greater as well.
+const UNKNOWN: u32 = 463;
 
 /// Low half of an argument on a little-endian machine: flags and numbers the kernel
 /// takes as 32 bits must be compared in 32 bits, or high garbage would slip them past.
@@ -128,9 +130,7 @@ impl Block {
         if let Some((number, to)) = calls.iter().find(|(number, _)| Some(*number) == Call::Openat.number(arch)) {
             block.lines.push(Line::Compare(JUMP_EQUAL, *number, *to, To::Next));
         }
-        if arch == Arch::X86_64 {
-            block.lines.push(Line::Compare(JUMP_GREATER_EQUAL, X32, To::Return(NO_SUCH_CALL), To::Next));
-        }
+        block.lines.push(Line::Compare(JUMP_GREATER_EQUAL, UNKNOWN, To::Return(NO_SUCH_CALL), To::Next));
         block.search(&calls);
         block
     }

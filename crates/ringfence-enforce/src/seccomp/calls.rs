@@ -140,7 +140,6 @@ calls! {
     Fsmount          432  432  432
     Fspick           433  433  433
     MountSetattr     442  442  442
-    OpenTreeAttr     467  467  467
     Keyctl           250  288  219
     AddKey           248  286  217
     RequestKey       249  287  218
@@ -212,6 +211,7 @@ calls! {
     Truncate64         _  193    _
     Setxattr         188  226    5
     Lsetxattr        189  227    6
+    Fsetxattr        190  228    7
     Removexattr      197  235   14
     Lremovexattr     198  236   15
 }
@@ -277,6 +277,7 @@ mod tests {
         check(Call::Utimensat, libc::SYS_utimensat);
         check(Call::Setxattr, libc::SYS_setxattr);
         check(Call::Lsetxattr, libc::SYS_lsetxattr);
+        check(Call::Fsetxattr, libc::SYS_fsetxattr);
         check(Call::Removexattr, libc::SYS_removexattr);
         check(Call::Lremovexattr, libc::SYS_lremovexattr);
     }

@@ -85,7 +85,6 @@ const REFUSED: &[Line] = &[
     (Call::PivotRoot, When::Always, PERM, "changes the root"),
     (Call::Chroot, When::Always, PERM, "changes the root"),
     (Call::OpenTree, When::Always, PERM, "copies mounts without their covers"),
-    (Call::OpenTreeAttr, When::Always, PERM, "copies mounts without their covers"),
     (Call::MoveMount, When::Always, PERM, "moves covers away"),
     (Call::Fsopen, When::Always, PERM, "makes file systems"),
     (Call::Fsconfig, When::Always, PERM, "makes file systems"),
@@ -198,12 +197,15 @@ const OBSERVED: &[Line] = &[
 /// Calls that are let through at once: by then the usher has let go of what it opened before. The
 /// kernel executes nothing that anybody has open to be written. (The calls by a path come by as
 /// well, to be told of.)
-const AWAITED: &[Line] = &[(
-    Call::Fchmod,
-    When::AnyBit(1, EXECUTE),
-    Action::Notify,
-    "a file can be executed from now on, which the usher may have just opened for writing",
-)];
+const AWAITED: &[Line] = &[
+    (Call::Fchmod, When::AnyBit(1, EXECUTE), Action::Notify, "can be executed from now on, and the usher may have just opened it"),
+    (Call::Fsetxattr, When::Always, Action::Notify, "the same by an access control list, as `cp -p` does"),
+];
+
+/// Whether a call comes by for nothing else.
+pub(crate) fn is_only_awaited(call: Call) -> bool {
+    AWAITED.iter().any(|line| line.0 == call)
+}
 
 /// Where no host can be reached, and nothing is decided by it.
 const SHUT: &[Line] = &[
@@ -253,9 +255,9 @@ fn owned_by(owner: Owner) -> &'static [Line] {
 }
 
 /// Calls that change what is there or take it away: the usher tells of those that are going
-/// to fail and lets them through. Not those by a descriptor (`fchmod`, `fchown`, `futimens`):
-/// an archiver makes two of them for every file, and what was opened for writing cannot be
-/// read-only.
+/// to fail and lets them through. Not those by a descriptor (`fchmod`, `fchown`, `futimens`), but
+/// for what is [`AWAITED`]: an archiver makes two of them for every file, and what was opened for
+/// writing cannot be read-only.
 const TOLD: &[Line] = &[
     (Call::Truncate, When::Always, Action::Notify, "writes a file"),
     (Call::Truncate64, When::Always, Action::Notify, "writes a file"),

@@ -64,10 +64,11 @@ struct Spare {
     mount: OwnedFd,
 }
 
-/// So many nodes are asked for at a time, once the first few are used: in most sandboxes nothing
-/// appears, and what is put aside for it takes time from the command.
+/// So many nodes are asked for at a time.
 const SPARE: usize = 16;
-const FIRST: usize = 4;
+/// So many are at hand: in most sandboxes nothing appears, and what is put aside for it takes time
+/// from the command.
+const AT_HAND: usize = 8;
 
 impl<'a> Covers<'a> {
     pub(super) fn new(control: &'a OwnedFd, wire: Option<OwnedFd>, plan: &Plan, lifted: Lifted) -> io::Result<Self> {
@@ -249,22 +250,16 @@ impl Talk {
 /// Keeps nodes of a kind at hand, on a thread of its own: to get them, others must be
 /// waited for, and those have more to do.
 fn stock(kind: Kind, nodes: Arc<OwnedFd>, talk: Arc<Talk>) -> io::Result<Receiver<Spare>> {
-    // One fewer than there are: whoever fills it waits with the last until one is used.
-    let (sender, receiver) = sync_channel(FIRST - 1);
-    let get = move |first: usize, many: usize| -> rustix::io::Result<Vec<Spare>> {
-        (first..first + many).map(|number| Ok(Spare { number, mount: open_tree(&*nodes, number.to_string(), CLONE)? })).collect()
-    };
+    let (sender, receiver) = sync_channel(AT_HAND);
     let fill = move || {
-        let mut many = FIRST;
         loop {
-            let Some(first) = talk.ask(PATIENCE, |question| Sighting::Wanted(question, many, kind)) else {
+            let Some(first) = talk.ask(PATIENCE, |question| Sighting::Wanted(question, SPARE, kind)) else {
                 thread::sleep(PATIENCE);
                 continue;
             };
-            let Ok(spares) = get(first, many) else { return };
-            many = SPARE;
-            for spare in spares {
-                if sender.send(spare).is_err() {
+            for number in first..first + SPARE {
+                let Ok(mount) = open_tree(&*nodes, number.to_string(), CLONE) else { return };
+                if sender.send(Spare { number, mount }).is_err() {
                     return;
                 }
             }
