@@ -247,6 +247,15 @@ impl Denial {
         (rule, origin, explicit)
     }
 
+    /// `refused by **/.env (built in)`, or that nothing opens it; what others have written goes
+    /// through `shown`.
+    pub fn refused_by(&self, shown: impl Fn(&str) -> String) -> String {
+        if self.rule == Self::NOTHING_OPENS_IT {
+            return self.rule.clone();
+        }
+        format!("refused by {} ({})", shown(&self.rule), shown(&self.origin))
+    }
+
     /// Whether programs try this and do without: that it was refused says nothing about why
     /// a command failed.
     pub fn is_done_without(&self) -> bool {

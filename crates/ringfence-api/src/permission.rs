@@ -77,17 +77,6 @@ fn reason(denial: &Denial) -> String {
     format!("{who} wants to {} {}: {}", denial.operation.wish(), visible(&denial.target), denial.refused_by(visible))
 }
 
-impl Denial {
-    /// `refused by **/.env (built in)`, or that nothing opens it; what others have written goes
-    /// through `shown`.
-    pub fn refused_by(&self, shown: impl Fn(&str) -> String) -> String {
-        if self.rule == Self::NOTHING_OPENS_IT {
-            return self.rule.clone();
-        }
-        format!("refused by {} ({})", shown(&self.rule), shown(&self.origin))
-    }
-}
-
 impl Operation {
     /// What is wanted, as a verb before its object.
     pub fn wish(self) -> &'static str {
