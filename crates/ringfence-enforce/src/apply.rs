@@ -7,6 +7,7 @@
 mod build;
 mod connecting;
 mod doors;
+mod group;
 pub mod helper;
 mod init;
 mod intent;
@@ -23,6 +24,7 @@ mod waiting;
 
 pub use connecting::{Carries, Connecting};
 pub use doors::Doors;
+pub use group::{Counted, Group, grouping};
 pub use intent::{End, Intent, intent};
 pub use launch::{Ahead, Event, LaunchError, Made, Reins, Running, What};
 pub use lookout::{FOREIGN, Inside, Lookout, OWN, Question, Shortage, Sighting};

@@ -31,6 +31,8 @@ impl Support {
 pub enum Numbers {
     /// Each sandbox has its own, and as few as it is to have: kernels from 6.14 on.
     Own,
+    /// The whole machine, and a sandbox is a control group of so many.
+    Grouped,
     /// The whole machine.
     Shared,
 }

@@ -43,7 +43,7 @@ use std::time::Duration;
 use ringfence_api::{Asker, Gap, Loss, Outcome, Request, Stdio};
 use ringfence_audit::AuditError;
 use ringfence_enforce::Plan;
-use ringfence_policy::{AbsPath, Effect, Flags, Grants, OnGap, Origin, Rule, Source, resolve};
+use ringfence_policy::{AbsPath, Access, Effect, Flags, Grants, OnGap, Origin, Rule, Source, Verdict, resolve};
 use ringfence_provider::{Provider, Session};
 
 use asking::Witness;
@@ -202,6 +202,9 @@ fn variables(grants: &Grants, cwd: &AbsPath, resolved: &Resolved) -> Vec<(OsStri
         return resolved.surroundings.variables.clone();
     }
     let mut variables = grants.environment.filter(resolved.surroundings.variables.iter().cloned());
+    // A shell looks where its person was before as soon as it starts: nobody asked for that.
+    let is_open = |path: &OsString| AbsPath::new(path).is_some_and(|path| grants.verdict(&path, Access::Read) == Verdict::Allowed);
+    variables.retain(|(name, value)| name != "OLDPWD" || grants.environment.set.contains_key("OLDPWD") || is_open(value));
     let mut set = |name: &str, value: OsString| {
         variables.retain(|(known, _)| known != name);
         variables.push((name.into(), value));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ringfence_api::{Connection, Denial, Granted, Operation, Outcome, Output, Request, Status, Stdio, Usage};
 use ringfence_enforce::Plan;
-use ringfence_enforce::apply::{Event, Inside, LaunchError, Made, Reins, Running};
+use ringfence_enforce::apply::{Event, Group, Inside, LaunchError, Made, Reins, Running};
 use ringfence_policy::Limits;
 use ringfence_provider::ProviderError;
 use ringfence_shell::Capture;
@@ -53,6 +53,10 @@ pub(crate) trait Subject {
     fn reins(&self) -> Option<Reins> {
         None
     }
+    /// By which the kernel counts for it.
+    fn group(&self) -> Option<Arc<Group>> {
+        None
+    }
 }
 
 impl Subject for Running {
@@ -82,6 +86,9 @@ impl Subject for Running {
     }
     fn reins(&self) -> Option<Reins> {
         Some(Running::reins(self))
+    }
+    fn group(&self) -> Option<Arc<Group>> {
+        Running::group(self)
     }
 }
 
@@ -133,7 +140,7 @@ impl Seen {
     /// Whom somebody keeps account of, as soon as there is something that can use anything.
     pub(crate) fn keep_account(&mut self, subject: &dyn Subject) {
         if let ((Some(warden), _), Some(reins)) = (subject.warden(), subject.reins()) {
-            self.steward = Steward::over(&self.limits, warden, reins);
+            self.steward = Steward::over(&self.limits, warden, reins, subject.group());
         }
     }
 
@@ -347,7 +354,9 @@ impl<'a> Attendance<'a> {
         self.drain();
         let duration = self.begun.elapsed();
         let Some((status, usage)) = self.ended else {
-            if !self.timed_out && !self.is_ending {
+            // Too much of something may have ended it without a word.
+            let is_too_much = self.seen.steward.as_ref().is_some_and(Steward::has_ended_it);
+            if !self.timed_out && !self.is_ending && !is_too_much {
                 return Err(not_started(self.request, LaunchError::Silent));
             }
             return Ok(self.finish(Status::Killed(libc::SIGKILL), Usage::default(), duration));

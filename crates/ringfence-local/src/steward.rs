@@ -1,7 +1,8 @@
 //! Keeping account of what a sandbox uses, and ending it where it uses too much.
 //!
 //! The kernel tells of every process what it has used, and what those had used that it has
-//! waited for. All that are there are looked at some fifty times in a second.
+//! waited for. All that are there are looked at some fifty times in a second. Where the sandbox is
+//! a control group, it has counted time and memory itself.
 
 mod ledger;
 mod spent;
@@ -13,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use ringfence_api::Breach;
-use ringfence_enforce::apply::{Account, Reins};
+use ringfence_enforce::apply::{Account, Group, Reins};
 use ringfence_policy::{Limit, Limits};
 use ringfence_provider::ProviderError;
 
@@ -42,6 +43,7 @@ struct Charge {
     most: Limits,
     warden: i32,
     reins: Reins,
+    group: Option<Arc<Group>>,
 }
 
 #[derive(Debug, Default)]
@@ -59,14 +61,16 @@ struct State {
     cpu_ms: u64,
     /// What the sandbox's first process has told last.
     told: Account,
+    /// How many the kernel had ended for want of memory.
+    starved: u64,
 }
 
 impl Steward {
     /// For what will come from `warden`; nobody where there is nothing to keep account of.
-    pub(crate) fn over(limits: &Limits, warden: i32, reins: Reins) -> Option<Self> {
+    pub(crate) fn over(limits: &Limits, warden: i32, reins: Reins, group: Option<Arc<Group>>) -> Option<Self> {
         const WATCHED: [Limit; 5] = [Limit::Cpu, Limit::Memory, Limit::Processes, Limit::OpenFiles, Limit::Disk];
         let is_watched = WATCHED.iter().any(|limit| limits.of(*limit).is_some());
-        let charge = Charge { most: *limits, warden, reins };
+        let charge = Charge { most: *limits, warden, reins, group };
         is_watched.then(|| Self { shared: Arc::default(), charge: Arc::new(charge), keeper: None })
     }
 
@@ -83,7 +87,17 @@ impl Steward {
 
     /// What was noticed since this was asked for last.
     pub(crate) fn breaches(&self) -> Vec<Breach> {
+        // Whoever was ended by the kernel may have been gone before anybody looked.
+        if self.shared.note_starved(&self.charge) {
+            self.charge.reins.end();
+        }
         std::mem::take(&mut self.shared.lock().breaches)
+    }
+
+    /// Whether something was too much that everything is ended for.
+    pub(crate) fn has_ended_it(&self) -> bool {
+        self.shared.note_starved(&self.charge);
+        self.shared.lock().breaches.iter().any(|breach| breach.limit != Limit::OpenFiles)
     }
 
     /// As [`Reins::account`] asks for.
@@ -122,15 +136,16 @@ impl Shared {
     }
 
     fn look_on(&self, charge: &Charge) {
-        let Charge { most, warden, reins } = charge;
+        let Charge { most, warden, reins, group } = charge;
         let mut ledger = Ledger::default();
         while self.is_wanted_after(LOOK) {
-            if most.disk.is_some() || most.memory.is_some() {
+            let counted = group.as_deref().map(Group::counted).unwrap_or_default();
+            if most.disk.is_some() || most.memory.is_some() && counted.memory.is_none() {
                 reins.account();
             }
             let told = self.lock().told;
-            let tally = ledger.look(*warden, most, told);
-            if self.judge(most, &tally) {
+            let tally = ledger.look(*warden, most, told, counted);
+            if self.judge(most, &tally) || self.note_starved(charge) {
                 reins.end();
                 // Whoever was to end it may be kept from it.
                 if self.is_wanted_after(PATIENCE) {
@@ -145,6 +160,21 @@ impl Shared {
         let state = self.lock();
         let waited = self.changed.wait_timeout_while(state, long, |state| !state.is_over);
         !waited.unwrap_or_else(PoisonError::into_inner).0.is_over
+    }
+
+    /// The kernel has ended somebody for want of memory; answers whether it has since this was
+    /// asked for last.
+    fn note_starved(&self, Charge { most, group, .. }: &Charge) -> bool {
+        let (Some(group), Some(configured)) = (group, most.memory) else { return false };
+        let mut state = self.lock();
+        let starved = group.counted().starved;
+        if starved <= state.starved {
+            return false;
+        }
+        state.starved = starved;
+        let observed = group.peak(configured).max(configured.saturating_add(1));
+        note(&mut state.breaches, Breach { limit: Limit::Memory, configured, observed });
+        true
     }
 
     /// Notes what is too much; answers whether it is to end.

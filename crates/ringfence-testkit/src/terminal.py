@@ -53,5 +53,6 @@ def wait(flags=0, limit=20):
 
 pid, master = pty.fork()
 if pid == 0:
-    fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack('HHHH', 24, 80, 0, 0))
+    # Wide enough for the paths of a test, wherever those stand.
+    fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack('HHHH', 24, 220, 0, 0))
     os.execv(sys.argv[1], sys.argv[1:])

@@ -20,6 +20,21 @@ mount -t devtmpfs dev /dev
 mkdir -p /dev/pts /dev/shm
 mount -t devpts pts /dev/pts
 mount -t tmpfs shm /dev/shm
+# Control groups of the newer generation, divided at the top.
+groups=/sys/fs/cgroup
+seat=
+if mount -t cgroup2 groups $groups 2>/dev/null; then
+    echo '+memory +pids' > $groups/cgroup.subtree_control
+    seat=$groups
+fi
+
+# give GROUP…: to a person.
+give() {
+    for group in "$@"; do
+        mkdir $groups/$group
+        chown 1000 $groups/$group $groups/$group/cgroup.procs $groups/$group/cgroup.subtree_control
+    done
+}
 chmod 1777 /tmp
 for module in /modules/*.ko; do
     [ -e "$module" ] && insmod "$module"
@@ -44,9 +59,10 @@ furnish /root
 furnish /home/person
 chown -R person /home/person
 
-# check ROW COLUMN EXPECTED SCRIPT: what the script says, as the user and in the project.
+# check ROW COLUMN EXPECTED SCRIPT: what the script says, as the user, in the project and in the
+# group. The last program of the script is the only one that is left in it.
 check() {
-    said=$(su "$user" -c "$4" 2>/tmp/talk </dev/null)
+    said=$(sh -c '[ -z "$0" ] || echo $$ > "$0/cgroup.procs"; exec su "$1" -c "$2"' "$seat" "$user" "$4" 2>/tmp/talk </dev/null)
     if [ "$said" = "$3" ]; then
         echo "CHECK|$1|$2|ok"
     else
@@ -64,17 +80,47 @@ trials() {
     check "$1" late yes "cd ~/plain && rm -f * .env
         { until [ -e started ]; do sleep 0.1; done; echo secret > .env; touch there; } &
         ringfence run -c 'touch started; until [ -e there ]; do sleep 0.1; done; sleep 1; cat .env || echo yes'"
-    check "$1" told "$2" "ringfence run --json -- cat .env | grep -o '\"blocked\":[a-z]*'"
+    check "$1" told "$2" "ringfence run --json -- cat .env | grep -o '\"evidence\":\"[a-z]*'"
 }
 
+# heard ROW COLUMN WORDS COMMAND: that a `ringfence` which is alone in its group says these words,
+# and leaves no group.
+heard() {
+    # One in which it is alone is divided by the first who is.
+    case $seat in */alone*) give "alone-$2" && seat=$groups/alone-$2 ;; esac
+    check "$1" "$2" '' "exec ringfence $4 > /tmp/said"
+    grep -q "$3" /tmp/said || echo "CHECK|$1|$2|$(tr '\n|' '  ' < /tmp/said)"
+    left=$(find $groups -name 'ringfence-*')
+    [ -z "$left" ] || echo "CHECK|$1|$2|$left"
+}
+
+grouped() {
+    heard "$1" counts 'v2 counts memory.*CPU time' doctor
+    heard "$1" memory '"limit":"memory"' 'run --json --limit memory=20MiB -- sh -c "for at in /tmp /dev/shm; do head -c 15000000 /dev/zero > \$at/x; done; sleep 9"'
+    heard "$1" cpu '"limit":"cpu"' 'run --json --limit cpu=500ms -- sh -c "while :; do :; done"'
+    heard "$1" processes '"limit":"processes"' 'run --json --limit processes=20 -- sh -c "f() { f | f & }; f; sleep 99"'
+}
+
+if [ -n "$seat" ]; then
+    chmod 1777 /tmp && touch /tmp/said && chmod 666 /tmp/said
+    user=root; cd /root/app
+    grouped 'root, at the top'
+    user=person; cd /home/person/app
+    give given given/ringfence
+    for name in given/ringfence alone; do
+        seat=$groups/$name
+        grouped "person, $name"
+    done
+    seat=$groups
+fi
 for user in root person; do
     if [ "$user" = root ]; then cd /root/app; else cd /home/person/app; fi
     if [ -e /dev/fuse ]; then
         chmod 666 /dev/fuse
-        trials "$user, /dev/fuse" '"blocked":true'
+        trials "$user, /dev/fuse" '"evidence":"kernel'
         mv /dev/fuse /dev/away
     fi
-    trials "$user, no /dev/fuse" '"blocked":false'
+    trials "$user, no /dev/fuse" '"evidence":"guessed'
     [ -e /dev/away ] && mv /dev/away /dev/fuse
 done
 echo END

@@ -84,3 +84,22 @@ fn no_descriptor_but_the_standard_streams_is_open() {
         assert_eq!(project.sh_bare(&line).ok(), "0 1 2 3 ");
     });
 }
+
+/// A shell looks there as soon as it starts, which nobody has asked for.
+#[test]
+fn where_the_person_was_before_is_told_if_it_is_there() {
+    each_user(|user| {
+        let project = project(user);
+        project.write("sub/file", "");
+        let seen = |before: &std::path::Path| {
+            let mut command = project.ringfence();
+            command.env("OLDPWD", before).args(["run", "--json", "--", "bash", "-c", "echo ${OLDPWD-nowhere}; exit 3"]);
+            let outcome: serde_json::Value = serde_json::from_slice(&Ran::of(&mut command, b"").stdout).expect("an object");
+            assert_eq!((&outcome["blocked"], &outcome["denials"]), (&false.into(), &serde_json::json!([])), "{outcome}");
+            outcome["stdout"].as_str().expect("a text").trim().to_owned()
+        };
+        assert_eq!(seen(&project.home()), "nowhere");
+        assert_eq!(seen("/nowhere".as_ref()), "nowhere");
+        assert_eq!(seen(&project.at("sub")), project.at("sub").display().to_string());
+    });
+}

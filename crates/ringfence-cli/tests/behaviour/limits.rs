@@ -1,26 +1,32 @@
 //! A command uses no more than it may, is told by which limit it ended, and ends alone.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ringfence_testkit::{As, Project, each_user};
+use ringfence_testkit::{As, Project, Ran, each_user};
 use serde_json::{Value, json};
 
+use crate::groups::ungrouped;
 use crate::project;
 use crate::sessions::Session;
 
 /// The outcome of a command that must not take long.
 fn limited(project: &Project, limits: &[&str], words: &[&str]) -> Value {
+    limited_by(project.ringfence(), limits, words)
+}
+
+/// The same of a `ringfence` that was started in some way.
+pub(crate) fn limited_by(mut ringfence: Command, limits: &[&str], words: &[&str]) -> Value {
     let begun = Instant::now();
-    let limits: Vec<String> = limits.iter().map(|limit| format!("--limit={limit}")).collect();
-    let words = ["--json"].into_iter().chain(limits.iter().map(String::as_str)).chain(words.iter().copied());
-    let ran = project.run(words);
+    let limits = limits.iter().map(|limit| format!("--limit={limit}"));
+    let ran = Ran::of(ringfence.args(["run", "--json"]).args(limits).args(words), b"");
     let object = serde_json::from_slice(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {}", ran.talk()));
     assert!(begun.elapsed() < Duration::from_secs(60), "it was ended");
     object
 }
 
 /// Which limits, with what was observed.
-fn breaches(outcome: &Value) -> Vec<(String, u64, u64)> {
+pub(crate) fn breaches(outcome: &Value) -> Vec<(String, u64, u64)> {
     let one = |breach: &Value| {
         let number = |key: &str| breach[key].as_u64().expect("a number");
         (breach["limit"].as_str().expect("a word").to_owned(), number("configured"), number("observed"))
@@ -30,34 +36,40 @@ fn breaches(outcome: &Value) -> Vec<(String, u64, u64)> {
 
 /// That one limit, and no other, ended it.
 #[track_caller]
-fn ends_by(outcome: &Value, limit: &str, configured: u64) {
+pub(crate) fn ends_by(outcome: &Value, limit: &str, configured: u64) {
     let breaches = breaches(outcome);
     let [(name, most, observed)] = breaches.as_slice() else { panic!("{outcome}") };
     assert_eq!((name.as_str(), *most, &outcome["exitCode"]), (limit, configured, &json!(137)), "{outcome}");
     assert!(*observed > configured, "{outcome}");
 }
 
-const MIB: u64 = 1 << 20;
+pub(crate) const MIB: u64 = 1 << 20;
 
 #[test]
 fn each_ends_what_goes_beyond_it() {
     each_user(|user| {
         let project = project(user);
-        let bomb = limited(&project, &["processes=40"], &["--", "bash", "-c", ":(){ :|:& };:; sleep 100"]);
-        ends_by(&bomb, "processes", 40);
-        let hog = limited(&project, &["memory=200MiB"], &["--", "python3", "-c", "x = bytearray(10 << 30); print('had it')"]);
-        ends_by(&hog, "memory", 200 * MIB);
-        assert_eq!(hog["stdout"], "");
-        let flood = limited(&project, &["output=1MB"], &["--", "yes"]);
-        ends_by(&flood, "output", 1_000_000);
-        let busy = limited(&project, &["cpu=500ms"], &["-c", "for i in 1 2 3; do (while :; do :; done) & done; wait"]);
-        ends_by(&busy, "cpu", 500);
-        let filler = limited(&project, &["disk=20MiB"], &["-c", "cat /dev/zero > big"]);
-        ends_by(&filler, "disk", 20 * MIB);
-        std::fs::remove_file(project.at("big")).expect("it can be removed");
-        let slow = limited(&project, &["wall=300ms"], &["--", "sleep", "100"]);
-        assert_eq!((&slow["exitCode"], &slow["timedOut"], breaches(&slow)[0].0.as_str()), (&json!(124), &json!(true), "wall"));
+        each_ends(&project, &|| project.ringfence());
     });
+}
+
+/// Each limit, by a `ringfence` that was started in some way.
+pub(crate) fn each_ends(project: &Project, ringfence: &dyn Fn() -> Command) {
+    let limited = |limits: &[&str], words: &[&str]| limited_by(ringfence(), limits, words);
+    let bomb = limited(&["processes=40"], &["--", "bash", "-c", ":(){ :|:& };:; sleep 100"]);
+    ends_by(&bomb, "processes", 40);
+    let hog = limited(&["memory=200MiB"], &["--", "python3", "-c", "x = bytearray(10 << 30); print('had it')"]);
+    ends_by(&hog, "memory", 200 * MIB);
+    assert_eq!(hog["stdout"], "");
+    let flood = limited(&["output=1MB"], &["--", "yes"]);
+    ends_by(&flood, "output", 1_000_000);
+    let busy = limited(&["cpu=500ms"], &["-c", "for i in 1 2 3; do (while :; do :; done) & done; wait"]);
+    ends_by(&busy, "cpu", 500);
+    let filler = limited(&["disk=20MiB"], &["-c", "cat /dev/zero > big"]);
+    ends_by(&filler, "disk", 20 * MIB);
+    std::fs::remove_file(project.at("big")).expect("it can be removed");
+    let slow = limited(&["wall=300ms"], &["--", "sleep", "100"]);
+    assert_eq!((&slow["exitCode"], &slow["timedOut"], breaches(&slow)[0].0.as_str()), (&json!(124), &json!(true), "wall"));
 }
 
 #[test]
@@ -71,15 +83,18 @@ fn memory_is_memory_however_it_is_had() {
     ];
     each_user(|user| {
         let project = project(user);
-        for code in WAYS {
-            let outcome = limited(&project, &["memory=150MiB"], &["--", "python3", "-c", code]);
-            ends_by(&outcome, "memory", 150 * MIB);
-        }
         // What copies share is there once.
         let code = "import os, time\nkept = b'x' * (90 << 20)\nfor _ in range(8):\n    if os.fork() == 0: time.sleep(0.3); os._exit(0)\ntime.sleep(0.5); print('fine')";
-        assert_eq!(limited(&project, &["memory=150MiB"], &["--", "python3", "-c", code])["stdout"], "fine\n");
-        // So is what is memory by its place.
-        let scratch = limited(&project, &["memory=20MiB"], &["-c", "head -c 30000000 /dev/zero > /tmp/x; wc -c < /tmp/x"]);
+        for ringfence in [Project::ringfence, ungrouped] {
+            for code in WAYS {
+                let outcome = limited_by(ringfence(&project), &["memory=150MiB"], &["--", "python3", "-c", code]);
+                ends_by(&outcome, "memory", 150 * MIB);
+            }
+            assert_eq!(limited_by(ringfence(&project), &["memory=150MiB"], &["--", "python3", "-c", code])["stdout"], "fine\n");
+        }
+        // Where nobody counts what is memory by its place, there is as much room and no more.
+        let line = "head -c 30000000 /dev/zero > /tmp/x; wc -c < /tmp/x";
+        let scratch = limited_by(ungrouped(&project), &["memory=20MiB"], &["-c", line]);
         assert_eq!(scratch["stdout"], format!("{}\n", 20 * MIB), "{scratch}");
     });
 }
@@ -148,12 +163,12 @@ fn a_limit_is_shown_written_down_and_read_exactly() {
     each_user(|user: As| {
         let project = project(user);
         project.write(".ringfence/policy.toml", "version = 1\n[limits]\nmemory = \"64MiB\"\nprocesses = 100\n");
-        let plan = ringfence_testkit::Ran::of(project.ringfence().arg("plan"), b"").ok();
+        let plan = Ran::of(project.ringfence().arg("plan"), b"").ok();
         assert!(plan.contains("limit     memory 64 MiB, processes 100") || plan.contains("memory 64 MiB, processes 100"), "{plan}");
         let ran = project.run(["--", "python3", "-c", "x = bytearray(1 << 30)"]);
         assert_eq!(ran.status, 137);
         assert!(ran.talk().contains("the limit `memory` of 64 MiB was reached: "), "{}", ran.talk());
-        let log = ringfence_testkit::Ran::of(project.ringfence().args(["log", "--json"]), b"").ok();
+        let log = Ran::of(project.ringfence().args(["log", "--json"]), b"").ok();
         let last: Value = serde_json::from_str(log.lines().last().expect("a record")).expect("an object");
         assert_eq!(last["breaches"][0]["limit"], "memory", "{last}");
         for (wrong, says) in [

@@ -17,6 +17,7 @@ mod environment;
 mod explain;
 mod flood;
 mod git;
+mod groups;
 mod hooks;
 mod hosts;
 mod init;

@@ -435,3 +435,20 @@ fn without_the_device_what_is_to_be_written_is_asked_about_all_the_same() {
         assert!(!out.join("x").exists());
     });
 }
+
+/// The address of a socket has room for 107 bytes.
+#[test]
+fn a_session_is_reached_however_deep_its_socket_lies() {
+    each_user(|user| {
+        let project = project(user);
+        let deep = project.home().join("d".repeat(100)).join("e".repeat(100));
+        project.make_directories(&deep);
+        std::fs::set_permissions(&deep, std::fs::Permissions::from_mode(0o700)).expect("its mode can be set");
+        let session = |words: &[&str]| Ran::of(project.ringfence().env("XDG_RUNTIME_DIR", &deep).arg("session").args(words), b"").ok();
+        session(&["start", "--name", "deep"]);
+        assert_eq!(session(&["exec", "deep", "-c", "echo here"]), "here");
+        assert!(session(&["list"]).contains("deep"));
+        session(&["stop", "deep"]);
+        assert_eq!(std::fs::read_dir(deep.join("ringfence")).expect("it was made").count(), 0, "a socket is left");
+    });
+}

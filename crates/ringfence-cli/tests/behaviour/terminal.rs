@@ -47,7 +47,7 @@ fn the_window_has_its_size_and_changes_it() {
     each_user(|user| {
         let project = project(user);
         let line = "trap 'stty size; exit 6' WINCH; stty size; echo ready; while :; do sleep 0.05; done";
-        let script = "expect('24 80'); expect('ready'); resize(30, 100); expect('30 100'); print(os.WEXITSTATUS(wait()))";
+        let script = "expect('24 220'); expect('ready'); resize(30, 100); expect('30 100'); print(os.WEXITSTATUS(wait()))";
         assert_eq!(project.run_on_terminal(&["-c", line], script).ok(), "6");
     });
 }

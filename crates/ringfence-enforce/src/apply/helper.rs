@@ -20,6 +20,7 @@ use rustix::net::{
 use rustix::thread::CpuSet;
 use serde::Serialize;
 
+use super::group::{self, JANITOR};
 use super::lookout::relay::RELAY;
 use super::lookout::{self, LOOKOUT};
 use super::nursery::{self, NURSERY};
@@ -45,6 +46,9 @@ fn main() -> i32 {
     }
     if word.as_deref() == Some(OsStr::new(RELAY)) {
         return lookout::relay::main(&control);
+    }
+    if word.as_deref() == Some(OsStr::new(JANITOR)) {
+        return group::tidy_up(&control);
     }
     if word.as_deref() == Some(OsStr::new(PORTER)) {
         return porter::main(&control);
@@ -205,7 +209,7 @@ fn run(network: Net, control: &OwnedFd, mask: &Set, stay: &Stay) -> Result<(), F
 }
 
 fn namespaces() -> Result<(), Fault> {
-    let flags = namespace::USER | namespace::MOUNT | namespace::PID | namespace::IPC | namespace::UTS | namespace::CGROUP;
+    let flags = namespace::USER | namespace::MOUNT | namespace::PID | namespace::IPC | namespace::UTS;
     let (uid, gid) = process::ids();
     namespace::unshare(flags).during(|| "unshare(CLONE_NEWUSER|…)".into())?;
     map_ids(uid, gid)?;

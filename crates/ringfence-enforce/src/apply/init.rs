@@ -21,7 +21,6 @@ use super::jobs::Jobs;
 use super::{Account, During, Fault, Launch, MOST_DESCRIPTORS, Order, Report, build, doors, pause, probe, usher};
 use crate::plan::{Network, Plan, Step};
 use crate::seccomp::{Connects, GroupSignals, Owner, Shape, ready_filter};
-use crate::support::Numbers;
 
 /// What ties the first process to those outside.
 pub(super) struct Ties<'a> {
@@ -51,6 +50,8 @@ fn run(ties: &Ties<'_>) -> Result<(), Fault> {
     // Here and not in the warden: /proc can only be mounted from among the processes it shows.
     let ground = build::Ground::lay()?;
     let Some((launch, plan)) = told(control)? else { return Ok(()) };
+    // Not before: the group that we are in by now is the root of all that are seen inside.
+    namespace::unshare(namespace::CGROUP).during(|| "unshare(CLONE_NEWCGROUP)".into())?;
     let launch = &launch;
     if let Some(files) = launch.open_files {
         limit_files(files)?;
@@ -129,7 +130,7 @@ fn ceilings(plan: &Plan) -> Vec<Ceiling> {
 fn limit_processes(most: u64) {
     /// Fewer numbers the kernel does not let there be.
     const FEWEST: u64 = 301;
-    if probe::numbers() == Numbers::Own {
+    if probe::has_own_numbers() {
         // Whoever keeps account ends it all the same.
         let _ = std::fs::write("/proc/sys/kernel/pid_max", beyond(most).max(FEWEST).to_string());
     }
@@ -144,7 +145,7 @@ fn account() -> Account {
 
 /// Whoever has more processes than it may is ended when that is seen. Until then it makes no more
 /// than this.
-fn beyond(most: u64) -> u64 {
+pub(super) fn beyond(most: u64) -> u64 {
     most.saturating_mul(2).saturating_add(16)
 }
 

@@ -22,6 +22,7 @@ use rustix::thread::CpuSet;
 
 use super::connecting::Connecting;
 use super::doors::Doors;
+use super::group::{After, Group};
 use super::helper::{HOST_NETWORK, Stay};
 use super::lookout::Inside;
 use super::nursery::{Nursery, Serves};
@@ -194,6 +195,8 @@ pub struct Running {
     processor: Option<usize>,
     /// Where calls wait that are answered from here, once there was one.
     listener: OnceLock<Arc<OwnedFd>>,
+    /// By which the kernel counts for it, where it does.
+    group: Option<Arc<Group>>,
 }
 
 /// The warden of a sandbox, from its caller's side.
@@ -273,7 +276,7 @@ impl Ahead {
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(helper("socketpair"))?;
         let (warden, processor) = start(theirs)?;
         let warden = Some(Arc::new(warden));
-        Ok(Self { running: Running { control: Arc::new(ours), warden, processor, listener: OnceLock::new() }, network })
+        Ok(Self { running: Running { control: Arc::new(ours), warden, processor, listener: OnceLock::new(), group: None }, network })
     }
 
     /// Which network the helper is in.
@@ -282,7 +285,12 @@ impl Ahead {
     }
 
     /// Tells the helper what to do; standard streams are those given.
-    pub fn launch(self, launch: &Launch, streams: [BorrowedFd<'_>; 3]) -> Result<Running, LaunchError> {
+    pub fn launch(mut self, launch: &Launch, streams: [BorrowedFd<'_>; 3]) -> Result<Running, LaunchError> {
+        let is_one_of_many = self.running.warden.as_ref().is_some_and(|warden| warden.nursery.is_some());
+        let after = if is_one_of_many { After::UsedAgain } else { After::Removed };
+        if let Some(warden) = self.running.pid() {
+            self.running.group = Group::around(warden, &self.running.control, &launch.plan, after)?;
+        }
         let failed = failed("write the plan");
         let bytes = postcard::to_stdvec(launch).map_err(|_| failed(io::ErrorKind::InvalidData.into()))?;
         let mut plan =
@@ -358,6 +366,11 @@ impl Running {
     /// The processor that the sandbox is built on.
     pub fn processor(&self) -> Option<usize> {
         self.processor
+    }
+
+    /// By which the kernel counts for it, where it does.
+    pub fn group(&self) -> Option<Arc<Group>> {
+        self.group.clone()
     }
 
     /// Readable when an event waits.
@@ -499,6 +512,10 @@ impl Running {
     /// Lets the sandbox go by itself: everything in it has ended, and taking its mounts
     /// down takes the kernel longer than the command took. For callers about to end.
     pub fn leave(&mut self) {
+        if self.group.is_some() {
+            // It can only be removed when nobody is left in it.
+            self.wait();
+        }
         self.warden = None;
     }
 
@@ -507,6 +524,7 @@ impl Running {
         if let Some(warden) = self.warden.take() {
             warden.wait();
         }
+        self.group = None;
     }
 }
 

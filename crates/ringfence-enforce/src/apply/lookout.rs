@@ -17,7 +17,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use ringfence_policy::{AbsPath, Access, Grants, NameIndex, Rule, Verdict};
-use ringfence_sys::process;
+use ringfence_sys::process::{self, Company, How};
 use ringfence_sys::signal::{self, Set};
 use ringfence_sys::{namespace, privilege};
 use rustix::fs::{Mode, OFlags};
@@ -174,6 +174,15 @@ impl Drop for Lookout {
 /// Starts our binary anew as what `word` says; answers our end of the socket by which it is
 /// spoken with, and its number.
 fn spawn(word: &str) -> Result<(OwnedFd, i32), LaunchError> {
+    spawn_with(word, Company::Ours)
+}
+
+/// The same for somebody who is to be there when we no longer are.
+pub(super) fn spawn_apart(word: &str) -> Result<(OwnedFd, i32), LaunchError> {
+    spawn_with(word, Company::Own)
+}
+
+fn spawn_with(word: &str, company: Company) -> Result<(OwnedFd, i32), LaunchError> {
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(helper("socketpair"))?;
     // Out of the way of the number it is to have.
@@ -182,8 +191,8 @@ fn spawn(word: &str) -> Result<(OwnedFd, i32), LaunchError> {
     let null = rustix::io::fcntl_dupfd_cloexec(null, 10).map_err(helper("fcntl"))?;
     let arguments = [HELPER, word].map(|word| CString::new(word).expect("a literal without NUL"));
     let descriptors = [(null.as_fd(), 0), (null.as_fd(), 1), (null.as_fd(), 2), (theirs.as_fd(), CONTROL_FD)];
-    let mask = Set::of(NOT_FOR_US);
-    let pid = process::spawn(c"/proc/self/exe", &arguments, &[], &descriptors, &mask).map_err(failed("spawn /proc/self/exe"))?;
+    let how = How { company, descriptors: &descriptors, ceilings: &[], mask: &Set::of(NOT_FOR_US) };
+    let pid = process::spawn_as(c"/proc/self/exe", &arguments, &[], &how).map_err(failed("spawn /proc/self/exe"))?;
     Ok((ours, pid))
 }
 
@@ -194,7 +203,7 @@ fn hurry() {
 }
 
 /// Whoever is gone needs none, and whoever is stopped is not waited for.
-fn send(socket: &OwnedFd, value: &impl Serialize) {
+pub(super) fn send(socket: &OwnedFd, value: &impl Serialize) {
     send_by(socket, value, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
@@ -204,7 +213,7 @@ fn send_by(socket: &OwnedFd, value: &impl Serialize, how: SendFlags) {
     }
 }
 
-fn receive<T: for<'a> Deserialize<'a>>(socket: &OwnedFd) -> Option<T> {
+pub(super) fn receive<T: for<'a> Deserialize<'a>>(socket: &OwnedFd) -> Option<T> {
     // A path, and a little more.
     let mut buffer = vec![0; 8 * 1024];
     loop {

@@ -9,6 +9,7 @@ use ringfence_sys::process::{self, Change, Fork, Wait};
 use ringfence_sys::{landlock, namespace};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 
+use super::group;
 use crate::support::{Accounts, Fuse, Numbers, Support};
 
 /// Facts that cost nothing to find out. Whether namespaces work is found out by the run itself.
@@ -27,7 +28,7 @@ struct Kernel {
 
 fn kernel() -> &'static Kernel {
     static KERNEL: OnceLock<Kernel> = OnceLock::new();
-    KERNEL.get_or_init(|| Kernel { landlock: landlock::abi().unwrap_or(0), accounts: accounts(), numbers: by_version() })
+    KERNEL.get_or_init(|| Kernel { landlock: landlock::abi().unwrap_or(0), accounts: accounts(), numbers: numbered() })
 }
 
 /// Whether processes of a sandbox are numbered for themselves.
@@ -45,11 +46,19 @@ fn accounts() -> Accounts {
     }
 }
 
-/// By the version alone: to try it would change them for everybody where they are shared.
-fn by_version() -> Numbers {
+fn numbered() -> Numbers {
+    if has_own_numbers() {
+        return Numbers::Own;
+    }
+    // Only root needs it.
+    if process::ids().0 == 0 && group::holds_processes() { Numbers::Grouped } else { Numbers::Shared }
+}
+
+/// By the version: to try it would change them for everybody where they are shared.
+pub(super) fn has_own_numbers() -> bool {
     let version = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut parts = version.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse::<u32>().ok());
-    if (parts.next(), parts.next()) >= (Some(6), Some(14)) { Numbers::Own } else { Numbers::Shared }
+    (parts.next(), parts.next()) >= (Some(6), Some(14))
 }
 
 /// By opening it: a container may show the device with all permissions, and forbid its use.

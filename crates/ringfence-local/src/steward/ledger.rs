@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use ringfence_enforce::apply::Account;
+use ringfence_enforce::apply::{Account, Counted};
 use ringfence_policy::Limits;
 
 use super::tally::{self, Tally};
@@ -26,23 +26,26 @@ pub(super) struct Ledger {
 
 impl Ledger {
     /// Looks at everything that comes from `warden`, which itself does not count. `told` is
-    /// what the sandbox's first process knows beside.
+    /// what the sandbox's first process knows beside, and `counted` what the kernel has counted for
+    /// all together: none of it is found out anew.
     ///
     /// Of too many processes no more is found out than that: there are those who make them faster
     /// than all can be looked at.
-    pub(super) fn look(&mut self, warden: i32, most: &Limits, told: Account) -> Tally {
+    pub(super) fn look(&mut self, warden: i32, most: &Limits, told: Account, counted: Counted) -> Tally {
         let Family { members, threads, is_whole } = Family::of(warden, most.processes.unwrap_or(u64::MAX));
-        let mut tally = Tally { processes: threads, ..Tally::default() };
+        let memory_so_far = counted.memory.unwrap_or_default();
+        let mut tally = Tally { processes: threads, cpu_ms: counted.cpu_ms.unwrap_or_default(), memory: memory_so_far, ..Tally::default() };
+        let uncounted_cpu = most.cpu_ms.filter(|_| counted.cpu_ms.is_none());
         if !is_whole {
             return tally;
         }
         for pid in &members {
-            tally.cpu_ms += most.cpu_ms.and_then(|_| tally::cpu_ms(*pid)).unwrap_or_default();
+            tally.cpu_ms += uncounted_cpu.and_then(|_| tally::cpu_ms(*pid)).unwrap_or_default();
             tally.disk += most.disk.and_then(|_| tally::written(*pid)).unwrap_or_default();
             tally.open_files = tally.open_files.max(most.open_files.map_or(0, |_| tally::open_files(*pid)));
         }
         tally.disk = self.disk(tally.disk + told.written);
-        if let Some(limit) = most.memory {
+        if let Some(limit) = most.memory.filter(|_| counted.memory.is_none()) {
             // It takes a look at every descriptor.
             const SELDOM: u64 = 8;
             if self.looks.is_multiple_of(SELDOM) {

@@ -1,7 +1,7 @@
 //! What the host shows of itself, and what follows from it.
 
 use std::env;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
@@ -76,14 +76,8 @@ pub(super) struct Host {
     overlay: bool,
     /// `None` where the kernel does not tell.
     notify: Option<bool>,
-    cgroup: Cgroup,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cgroup {
-    Delegated,
-    NotOurs,
-    Absent,
+    /// What control groups count for a sandbox; `None` where nobody lets us make one.
+    grouping: Option<String>,
 }
 
 impl Host {
@@ -96,7 +90,7 @@ impl Host {
             apparmor_restricts: read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").as_deref() == Some("1"),
             overlay: has_word("/proc/filesystems", "overlay") == Some(true),
             notify: has_word("/proc/sys/kernel/seccomp/actions_avail", "user_notif"),
-            cgroup: cgroup(),
+            grouping: ringfence_enforce::apply::grouping(),
         }
     }
 
@@ -112,7 +106,7 @@ impl Host {
     }
 
     pub(super) fn findings(&self) -> Vec<Finding> {
-        vec![self.landlock(), self.notify(), self.overlay(), self.fuse(), self.cgroup()]
+        vec![self.landlock(), self.notify(), self.overlay(), self.fuse(), self.groups()]
     }
 
     fn landlock(&self) -> Finding {
@@ -160,14 +154,15 @@ impl Host {
         }
     }
 
-    fn cgroup(&self) -> Finding {
-        const NAME: &str = "cgroup v2";
-        match self.cgroup {
-            Cgroup::Delegated => Finding::new(NAME, State::Ok, "ours to divide: limits on memory will need it"),
-            Cgroup::NotOurs => Finding::new(NAME, State::Limited, "not ours to divide: limits on memory will need it")
-                .fix("systemd-run --user --scope -p Delegate=yes ringfence …"),
-            Cgroup::Absent => Finding::new(NAME, State::Limited, "not mounted: limits on memory will need it")
-                .fix("boot with systemd.unified_cgroup_hierarchy=1"),
+    fn groups(&self) -> Finding {
+        const NAME: &str = "control groups";
+        let fix = match self.support.uid {
+            0 => "systemd-run --scope -p Delegate=yes ringfence …",
+            _ => "systemd-run --user --scope -p Delegate=yes ringfence …",
+        };
+        match &self.grouping {
+            Some(grouping) => Finding::new(NAME, State::Ok, grouping.as_str()),
+            None => Finding::new(NAME, State::Limited, "none is ours: limits are counted by process").fix(fix),
         }
     }
 
@@ -187,7 +182,7 @@ impl Host {
             apparmor_restricts: false,
             overlay: true,
             notify: Some(true),
-            cgroup: Cgroup::Delegated,
+            grouping: Some("v2 counts memory, processes, CPU time".into()),
         }
     }
 }
@@ -207,23 +202,6 @@ fn container() -> Option<&'static str> {
     let mark = marks.into_iter().find(|(path, _)| Path::new(path).exists());
     let is_pod = env::var_os("KUBERNETES_SERVICE_HOST").is_some();
     mark.map(|(_, name)| name).or(is_pod.then_some("a Kubernetes pod"))
-}
-
-/// Whoever may write these two files may make groups below and move processes there.
-fn cgroup() -> Cgroup {
-    let root = Path::new("/sys/fs/cgroup");
-    if !root.join("cgroup.controllers").exists() {
-        return Cgroup::Absent;
-    }
-    let Some(own) = read("/proc/self/cgroup").as_deref().and_then(own_group).map(str::to_owned) else { return Cgroup::Absent };
-    let group = root.join(own.trim_start_matches('/'));
-    let is_ours = |file: &str| OpenOptions::new().write(true).open(group.join(file)).is_ok();
-    if is_ours("cgroup.subtree_control") && is_ours("cgroup.procs") { Cgroup::Delegated } else { Cgroup::NotOurs }
-}
-
-/// Our group in the second hierarchy, out of `/proc/self/cgroup`.
-fn own_group(text: &str) -> Option<&str> {
-    text.lines().find_map(|line| line.strip_prefix("0::"))
 }
 
 #[cfg(test)]
@@ -251,7 +229,8 @@ mod tests {
         let fuse = |fuse| Host { support: Support { fuse, ..good.support.clone() }, ..good.clone() };
         check(&fuse(Fuse::Absent), "/dev/fuse", State::Limited, "not there");
         check(&fuse(Fuse::Shut), "/dev/fuse", State::Limited, "cannot be opened");
-        check(&Host { cgroup: Cgroup::NotOurs, ..good.clone() }, "cgroup v2", State::Limited, "not ours");
+        check(&good, "control groups", State::Ok, "v2 counts memory");
+        check(&Host { grouping: None, ..good.clone() }, "control groups", State::Limited, "by process");
     }
 
     #[test]
@@ -260,17 +239,11 @@ mod tests {
         let poor = Host {
             support: Support { landlock: 3, fuse: Fuse::Shut, ..good.support.clone() },
             overlay: false,
-            cgroup: Cgroup::NotOurs,
+            grouping: None,
             ..good.clone()
         };
         for finding in good.findings().into_iter().chain(poor.findings()) {
             assert!(28 + finding.what.chars().count() <= 80, "{finding:?}");
         }
-    }
-
-    #[test]
-    fn our_group_is_the_one_of_the_second_hierarchy() {
-        assert_eq!(own_group("12:cpu:/x\n0::/user.slice/a\n"), Some("/user.slice/a"));
-        assert_eq!(own_group("12:cpu:/x\n"), None);
     }
 }

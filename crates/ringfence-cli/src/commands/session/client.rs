@@ -194,7 +194,7 @@ pub(super) struct Session {
 impl Session {
     /// `None` if nobody keeps it any more; what is left of it is removed.
     fn reach(id: &str, socket: &Path) -> Option<Self> {
-        match UnixStream::connect(socket) {
+        match place::reach(socket) {
             Ok(stream) => Some(Self { id: id.to_owned(), stream, speaks: Arc::default() }),
             Err(error) => {
                 if error.kind() == io::ErrorKind::ConnectionRefused {

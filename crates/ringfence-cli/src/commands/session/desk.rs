@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
@@ -32,7 +32,7 @@ impl Desk {
             let path = path.clone();
             move |source| CliError::File { what, path, source }
         };
-        let listener = UnixListener::bind(&socket).map_err(fail("listen at"))?;
+        let listener = place::listen(&socket).map_err(fail("listen at"))?;
         let desk = Self { questions: Arc::new(Questions::new(patience)), socket };
         fs::set_permissions(&desk.socket, fs::Permissions::from_mode(0o600)).map_err(fail("guard"))?;
         let about =

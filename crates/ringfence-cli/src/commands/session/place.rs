@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use crate::error::CliError;
@@ -36,6 +38,26 @@ fn is_own(path: &Path, own: u32) -> bool {
 /// The socket of a session.
 pub(super) fn socket(id: &str) -> Result<PathBuf, CliError> {
     Ok(directory()?.join(id).with_extension(ENDING))
+}
+
+/// Listens at a socket.
+pub(super) fn listen(socket: &Path) -> io::Result<UnixListener> {
+    by_a_short_way(socket, |way| UnixListener::bind(way))
+}
+
+/// Reaches whoever listens at it.
+pub(super) fn reach(socket: &Path) -> io::Result<UnixStream> {
+    by_a_short_way(socket, |way| UnixStream::connect(way))
+}
+
+/// An address has room for no more than 107 bytes, and some homes lie deep.
+fn by_a_short_way<T>(socket: &Path, go: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+    const LONGEST: usize = 107;
+    let (Some(directory), Some(name), true) = (socket.parent(), socket.file_name(), socket.as_os_str().len() > LONGEST) else {
+        return go(socket);
+    };
+    let opened = fs::File::open(directory)?;
+    go(&Path::new("/proc/self/fd").join(opened.as_raw_fd().to_string()).join(name))
 }
 
 /// All sockets there are, with the ids of their sessions, oldest first.

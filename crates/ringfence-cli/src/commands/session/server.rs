@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -76,7 +76,7 @@ pub(super) fn serve(arguments: Start) -> Result<ExitCode, CliError> {
     let aside = Aside::set().map_err(fail("detach from the terminal for"))?;
     let opened = Opened::open(Box::new(Local::for_one_sandbox()), asked, resolved, arguments.shell.clone()).map_err(CliError::from);
     let listening = opened.and_then(|opened| {
-        let listener = UnixListener::bind(&socket).map_err(fail("listen at"))?;
+        let listener = place::listen(&socket).map_err(fail("listen at"))?;
         fs::set_permissions(&socket, fs::Permissions::from_mode(0o600)).map_err(fail("guard"))?;
         Ok((opened, listener))
     });

@@ -1,5 +1,7 @@
 //! Many connections at once.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use ringfence_testkit::{Lan, Project, Ran, python};
@@ -61,7 +63,14 @@ fn what_runs_inside_may_open_as_many_files_as_before() {
             let ran = Ran::of(command.arg("run").args(network).args(["-c", "ulimit -Sn"]), b"");
             assert_eq!(ran.ok(), "1024", "{network:?}\n{}", ran.talk());
         }
-        let session = |words: &[&str]| Ran::of(with_the_usual_limit(project, lan).arg("session").args(words), b"").ok();
+        let runtime = project.home().join("run");
+        fs::create_dir(&runtime).unwrap();
+        fs::set_permissions(&runtime, fs::Permissions::from_mode(0o700)).unwrap();
+        project.user.own(&runtime);
+        let session = |words: &[&str]| {
+            let mut command = with_the_usual_limit(project, lan);
+            Ran::of(command.arg("session").args(words).env("XDG_RUNTIME_DIR", &runtime), b"").ok()
+        };
         session(&["start", "--name", "limited", "--allow-host", "app.test"]);
         let said = session(&["exec", "limited", "-c", "ulimit -Sn"]);
         session(&["stop", "limited"]);

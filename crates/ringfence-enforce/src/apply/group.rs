@@ -1,0 +1,214 @@
+//! Control groups: the kernel counts for all processes of a sandbox together, and holds them.
+//!
+//! What it holds is a ceiling somewhat beyond the limit: whoever reaches the limit is ended by its
+//! caller, who can say why. The ceiling is for whoever is faster than that.
+//!
+//! Where nobody lets us make a group, everything is counted process by process instead.
+
+mod janitor;
+mod part;
+mod place;
+mod stock;
+
+pub(super) use janitor::{JANITOR, main as tidy_up};
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ringfence_policy::Limit;
+use ringfence_sys::process;
+
+use super::helper::is_gone;
+use super::launch::{LaunchError, failed};
+use super::probe;
+use crate::plan::Plan;
+use crate::support::Numbers;
+use part::Part;
+use place::{Aim, Of, places};
+
+/// The group of one sandbox. Dropping it removes it, when nobody is left in it.
+#[derive(Debug)]
+pub struct Group {
+    parts: Vec<Part>,
+    /// What it was made for.
+    wanted: Vec<Of>,
+    after: After,
+}
+
+/// What becomes of a group that nobody is in any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum After {
+    Removed,
+    /// Another sandbox of this program gets it: to make one and to remove it takes the kernel longer
+    /// than all else that is done with it, and everybody else waits meanwhile.
+    UsedAgain,
+}
+
+/// What the kernel has counted for a sandbox. What it was not asked to count is `None`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Milliseconds on processors, of whoever has ended, too.
+    pub cpu_ms: Option<u64>,
+    /// Bytes of memory that is nobody's file on a disk.
+    pub memory: Option<u64>,
+    /// How many the kernel has ended because there was no more.
+    pub starved: u64,
+}
+
+impl Group {
+    /// Puts a sandbox into one of its own, where the kernel is to count for it. Nothing runs in it
+    /// yet; `control` leads to its warden.
+    pub(super) fn around(warden: i32, control: &OwnedFd, plan: &Plan, after: After) -> Result<Option<Arc<Self>>, LaunchError> {
+        let Some(mut group) = Self::of(plan, after) else { return held(None, plan) };
+        match first_of(warden, control) {
+            First::Is(first) => group.parts.retain(|part| part.write("cgroup.procs", &first.to_string()).is_ok()),
+            // It has said why, and is heard next.
+            First::Never => return Ok(None),
+            First::Late => group.parts.clear(),
+        }
+        held(Some(group), plan)
+    }
+
+    /// For a sandbox with such a plan; `None` where nothing is to be counted, or the host has no
+    /// place for it.
+    fn of(plan: &Plan, after: After) -> Option<Self> {
+        let memory = plan.most(Limit::Memory).map(above_memory);
+        let processes = plan.most(Limit::Processes).filter(|_| needs_processes()).map(above_processes);
+        let wanted = [(Of::Memory, memory.is_some()), (Of::Processes, processes.is_some()), (Of::Time, plan.most(Limit::Cpu).is_some())];
+        let wanted: Vec<Of> = wanted.into_iter().filter(|(_, is_wanted)| *is_wanted).map(|(of, _)| of).collect();
+        if wanted.is_empty() {
+            return None;
+        }
+        let hold = |mut parts: Vec<Part>| {
+            parts.iter_mut().for_each(|part| part.hold(memory, processes));
+            parts
+        };
+        // One that another has left in a state in which it cannot be held is no use.
+        let used = stock::used_before(&wanted).map(hold).filter(|parts| parts.iter().all(Part::is_whole));
+        let parts = used.or_else(|| made(&wanted, after).map(hold))?;
+        Some(Self { parts, wanted, after })
+    }
+
+    fn counts(&self, of: Of) -> Option<&Part> {
+        self.parts.iter().find(|part| part.counts(of))
+    }
+
+    /// What was counted so far.
+    pub fn counted(&self) -> Counted {
+        let memory = self.counts(Of::Memory);
+        Counted {
+            cpu_ms: self.counts(Of::Time).and_then(Part::cpu_ms),
+            memory: memory.and_then(Part::memory),
+            starved: memory.map(Part::starved).unwrap_or_default(),
+        }
+    }
+
+    /// How much there was when the kernel had no more to give, of files on disks, too.
+    pub fn peak(&self, most: u64) -> u64 {
+        self.counts(Of::Memory).and_then(Part::peak).unwrap_or_else(|| above_memory(most))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let parts = std::mem::take(&mut self.parts);
+        match self.after {
+            After::UsedAgain => stock::keep(std::mem::take(&mut self.wanted), parts),
+            After::Removed if !parts.is_empty() => {
+                drop(parts);
+                janitor::dismiss();
+            }
+            After::Removed => {}
+        }
+    }
+}
+
+/// A new one; `None` where the host has no place for it.
+fn made(wanted: &[Of], after: After) -> Option<Vec<Part>> {
+    let mut places = places(wanted, Aim::Make);
+    if after == After::UsedAgain && places.len() > 1 {
+        // To enter a second hierarchy is what most of the rest takes, and lets everybody wait who
+        // starts or ends a process meanwhile.
+        places.retain(|place| place.counts != [Of::Time]);
+    }
+    if places.is_empty() {
+        return None;
+    }
+    stock::try_again();
+    janitor::call();
+    let parts: Vec<Part> = places.into_iter().filter_map(Part::make).collect();
+    if parts.is_empty() {
+        janitor::dismiss();
+    }
+    (!parts.is_empty()).then_some(parts)
+}
+
+/// Where the plan has no gap because a group holds the processes, there must be one.
+fn held(group: Option<Group>, plan: &Plan) -> Result<Option<Arc<Group>>, LaunchError> {
+    let is_held = group.as_ref().is_some_and(|group| group.counts(Of::Processes).is_some());
+    if !is_held && plan.most(Limit::Processes).is_some() && process::ids().0 == 0 && needs_processes() {
+        return Err(failed("take the sandbox into a control group")(io::ErrorKind::PermissionDenied.into()));
+    }
+    Ok(group.map(Arc::new))
+}
+
+/// The kernel takes memory of files back, as long as there is such.
+fn above_memory(most: u64) -> u64 {
+    most.saturating_add(most / 4).saturating_add(32 << 20)
+}
+
+/// The first process is in it. More than this the kernel takes for a mistake.
+fn above_processes(most: u64) -> u64 {
+    const MOST: u64 = 4_194_304;
+    super::init::beyond(most).saturating_add(1).min(MOST)
+}
+
+/// Whether nothing else holds them: a group for it takes as long as those for the rest.
+fn needs_processes() -> bool {
+    probe::numbers() == Numbers::Grouped
+}
+
+/// The first process of a sandbox.
+enum First {
+    Is(i32),
+    /// Its warden has failed.
+    Never,
+    /// Nobody knows what keeps it.
+    Late,
+}
+
+/// A warden makes it before anything else, and has no other child until something runs in it.
+fn first_of(warden: i32, control: &OwnedFd) -> First {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let begun = Instant::now();
+    loop {
+        let children = fs::read_to_string(format!("/proc/{warden}/task/{warden}/children")).unwrap_or_default();
+        if let Some(first) = children.split_whitespace().next().and_then(|child| child.parse().ok()) {
+            return First::Is(first);
+        }
+        if is_gone(control) {
+            return First::Never;
+        }
+        if begun.elapsed() > PATIENCE {
+            return First::Late;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// Whether the kernel can hold the number of a sandbox's processes, whoever they are.
+pub(super) fn holds_processes() -> bool {
+    !places(&[Of::Processes], Aim::Ask).is_empty()
+}
+
+/// Which generation of control groups counts what for a sandbox, in words; `None` where none does.
+pub fn grouping() -> Option<String> {
+    let wanted = Of::ALL.into_iter().filter(|of| *of != Of::Processes || needs_processes());
+    let places = places(&wanted.collect::<Vec<_>>(), Aim::Ask);
+    let version = places.first()?.version;
+    let counts: Vec<&str> = places.iter().flat_map(|place| &place.counts).map(|of| of.word()).collect();
+    Some(format!("{} counts {}", version.word(), counts.join(", ")))
+}
