@@ -14,6 +14,7 @@ use super::records::connections;
 /// A session on a network of its own, whose questions are answered from elsewhere.
 struct Session<'a> {
     project: &'a Project,
+    lan: &'a Lan<'a>,
     id: String,
 }
 
@@ -21,47 +22,49 @@ fn runtime(project: &Project) -> PathBuf {
     project.home().with_file_name("runtime")
 }
 
-fn ringfence(project: &Project) -> Command {
-    let mut command = project.ringfence();
-    command.env("XDG_RUNTIME_DIR", runtime(project));
-    command
-}
-
 impl<'a> Session<'a> {
     #[track_caller]
-    fn start(project: &'a Project, lan: &Lan<'_>, words: &[&str]) -> Self {
+    fn start(project: &'a Project, lan: &'a Lan<'a>, words: &[&str]) -> Self {
         let runtime = runtime(project);
         std::fs::create_dir_all(&runtime).expect("a directory can be made");
         std::fs::set_permissions(&runtime, std::fs::Permissions::from_mode(0o700)).expect("its mode can be set");
         project.user.own(&runtime);
         let mut start = lan.command();
         start.env("XDG_RUNTIME_DIR", runtime).arg(project.binary()).args(["session", "start", "--ask"]).args(words);
-        Self { project, id: Ran::of(&mut start, b"").ok() }
+        Self { project, lan, id: Ran::of(&mut start, b"").ok() }
+    }
+
+    /// As somebody whom the session takes for its owner: who is not the superuser has made a network
+    /// as one of a user namespace.
+    fn ringfence(&self) -> Command {
+        let mut command = self.lan.command();
+        command.env("XDG_RUNTIME_DIR", runtime(self.project)).arg(self.project.binary());
+        command
     }
 
     fn exec(&self, line: &str) -> Ran {
-        Ran::of(ringfence(self.project).args(["session", "exec", &self.id, "-c", line]), b"")
+        Ran::of(self.ringfence().args(["session", "exec", &self.id, "-c", line]), b"")
     }
 
     fn questions(&self) -> String {
-        Ran::of(ringfence(self.project).args(["ask", "list", "--json"]), b"").ok()
+        Ran::of(self.ringfence().args(["ask", "list", "--json"]), b"").ok()
     }
 
     /// Runs a line that waits, and answers the question, which is about `what`, meanwhile.
     #[track_caller]
     fn answer(&self, line: &str, what: &str, question: &str, answer: &str) -> Ran {
-        let mut asked = ringfence(self.project);
+        let mut asked = self.ringfence();
         asked.args(["session", "exec", &self.id, "-c", line]).stdout(Stdio::piped()).stderr(Stdio::piped());
         let waiting = asked.spawn().unwrap();
         assert!(soon(Duration::from_secs(10), || self.questions().contains(what)), "{line}: {}", self.questions());
-        Ran::of(ringfence(self.project).args(["ask", "answer", &self.id, question, answer]), b"").ok();
+        Ran::of(self.ringfence().args(["ask", "answer", &self.id, question, answer]), b"").ok();
         finish(waiting)
     }
 }
 
 impl Drop for Session<'_> {
     fn drop(&mut self) {
-        let _ = ringfence(self.project).args(["session", "stop", &self.id]).stderr(Stdio::null()).status();
+        let _ = self.ringfence().args(["session", "stop", &self.id]).stderr(Stdio::null()).status();
     }
 }
 
