@@ -37,6 +37,10 @@ pub(crate) fn run(task: &[&str]) -> Done {
     Ok(())
 }
 
+/// So long a sandbox may be busy with itself: its lookout begins after 25 ms, and looks through
+/// everything once. What that costs is no part of what work costs afterwards.
+const SETTLING: Duration = Duration::from_millis(150);
+
 fn calls<T>(count: u32, mut call: impl FnMut() -> io::Result<T>) -> io::Result<Duration> {
     call()?;
     let began = Instant::now();
@@ -125,13 +129,16 @@ fn tunnel(proxy: &str, address: &str) -> io::Result<TcpStream> {
     if is_open { Ok(stream) } else { Err(io::Error::other(String::from_utf8_lossy(&head).into_owned())) }
 }
 
-/// Runs `command` once untimed and `count` times timed, each time with an empty `directory` if there is one.
+/// Runs `command` untimed until the sandbox stands, at least once, and `count` times timed, each time with an
+/// empty `directory` if there is one. Answers `count` times the median: whatever else the machine does for a
+/// moment is nothing of the command's.
 fn commands(count: u32, directory: Option<&Path>, command: &[&str]) -> Result<Duration, Box<dyn Error>> {
     let [program, arguments @ ..] = command else { return Err("probe: no command".into()) };
-    let mut spent = Duration::ZERO;
+    let mut turns = Vec::new();
     // Opened before: what is timed is the command, and not what a shell does around it.
     let null = File::options().read(true).write(true).open("/dev/null")?;
-    for round in 0..=count {
+    let stands = Instant::now() + SETTLING;
+    while turns.len() < count as usize {
         if let Some(directory) = directory {
             if directory.exists() {
                 fs::remove_dir_all(directory)?;
@@ -145,9 +152,10 @@ fn commands(count: u32, directory: Option<&Path>, command: &[&str]) -> Result<Du
         if !status.success() {
             return Err(format!("probe: {program}: {status}").into());
         }
-        if round > 0 {
-            spent += began.elapsed();
+        if began >= stands {
+            turns.push(began.elapsed());
         }
     }
-    Ok(spent)
+    turns.sort();
+    Ok(turns.get(turns.len() / 2).ok_or("probe: no turns")?.saturating_mul(count))
 }

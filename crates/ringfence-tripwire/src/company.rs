@@ -10,28 +10,47 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
+/// As sure as one can be.
+const SURE: i32 = 8;
+
 /// Who else runs on this machine.
 #[derive(Debug)]
 pub struct Company {
     loads: OwnedFd,
     /// How sure it is that nobody else runs.
     alone: Cell<i32>,
+    /// How many were woken.
+    woken: Cell<u32>,
 }
 
 impl Company {
     /// As told by a `/proc`; `None` where it tells nothing.
     pub fn of(proc: BorrowedFd<'_>) -> Option<Self> {
         let loads = rustix::fs::openat(proc, "loadavg", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        Some(Self { loads, alone: Cell::new(0) })
+        Some(Self { loads, alone: Cell::new(0), woken: Cell::new(0) })
     }
 
     /// Whether nobody else runs, on any processor, nor did most of the times when this was
     /// asked before: two that work hand in hand are better off on two.
     pub fn is_none(&self) -> bool {
-        const SURE: i32 = 8;
+        self.look(1)
+    }
+
+    /// The same for many that are woken one after the other: to look each time would take longer
+    /// than what is gained. What is seen so seldom counts for more, but not for so much that one
+    /// who is awake for a moment makes a difference.
+    fn is_none_lately(&self) -> bool {
+        const SELDOM: u32 = 8;
+        let woken = self.woken.replace(self.woken.get().wrapping_add(1));
+        if woken.is_multiple_of(SELDOM) { self.look(SURE / 4) } else { self.alone.get() > 0 }
+    }
+
+    fn look(&self, weight: i32) -> bool {
+        // We, and whoever waits for us: from Linux 6.12 on, one that sleeps is counted for a while.
+        const OURS: usize = 2;
         let mut text = [0; 64];
         let length = rustix::io::pread(&self.loads, &mut text, 0).unwrap_or(0);
-        let step = if runs(&text[..length]) == Some(1) { 1 } else { -1 };
+        let step = if runs(&text[..length]).is_some_and(|runs| runs <= OURS) { weight } else { -weight };
         self.alone.set((self.alone.get() + step).clamp(-SURE, SURE));
         self.alone.get() > 0
     }
@@ -40,7 +59,7 @@ impl Company {
     /// might before, once it is awake.
     pub fn wake<T>(&self, other: i32, wake: impl FnOnce() -> T) -> T {
         let other = Pid::from_raw(other);
-        let may = other.filter(|_| self.is_none()).and_then(|other| sched_getaffinity(Some(other)).ok());
+        let may = other.filter(|_| self.is_none_lately()).and_then(|other| sched_getaffinity(Some(other)).ok());
         let here = sched_getcpu();
         let kept = may.filter(|may| may.is_set(here) && sched_setaffinity(other, &only(here)).is_ok());
         let woken = wake();

@@ -100,6 +100,17 @@ fn check(way: &str, appear: impl Fn(&Project, usize) -> (PathBuf, Box<dyn FnOnce
     });
 }
 
+/// The lookout is not woken by what comes shortly after something that mattered to nobody.
+#[test]
+fn a_secret_that_is_created_among_trifles() {
+    check("created among trifles", |project, number| {
+        project.write(format!("trifle{number}"), "");
+        std::thread::sleep(Duration::from_millis(number as u64 % 20));
+        let path = PathBuf::from(format!("src/d{number}.pem"));
+        (path.clone(), Box::new(move || project.write(path, SECRET)))
+    });
+}
+
 #[test]
 fn a_secret_that_is_created() {
     check("created", |project, number| {

@@ -55,6 +55,84 @@ for name in ['one', 'two', 'three', 'four', 'five']:
 }
 
 #[test]
+fn a_mask_that_is_handed_down_counts_until_another_is_set() {
+    same_as_bare(
+        "
+import subprocess
+create('one')
+subprocess.run(['sh', '-c', ': > two; mkdir three'])
+subprocess.run(['sh', '-c', 'umask 007; : > four; sh -c \": > five\"'])
+subprocess.run(['sh', '-c', ': > six'])
+create('seven')
+for name in ['one', 'two', 'three', 'four', 'five', 'six', 'seven']:
+    print(name, oct(os.stat(name).st_mode))
+",
+    );
+}
+
+#[test]
+fn a_directory_is_what_the_thread_itself_has_open() {
+    same_as_bare(
+        "
+import threading
+CLONE_FILES = 0x400
+for name in ['a', 'b', 'c', 'd']:
+    os.mkdir(name)
+def make(directory, number, name):
+    os.dup2(os.open(directory, os.O_RDONLY), number)
+    os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600, dir_fd=number))
+def apart():
+    print(call('unshare', CLONE_FILES))
+    make('b', 77, 'by another thread')
+make('a', 77, 'first')
+thread = threading.Thread(target=apart)
+thread.start(); thread.join()
+os.close(os.open('second', os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=77))
+# One process after the other, each with another directory by the same number.
+for turn in range(20):
+    child = os.fork()
+    if child == 0:
+        make('cd'[turn % 2], 77, 'of %d' % turn)
+        os._exit(0)
+    os.waitpid(child, 0)
+os.close(77)
+print(outcome(lambda: os.open('third', os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=77)))
+print(outcome(lambda: os.open('third', os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=1)))
+for name in ['a', 'b', 'c', 'd']:
+    print(name, sorted(os.listdir(name)))
+",
+    );
+}
+
+#[test]
+fn what_is_locked_by_a_directorys_descriptor_is_free_once_that_is_closed() {
+    same_as_bare(
+        "
+import fcntl, threading, time
+def locked():
+    directory = os.open('src', os.O_RDONLY)
+    fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return directory
+for name in ['HEAD', 'plain']:
+    directory = locked()
+    os.close(os.open(name, os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=directory))
+    os.close(directory)
+    print(name, outcome(lambda: os.close(locked())))
+# Somebody waits at a pipe that was named by it.
+os.mkfifo('src/pipe')
+directory = locked()
+thread = threading.Thread(target=lambda: os.close(os.open('pipe', os.O_CREAT | os.O_RDONLY, 0o600, dir_fd=directory)))
+thread.start()
+time.sleep(0.3)
+os.close(directory)
+print('pipe', outcome(lambda: os.close(locked())))
+os.close(os.open('src/pipe', os.O_WRONLY))
+thread.join()
+",
+    );
+}
+
+#[test]
 fn open_flags() {
     same_as_bare(
         "

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfence_testkit::{As, Project, Ran, each_user, processes_with, signal, soon};
+use ringfence_testkit::{As, Project, Ran, each_user, needs, processes_with, signal, soon};
 
 use crate::project;
 
@@ -103,6 +103,24 @@ fn what_a_command_leaves_is_there_for_the_next() {
         assert_eq!(said, "src\nthere\nof a function");
         session.exec("exit 3").ends(3);
         assert_eq!(session.exec("echo [$LEFT]").ok(), "[]");
+    });
+}
+
+/// The first process asks the usher whose the repository is, and does so by setting its mask.
+#[test]
+fn what_is_started_beside_the_shell_has_the_mask_that_the_session_began_with() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let session = Session::start(user);
+        let beside = || session.words(&["exec", &session.id, "--", "sh", "-c", "umask"]).ok();
+        let before = beside();
+        // Long enough for somebody to look out.
+        session.exec("sleep 0.2").ok();
+        session.project.sh_bare("git init -q came").ok();
+        assert!(soon(Duration::from_secs(5), || session.exec("echo x >> came/.git/config").status != 0));
+        assert_eq!(beside(), before, "{user}");
     });
 }
 

@@ -129,6 +129,41 @@ fn a_parent_directory_that_is_swapped_for_a_link() {
     });
 }
 
+/// A number stands for one directory and the next moment for another while names are made from it.
+const EXCHANGE: &str = r#"
+import threading
+os.mkdir('safe')
+number, over = 50, False
+one, other = os.open('safe', os.O_RDONLY), os.open('.git', os.O_RDONLY)
+def exchange():
+    while not over:
+        os.dup2(other, number)
+        os.dup2(one, number)
+os.dup2(one, number)
+thread = threading.Thread(target=exchange); thread.start()
+came = set()
+for turn in range(20000):
+    came.add(outcome(lambda: os.close(os.open('config.worktree', os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600, dir_fd=number))))
+    try: os.unlink('safe/config.worktree')
+    except OSError: pass
+over = True
+thread.join()
+print('ok' in came, len(came) > 1)
+"#;
+
+#[test]
+fn a_directory_whose_descriptor_is_exchanged() {
+    each_user(|user| {
+        let project = project(user);
+        project.sh_bare("git init -q").ok();
+        watched(&project, || assert_eq!(project.python(EXCHANGE).ok(), "True True"), ".git/config.worktree");
+        // Without ringfence it does appear: the race is a real one.
+        project.sh_bare("rm -rf safe").ok();
+        project.python_bare(EXCHANGE).ok();
+        assert!(project.has(".git/config.worktree"), "the probe cannot succeed");
+    });
+}
+
 #[test]
 fn dots_while_the_directory_moves() {
     each_user(|user| {

@@ -84,11 +84,12 @@ fn commands_take_turns_and_whoever_leaves_cancels_theirs() {
         drop(stream);
         assert!(soon(Duration::from_secs(10), || !runs()), "it runs although nobody wants it");
         assert_eq!(exec(&alice, &at, "echo $KEPT")["stdout"], "yes\n");
-        // Or is interrupted by somebody else.
+        // Or is interrupted by somebody else, once it runs: before, it would never begin.
         thread::scope(|scope| {
-            let runs = scope.spawn(|| exec(&alice, &at, "sleep 100"));
-            assert!(soon(Duration::from_secs(10), || alice.post(&format!("{at}/interrupt"), &json!({})).status == 202));
-            assert_eq!(runs.join().unwrap()["exitCode"], 130);
+            let ended = scope.spawn(|| exec(&alice, &at, &format!("bash -c 'sleep 100; : {marker}'")));
+            assert!(soon(Duration::from_secs(10), runs), "it never ran");
+            alice.post(&format!("{at}/interrupt"), &json!({})).is(202);
+            assert_eq!(ended.join().unwrap()["exitCode"], 130);
         });
         alice.post(&format!("{at}/interrupt"), &json!({})).fails(409, "idle");
     });

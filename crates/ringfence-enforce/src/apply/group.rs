@@ -16,6 +16,7 @@ use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use ringfence_policy::Limit;
@@ -128,11 +129,20 @@ impl Drop for Group {
 
 /// A new one; `None` where the host has no place for it.
 fn made(wanted: &[Of], after: After) -> Option<Vec<Part>> {
+    // For which of the sets of what is wanted there are only places that are not to be used again: to
+    // find that out takes as long as to start a process.
+    static UNUSED: AtomicU8 = AtomicU8::new(0);
+    let this = wanted.iter().fold(0, |set, of| set | 1 << *of as u8);
+    let this = 1_u8 << this;
+    if after == After::UsedAgain && UNUSED.load(Ordering::Relaxed) & this != 0 {
+        return None;
+    }
     let mut places = places(wanted, Aim::Make);
-    if after == After::UsedAgain {
+    if after == After::UsedAgain && !places.is_empty() {
         // To enter a hierarchy of the older generation lets everybody wait who starts or ends a process
         // meanwhile: with hundreds in a second, the slowest wait a tenth longer.
         places.retain(|place| place.version == Version::Two || place.counts.contains(&Of::Processes));
+        UNUSED.fetch_or(if places.is_empty() { this } else { 0 }, Ordering::Relaxed);
     }
     if places.is_empty() {
         return None;

@@ -373,7 +373,8 @@ fn attend(command: Option<i32>, mut jobs: Jobs<'_>, ended: &OwnedFd) -> Result<(
                 is_paused = false;
             }
             Some((Order::Settle, _)) => {
-                wait_for_usher();
+                // What is started later has our mask.
+                rustix::process::umask(wait_for_usher());
                 tell(control, &Report::Settled);
             }
             Some((Order::Account, _)) => tell(control, &Report::Account(account())),
@@ -399,9 +400,9 @@ fn end_all() {
 }
 
 /// Until the usher has done what it was about to do for those who ended: it serves one call
-/// after the other, and this one is ours.
-fn wait_for_usher() {
-    rustix::process::umask(Mode::from_raw_mode(0o077));
+/// after the other, and this one is ours. Answers the mask that was ours.
+fn wait_for_usher() -> Mode {
+    rustix::process::umask(Mode::from_raw_mode(0o077))
 }
 
 fn receive(control: &OwnedFd) -> Option<(Order, Vec<OwnedFd>)> {

@@ -11,6 +11,7 @@
 //! Calls that change or take away what is there come by to be told of, and go through.
 
 mod act;
+mod at_hand;
 mod caller;
 mod foresee;
 mod judge;
@@ -34,6 +35,7 @@ use super::helper::{Stay, handed_over_with, tell_with};
 use super::{Launch, Report, waiting};
 use crate::seccomp::calls::{Arch, Call};
 use crate::seccomp::{EXECUTE, is_only_awaited, is_only_told, is_writing, refusal};
+use at_hand::AtHand;
 use caller::{Caller, Memory};
 use foresee::{Mounts, foresee};
 use judge::Judge;
@@ -87,9 +89,10 @@ pub(super) fn serve(socket: &OwnedFd, host_proc: OwnedFd, control: &OwnedFd, Kno
         plan,
         added: 0,
         judge: None,
-        masks: caller::Masks::default(),
+        masks: caller::Masks::new(init as u32),
         mounts: Mounts::default(),
         undelivered: Undelivered::default(),
+        at_hand: AtHand::default(),
         observer: Observer::default(),
         company: Company::of(host_proc.as_fd()),
         host_proc,
@@ -146,6 +149,7 @@ struct Usher<'a> {
     masks: caller::Masks,
     mounts: Mounts,
     undelivered: Undelivered,
+    at_hand: AtHand,
     observer: Observer,
     company: Option<Company>,
     host_proc: OwnedFd,
@@ -275,7 +279,7 @@ impl Usher<'_> {
     }
 
     fn caller<'b>(&'b self, notification: &'b Notification, read: &'b Memory) -> Caller<'b> {
-        Caller { notification, host_proc: self.host_proc.as_fd(), listener: self.listener.as_fd(), read }
+        Caller { notification, host_proc: self.host_proc.as_fd(), listener: self.listener.as_fd(), at_hand: &self.at_hand, read }
     }
 
     fn observes(&self) -> bool {
@@ -291,7 +295,13 @@ impl Usher<'_> {
 
     fn observe(&mut self, notification: &Notification, look: &Look, reply: &Reply) {
         let read = Memory::default();
-        let caller = Caller { notification, host_proc: self.host_proc.as_fd(), listener: self.listener.as_fd(), read: &read };
+        let caller = Caller {
+            notification,
+            host_proc: self.host_proc.as_fd(),
+            listener: self.listener.as_fd(),
+            at_hand: &self.at_hand,
+            read: &read,
+        };
         let Some(judge) = &mut self.judge else { return };
         self.observer.note(&caller, look, reply, judge);
         judge.report(self.control);
@@ -306,6 +316,7 @@ impl Usher<'_> {
         let Some([user, mount]) = self.inside.take() else { return Ok(()) };
         namespace::enter(user.as_fd(), namespace::USER)?;
         namespace::enter(mount.as_fd(), namespace::MOUNT)?;
+        self.at_hand.enter()?;
         // Kept for callers that hide their memory, and taken up only to read it.
         privilege::set_capabilities(0, 1 << privilege::CAP_SYS_PTRACE)?;
         privilege::no_new_privileges()?;
@@ -327,7 +338,8 @@ impl Usher<'_> {
         if let Some(judge) = &mut self.judge {
             self.added = judge.add_from(&self.plan, self.added);
         }
-        let caller = Caller { notification, host_proc: self.host_proc.as_fd(), listener: self.listener.as_fd(), read };
+        let caller =
+            Caller { notification, host_proc: self.host_proc.as_fd(), listener: self.listener.as_fd(), at_hand: &self.at_hand, read };
         let reply = match self.undelivered.take(&caller) {
             Some(reply) => reply,
             None => judged(&caller, &mut self.masks, &mut self.mounts, self.judge.as_mut(), self.control),

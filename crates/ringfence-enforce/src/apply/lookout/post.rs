@@ -29,6 +29,10 @@ type Identity = (u64, u64);
 const PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(8);
 
+/// So long after something happened that did not matter, we look again after each pause rather
+/// than be woken: whoever makes a file would have to wake us, which takes as long as making it.
+const DOZE: Duration = Duration::from_millis(16);
+
 /// Where too much is to be watched, everything is looked through again after this time, or
 /// after several times as long as it takes.
 const AGAIN: Duration = Duration::from_millis(20);
@@ -123,6 +127,8 @@ struct Hunt {
 struct Seen {
     appeared: Vec<Arrival>,
     is_overrun: bool,
+    /// Whether it tells of anything, if only of names that matter to nobody.
+    has_happened: bool,
 }
 
 impl Seen {
@@ -182,9 +188,11 @@ impl<'a> Post<'a> {
     pub(super) fn stand(mut self) -> io::Result<()> {
         self.begin_round()?;
         let mut pause = PAUSE;
-        while self.wait()? {
+        let (mut nap, mut trifle) = (None, None::<Instant>);
+        while self.wait(nap)? {
             let lost = std::mem::take(&mut self.lost);
             let seen = self.read()?;
+            let has_happened = seen.has_happened;
             if seen.is_overrun {
                 self.halt()?;
             }
@@ -197,10 +205,12 @@ impl<'a> Post<'a> {
             self.find_lost()?;
             let mattered = seen.is_overrun || self.covers.count() > before;
             pause = if mattered { PAUSE } else { LONGEST_PAUSE.min(pause * 2) };
+            // What mattered may be followed by more of it, for which we are awake again at once.
+            trifle = if has_happened { (!mattered).then(Instant::now) } else { trifle.filter(|since| since.elapsed() < DOZE) };
+            nap = (has_happened || trifle.is_some()).then_some(pause);
             if !self.is_busy() {
                 // Also what was covered just now: it may take long until something happens.
                 self.covers.report();
-                std::thread::sleep(pause);
             }
         }
         Ok(())
@@ -296,12 +306,17 @@ impl<'a> Post<'a> {
         Some((AGAIN.max(took * 4) + took).saturating_sub(self.round.begun.elapsed()))
     }
 
-    /// Until something happens; `false` if the caller is gone.
-    fn wait(&self) -> io::Result<bool> {
-        let limit = if self.is_busy() { Some(Duration::ZERO) } else { self.rest() };
+    /// Until something happens, or, without being woken by it, until a `nap` is over; `false` if
+    /// the caller is gone.
+    fn wait(&self, nap: Option<Duration>) -> io::Result<bool> {
+        let nap = nap.filter(|_| !self.is_busy());
+        let rest = if self.is_busy() { Some(Duration::ZERO) } else { self.rest() };
+        let limit = nap.into_iter().chain(rest).min();
         let limit = limit.map(|left| rustix::time::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
         let mut ends = vec![PollFd::new(self.covers.control(), PollFlags::empty())];
-        ends.extend(self.watches.descriptor().map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)));
+        ends.extend(
+            self.watches.descriptor().filter(|_| nap.is_none()).map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)),
+        );
         match poll(&mut ends, limit.as_ref()) {
             Ok(_) => Ok(!ends[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)),
             Err(Errno::INTR) => Ok(true),
@@ -313,19 +328,22 @@ impl<'a> Post<'a> {
     fn read(&mut self) -> io::Result<Seen> {
         let mut seen = Seen::default();
         let watches = self.watches.clone();
-        watches.read(|happened| match happened {
-            Happened::Overrun => seen.is_overrun = true,
-            Happened::Unwatched(number) => drop(self.places.remove(&number)),
-            Happened::Appeared { number, name, is_directory } => {
-                let matter = if is_directory || self.walk.could_matter(name) || self.places_kept(number, name) {
-                    Matter::Called
-                } else if !self.denied.is_empty() {
-                    Matter::Linked
-                } else {
-                    // Of most files nothing need be known but the name.
-                    return;
-                };
-                seen.note(number, Name { name: name.to_owned(), matter });
+        watches.read(|happened| {
+            seen.has_happened = true;
+            match happened {
+                Happened::Overrun => seen.is_overrun = true,
+                Happened::Unwatched(number) => drop(self.places.remove(&number)),
+                Happened::Appeared { number, name, is_directory } => {
+                    let matter = if is_directory || self.walk.could_matter(name) || self.places_kept(number, name) {
+                        Matter::Called
+                    } else if !self.denied.is_empty() {
+                        Matter::Linked
+                    } else {
+                        // Of most files nothing need be known but the name.
+                        return;
+                    };
+                    seen.note(number, Name { name: name.to_owned(), matter });
+                }
             }
         })?;
         Ok(seen)

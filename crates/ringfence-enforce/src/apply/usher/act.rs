@@ -1,7 +1,7 @@
 //! The calls themselves.
 
 use std::ffi::{CStr, CString};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use ringfence_api::Operation;
 use ringfence_sys::process::{self, Fork};
@@ -13,7 +13,7 @@ use super::Reply;
 use super::caller::{Caller, Masks};
 use super::foresee::held;
 use super::judge::Judge;
-use super::place::{self, End, Last, Lead, Place};
+use super::place::{self, End, Ground, Last, Lead, Place};
 use super::reach;
 use super::tell::Making;
 use crate::apply::{Deed, OnExecute};
@@ -150,9 +150,10 @@ pub(super) fn open_nothing(caller: &Caller<'_>) -> Option<Reply> {
     if path.as_c_str() != c"/dev/null" {
         return None;
     }
-    let root = rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let wish = Wish::new(flags, 0).without_making();
-    wish.reply(wish.open_at(&root, c"dev/null").ok()?).ok()
+    // Nobody ever waits for it.
+    let opened = rustix::fs::openat2(caller.at_hand.root().ok()?, c"dev/null", wish.flags, wish.mode, ResolveFlags::NO_SYMLINKS);
+    Some(Reply::Descriptor(opened.ok()?, wish.target_flags()))
 }
 
 struct Acts<'a, 'b> {
@@ -180,9 +181,14 @@ impl Acts<'_, '_> {
         // No link on the way and a name that matters to nobody: one call, as the caller
         // would have made it. The name made is the one read, whatever happens meanwhile.
         if place::last_name(&path).is_some_and(|name| !self.judge.is_interesting(name)) && !self.judge.is_git(start.as_fd()) {
-            match wish.open_at(&start, &path) {
+            match wish.open_at(start.as_fd(), &path) {
                 Err(Errno::LOOP) => {}
-                other => return self.opened(other, &wish, &start, &path),
+                other => {
+                    // Whoever waits for the other end of a pipe must not keep what the caller has open.
+                    let may_wait = wish.only_reads() || matches!(other, Err(Errno::NXIO));
+                    let start = if may_wait { Ground::Opened(start.into_opened()?) } else { start };
+                    return self.opened(other, &wish, start.as_fd(), &path);
+                }
             }
         }
         let follow = if wish.flags.intersects(OFlags::NOFOLLOW) || wish.flags.contains(OFlags::CREATE | OFlags::EXCL) {
@@ -216,16 +222,16 @@ impl Acts<'_, '_> {
                 }
                 let name = CString::new(place.name.as_encoded_bytes()).map_err(|_| Errno::INVAL)?;
                 let wish = if exists { wish.without_making() } else { wish };
-                let opened = wish.open_at(&place.directory, &name);
+                let opened = wish.open_at(place.directory.as_fd(), &name);
                 if !exists && opened.is_ok() {
                     self.judge.made(self.caller, &place);
                 }
-                self.opened(opened, &wish, &place.directory, &name)
+                self.opened(opened, &wish, place.directory.as_fd(), &name)
             }
         }
     }
 
-    fn opened(&mut self, opened: Result<OwnedFd, Errno>, wish: &Wish, start: &OwnedFd, path: &CStr) -> Result<Reply, Errno> {
+    fn opened(&mut self, opened: Result<OwnedFd, Errno>, wish: &Wish, start: BorrowedFd<'_>, path: &CStr) -> Result<Reply, Errno> {
         match opened {
             // A pipe without another end: the caller wants to wait for one, we cannot.
             Err(Errno::NXIO) if !wish.flags.contains(OFlags::NONBLOCK) && is_pipe(start, path) => self.open_later(wish, start, path),
@@ -241,8 +247,7 @@ impl Acts<'_, '_> {
                 }
                 // Opened for reading, a pipe does not tell whether it has a writer yet; in
                 // the other directions it is open as the caller would have had it.
-                let is_reader = !wish.flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::NONBLOCK);
-                if is_reader {
+                if wish.only_reads() {
                     let kind = FileType::from_raw_mode(rustix::fs::fstat(&opened)?.st_mode);
                     if kind == FileType::Fifo {
                         drop(opened);
@@ -271,7 +276,7 @@ impl Acts<'_, '_> {
 
     /// Opens in a process of its own, which may wait as long as the caller would have. (Not
     /// in a thread: the warden's children are in another process namespace than it is.)
-    fn open_later(&self, wish: &Wish, start: &OwnedFd, path: &CStr) -> Result<Reply, Errno> {
+    fn open_later(&self, wish: &Wish, start: BorrowedFd<'_>, path: &CStr) -> Result<Reply, Errno> {
         let (wish, id, listener) = (wish.without_making(), self.caller.notification.id, self.caller.listener);
         match process::fork().map_err(|_| Errno::AGAIN)? {
             Fork::Parent(_) => Ok(Reply::Later),
@@ -292,7 +297,7 @@ impl Acts<'_, '_> {
     }
 
     /// Tries until the pipe has a reader, the caller is gone, or a signal waits for it.
-    fn wait_for_reader(&self, wish: &Wish, start: &OwnedFd, path: &CStr) -> Result<OwnedFd, i32> {
+    fn wait_for_reader(&self, wish: &Wish, start: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, i32> {
         loop {
             match wish.open_at(start, path) {
                 Err(Errno::NXIO) => {}
@@ -511,16 +516,16 @@ fn is_own_terminal(opened: &OwnedFd) -> bool {
     rustix::fs::fstat(opened).is_ok_and(|status| is_terminal(&status))
 }
 
-fn is_terminal_of_caller(start: &OwnedFd, path: &CStr) -> bool {
+fn is_terminal_of_caller(start: BorrowedFd<'_>, path: &CStr) -> bool {
     status_of(start, path).is_some_and(|status| is_terminal(&status))
 }
 
-fn is_pipe(start: &OwnedFd, path: &CStr) -> bool {
+fn is_pipe(start: BorrowedFd<'_>, path: &CStr) -> bool {
     status_of(start, path).is_some_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Fifo)
 }
 
 /// What stands at a path, through no link.
-fn status_of(start: &OwnedFd, path: &CStr) -> Option<rustix::fs::Stat> {
+fn status_of(start: BorrowedFd<'_>, path: &CStr) -> Option<rustix::fs::Stat> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let there = rustix::fs::openat2(start, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS).ok()?;
     rustix::fs::fstat(there).ok()
@@ -558,6 +563,11 @@ impl Wish {
         self.flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC)
     }
 
+    /// Whether it waits for somebody to write, if it is a pipe.
+    fn only_reads(&self) -> bool {
+        !self.flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::NONBLOCK)
+    }
+
     fn without_making(self) -> Self {
         Self { flags: self.flags - (OFlags::CREATE | OFlags::EXCL), mode: Mode::empty(), ..self }
     }
@@ -568,7 +578,7 @@ impl Wish {
     }
 
     /// Never waits and follows no link.
-    fn open_at(&self, directory: &OwnedFd, path: &CStr) -> Result<OwnedFd, Errno> {
+    fn open_at(&self, directory: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Errno> {
         rustix::fs::openat2(directory, path, self.flags | self.impatience(), self.mode, ResolveFlags::NO_SYMLINKS)
     }
 

@@ -11,6 +11,7 @@ use ringfence_sys::{memory, privilege, process};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use super::at_hand::AtHand;
 use crate::apply::waiting::{For, OnExecute, signal_for};
 
 const PAGE: u64 = 4096;
@@ -21,6 +22,7 @@ pub(super) struct Caller<'a> {
     /// The host's `/proc`, in which the caller has the number we know.
     pub(super) host_proc: BorrowedFd<'a>,
     pub(super) listener: BorrowedFd<'a>,
+    pub(super) at_hand: &'a AtHand,
     pub(super) read: &'a Memory,
 }
 
@@ -121,6 +123,19 @@ impl Caller<'_> {
         }
     }
 
+    /// The same for what is only walked from: what the caller itself has open there, if it can be had.
+    pub(super) fn ground(&self, number: i32) -> Result<OwnedFd, Errno> {
+        if number < 0 {
+            return self.directory(number);
+        }
+        match self.at_hand.descriptor(self.pid(), number) {
+            Err(error) if error.raw_os_error() == Some(libc::EBADF) => Err(Errno::BADF),
+            // A kernel that knows no threads by handles, or a process that hides.
+            Err(_) => self.directory(number),
+            Ok(directory) => Ok(directory),
+        }
+    }
+
     /// A copy of one of the caller's descriptors. It is the thread's own: the first thread of its
     /// process may have ended, or have others. Before Linux 6.9 only that one can be asked.
     pub(super) fn descriptor(&self, number: i32) -> Result<OwnedFd, Errno> {
@@ -215,10 +230,23 @@ pub(super) fn raised<T>(act: impl FnOnce() -> std::io::Result<T>) -> std::io::Re
 }
 
 /// File mode masks of callers. Asking the kernel each time would cost more than the call.
-#[derive(Default)]
 pub(super) struct Masks {
+    /// The number of the sandbox's first process.
+    init: u32,
+    common: Common,
     known: HashMap<u32, (u32, Instant)>,
+    /// When somebody was let through who set one: it may not be so yet.
+    set: Option<Instant>,
     current: Option<u32>,
+}
+
+/// The mask that the sandbox began with. Masks are handed down and we hear of each that is set, so
+/// it is everybody's until then.
+enum Common {
+    Unknown,
+    Known(u32),
+    /// Somebody has set another.
+    Nobodys,
 }
 
 impl Masks {
@@ -227,14 +255,37 @@ impl Masks {
     const BELIEVED: Duration = Duration::from_millis(50);
     const MANY: usize = 4096;
 
+    pub(super) fn new(init: u32) -> Self {
+        Self { init, common: Common::Unknown, known: HashMap::new(), set: None, current: None }
+    }
+
     /// The caller sets its mask now.
     pub(super) fn changed(&mut self, pid: u32, mask: u64) {
+        // The first process makes nothing meanwhile, and takes its own again.
+        if pid == self.init {
+            return;
+        }
+        self.common = Common::Nobodys;
+        self.set = Some(Instant::now());
         self.known.clear();
         self.known.insert(pid, (mask as u32 & 0o777, Instant::now()));
     }
 
     /// The caller's mask.
     pub(super) fn of(&mut self, caller: &Caller<'_>) -> u32 {
+        if let Common::Unknown = self.common
+            && let Some(mask) = caller.mask()
+            && caller.still_waits().is_ok()
+        {
+            self.common = Common::Known(mask);
+        }
+        match self.common {
+            Common::Known(mask) => mask,
+            Common::Unknown | Common::Nobodys => self.own_of(caller),
+        }
+    }
+
+    fn own_of(&mut self, caller: &Caller<'_>) -> u32 {
         let pid = caller.notification.pid;
         match self.known.get(&pid) {
             Some((mask, since)) if since.elapsed() < Self::BELIEVED => *mask,
@@ -244,7 +295,9 @@ impl Masks {
                 }
                 // Without an answer, what is made is the owner's alone.
                 let mask = caller.mask().unwrap_or(0o077);
-                self.known.insert(pid, (mask, Instant::now()));
+                if self.set.is_none_or(|set| set.elapsed() >= Self::BELIEVED) {
+                    self.known.insert(pid, (mask, Instant::now()));
+                }
                 mask
             }
         }

@@ -195,7 +195,8 @@ impl Judge {
 
     /// Whether a directory is one of git's. Somebody may have opened it before it was covered.
     pub(super) fn is_git(&self, directory: BorrowedFd<'_>) -> bool {
-        rustix::fs::fstat(directory).is_ok_and(|status| self.git_guards.contains(&(status.st_dev, status.st_ino)))
+        !self.git_guards.is_empty()
+            && rustix::fs::fstat(directory).is_ok_and(|status| self.git_guards.contains(&(status.st_dev, status.st_ino)))
     }
 
     /// Judges writing to what stands at `place`. Covers hold what is protected, but one falls

@@ -59,15 +59,40 @@ pub(super) fn last_name(path: &CStr) -> Option<&OsStr> {
 }
 
 /// The directory a path begins at; absolute paths begin at the sandbox's root, which is ours.
-pub(super) fn start(caller: &Caller<'_>, directory: i32, path: &CStr) -> Result<OwnedFd, Errno> {
+pub(super) fn start<'a>(caller: &Caller<'a>, directory: i32, path: &CStr) -> Result<Ground<'a>, Errno> {
     if path.to_bytes().is_empty() {
         return Err(Errno::NOENT);
     }
-    if path.to_bytes().starts_with(b"/") { root() } else { caller.directory(directory) }
+    if path.to_bytes().starts_with(b"/") {
+        return caller.at_hand.root().map(Ground::Root);
+    }
+    caller.ground(directory).map(Ground::Opened)
 }
 
-fn root() -> Result<OwnedFd, Errno> {
-    rustix::fs::open("/", PASS | OFlags::DIRECTORY, Mode::empty())
+/// Where a path begins.
+pub(super) enum Ground<'a> {
+    Root(BorrowedFd<'a>),
+    Opened(OwnedFd),
+}
+
+impl AsFd for Ground<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Ground::Root(root) => *root,
+            Ground::Opened(directory) => directory.as_fd(),
+        }
+    }
+}
+
+impl Ground<'_> {
+    /// To be kept for as long as one likes.
+    pub(super) fn into_opened(self) -> Result<OwnedFd, Errno> {
+        match self {
+            Ground::Root(root) => rustix::io::fcntl_dupfd_cloexec(root, 0),
+            // Not the caller's own: whoever keeps that keeps its locks.
+            Ground::Opened(directory) => rustix::fs::openat(directory, c".", PASS | OFlags::DIRECTORY, Mode::empty()),
+        }
+    }
 }
 
 /// The place of a path whose last component is not followed (`mkdir`, `rename`, …).
@@ -95,9 +120,9 @@ pub(super) fn keep(caller: &Caller<'_>, directory: i32, path: &CStr) -> Result<P
 
 /// Walks a path component by component, as the kernel would for the caller: `/proc/self`
 /// is the caller there, not us.
-pub(super) fn walk(caller: &Caller<'_>, start: OwnedFd, path: &CStr, last: Last) -> Result<Lead, Errno> {
+pub(super) fn walk(caller: &Caller<'_>, start: Ground<'_>, path: &CStr, last: Last) -> Result<Lead, Errno> {
     const LINKS: usize = 40;
-    let mut here = start;
+    let mut here = start.into_opened()?;
     let mut rest = components(path.to_bytes());
     let mut links = 0;
     while let Some(name) = rest.pop_front() {
@@ -139,7 +164,7 @@ pub(super) fn walk(caller: &Caller<'_>, start: OwnedFd, path: &CStr, last: Last)
             }
         };
         if target.starts_with(b"/") {
-            here = root()?;
+            here = Ground::Root(caller.at_hand.root()?).into_opened()?;
         }
         for part in components(&target).into_iter().rev() {
             rest.push_front(part);
