@@ -111,6 +111,8 @@ fn rows(asked: &Asked<'_>, scratch: &Scratch, report: &mut Report) -> Done {
 struct Programs {
     ringfence: PathBuf,
     probe: PathBuf,
+    /// Is told of what is made, and nothing else.
+    told: PathBuf,
     /// Speaks to shells that live on.
     rounds: PathBuf,
     /// Has many of them.
@@ -124,6 +126,7 @@ impl Programs {
         Ok(Programs {
             ringfence: workspace::build("ringfence-cli", &["--release"])?,
             probe: workspace::build("xtask", &["--release"])?,
+            told: workspace::build("ringfence-sys", &["--release", "--example", "told"])?,
             rounds: workspace::build("ringfence-local", &["--release", "--example", "rounds"])?,
             many: workspace::build("ringfence", &["--release", "--example", "many"])?,
             commands: workspace::build("ringfence-policy", &["--release", "--example", "commands"])?,

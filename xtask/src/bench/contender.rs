@@ -30,6 +30,9 @@ enum Words {
     /// The same with a seccomp filter that lets everything through, in this file: what any filter
     /// costs, whatever it says.
     Filtered(PathBuf, PathBuf),
+    /// Nothing around the command but somebody who is told of what it makes, and lets it through: what
+    /// it costs to be told, whatever is made of it.
+    Told(PathBuf),
     /// Bubblewrap as people use it: few mounts, all of `/etc` readable, no secret hidden.
     Plain,
     /// A peer, and what goes before the command.
@@ -50,6 +53,7 @@ pub(super) fn find(programs: &Programs, scratch: &Scratch) -> Result<(Vec<Conten
     let mut contenders = vec![
         Contender { name: "bare", words: Words::Bare },
         Contender { name: "ringfence", words: Words::Ringfence(programs.ringfence.clone()) },
+        Contender { name: "told", words: Words::Told(programs.told.clone()) },
     ];
     install_bubblewrap();
     let peers = PEERS.iter().map(|(name, words)| Contender { name, words: Words::Peer(words) });
@@ -96,11 +100,17 @@ impl Contender {
         matches!(self.words, Words::Untold(_))
     }
 
+    /// Whether it confines nothing, and tells only what being told costs.
+    pub(super) fn is_only_told(&self) -> bool {
+        matches!(self.words, Words::Told(_))
+    }
+
     /// `job` as this contender runs it.
     pub(super) fn command(&self, job: &Job) -> Command {
         let mut words: Vec<OsString> = match &self.words {
             _ if job.timing.knows_all() => Vec::new(),
             Words::Bare => Vec::new(),
+            Words::Told(program) => vec![program.into()],
             Words::Ringfence(program) => ringfence(program, job),
             Words::Untold(program) => without_fuse().into_iter().chain(ringfence(program, job)).collect(),
             Words::Bubblewrap(ringfence) => same::words(ringfence, job),

@@ -20,7 +20,7 @@ pub(super) struct Series {
 /// Takes the row's rounds, the contenders one after the other in each, starting with another one each time.
 pub(super) fn measure(row: &Row, job: &Job, contenders: &[Contender], pace: Pace) -> Vec<Series> {
     let takes_part = |contender: &&Contender| match row.who {
-        Who::All => !contender.is_untold(),
+        Who::All => !contender.is_untold() && !contender.is_only_told(),
         Who::Full => contender.is_full(),
         Who::Wired => contender.is_full() || contender.is_untold(),
         Who::Ringfence => contender.name == "ringfence",

@@ -27,7 +27,7 @@ type Prepare = fn(&Scratch, &Programs) -> Result<Job, Box<dyn Error>>;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Who {
     All,
-    /// Bare, ringfence and bwrap, with a filter and without.
+    /// Bare, ringfence, bwrap with a filter and without, and somebody who is only told.
     Full,
     /// The same, and ringfence without its tripwire.
     Wired,

@@ -180,7 +180,7 @@ impl Acts<'_, '_> {
         }
         // No link on the way and a name that matters to nobody: one call, as the caller
         // would have made it. The name made is the one read, whatever happens meanwhile.
-        if place::last_name(&path).is_some_and(|name| !self.judge.is_interesting(name)) && !self.judge.is_git(start.as_fd()) {
+        if place::last_name(&path).is_some_and(|name| !self.judge.is_interesting(name)) && !self.judge.begins_in_git(&start) {
             match wish.open_at(start.as_fd(), &path) {
                 Err(Errno::LOOP) => {}
                 other => {

@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::caller::Caller;
-use super::place::{End, Place};
+use super::place::{End, Ground, Place};
 use super::tell::denial;
 use crate::apply::{Addendum, Asker, Birth, Launch, Planted};
 use crate::plan::{Guard, GuardKind, Step};
@@ -197,6 +197,11 @@ impl Judge {
     pub(super) fn is_git(&self, directory: BorrowedFd<'_>) -> bool {
         !self.git_guards.is_empty()
             && rustix::fs::fstat(directory).is_ok_and(|status| self.git_guards.contains(&(status.st_dev, status.st_ino)))
+    }
+
+    /// Whether a path begins in a directory of git's. The sandbox's root is ours.
+    pub(super) fn begins_in_git(&self, start: &Ground<'_>) -> bool {
+        matches!(start, Ground::Opened(directory) if self.is_git(directory.as_fd()))
     }
 
     /// Judges writing to what stands at `place`. Covers hold what is protected, but one falls
