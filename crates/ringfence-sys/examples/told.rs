@@ -1,7 +1,9 @@
-//! Runs a command with nothing around it but somebody who is told of each name that it makes or
-//! takes away and of what it opens to be written, and who lets all of it through at once.
+//! Runs a command with nothing around it but somebody who is told of what it opens to be written,
+//! of directories that it makes and of names that it changes or takes away, and who lets all of it
+//! through at once.
 //!
-//! For the bench: nothing that judges such calls outside of the kernel can cost less.
+//! For the bench: what it costs to be told, before anything is made of it. It hears of fewer calls
+//! than ringfence does, but of all that git's status and an archiver make.
 
 use std::io;
 use std::os::fd::AsFd;

@@ -17,7 +17,7 @@ const SURE: i32 = 8;
 #[derive(Debug)]
 pub struct Company {
     loads: OwnedFd,
-    /// How sure it is that nobody else runs.
+    /// How sure it is that hardly anybody else runs.
     alone: Cell<i32>,
     /// How many were woken.
     woken: Cell<u32>,
@@ -30,8 +30,8 @@ impl Company {
         Some(Self { loads, alone: Cell::new(0), woken: Cell::new(0) })
     }
 
-    /// Whether nobody else runs, on any processor, nor did most of the times when this was
-    /// asked before: two that work hand in hand are better off on two.
+    /// Whether hardly anybody else runs, on any processor, nor did most of the times when this was
+    /// asked before: those that work hand in hand are better off on several.
     pub fn is_none(&self) -> bool {
         self.look(1)
     }
@@ -46,7 +46,8 @@ impl Company {
     }
 
     fn look(&self, weight: i32) -> bool {
-        // We, and whoever waits for us: from Linux 6.12 on, one that sleeps is counted for a while.
+        // We, and whoever waits for us: from Linux 6.12 on, one that sleeps is counted for a while. Before,
+        // this may be one other, whom a switch in place costs little.
         const OURS: usize = 2;
         let mut text = [0; 64];
         let length = rustix::io::pread(&self.loads, &mut text, 0).unwrap_or(0);
@@ -55,7 +56,7 @@ impl Company {
         self.alone.get() > 0
     }
 
-    /// Wakes the thread `other` by `wake`: here, if nobody else runs. It may go wherever it
+    /// Wakes the thread `other` by `wake`: here, if hardly anybody else runs. It may go wherever it
     /// might before, once it is awake.
     pub fn wake<T>(&self, other: i32, wake: impl FnOnce() -> T) -> T {
         let other = Pid::from_raw(other);

@@ -373,9 +373,10 @@ fn attend(command: Option<i32>, mut jobs: Jobs<'_>, ended: &OwnedFd) -> Result<(
                 is_paused = false;
             }
             Some((Order::Settle, _)) => {
-                // What is started later has our mask.
-                rustix::process::umask(wait_for_usher());
+                let own = wait_for_usher();
                 tell(control, &Report::Settled);
+                // What is started later has our mask.
+                rustix::process::umask(own);
             }
             Some((Order::Account, _)) => tell(control, &Report::Account(account())),
             Some((Order::Socket, _)) => doors::hand_out(control),
