@@ -6,6 +6,7 @@
 mod dependencies;
 mod docs;
 mod layers;
+mod names;
 mod platform;
 mod promises;
 mod sizes;
@@ -49,6 +50,7 @@ const RULES: &[Rule] = &[
     platform::findings,
     sizes::findings,
     words::findings,
+    names::findings,
     dependencies::findings,
     promises::findings,
     docs::findings,

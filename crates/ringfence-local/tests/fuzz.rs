@@ -16,10 +16,11 @@ use ringfence_enforce::Person;
 use ringfence_local::Local;
 use ringfence_policy::{AbsPath, Facts, Flags, resolve};
 use ringfence_provider::{Provider, Shell, ShellStart, Standing};
-use ringfence_testkit::Alone;
+use ringfence_testkit::{Alone, repetitions};
 use rustix::fs::Mode as RawMode;
 
-const CASES: u32 = 10_000;
+const CASES: usize = 1_000;
+const CASES_UNDER_STRESS: usize = 10_000;
 
 /// So many shells may break down by themselves.
 const BREAKS: u32 = 50;
@@ -319,7 +320,8 @@ fn body(name: &str, directory: &Path) -> Result<(), Box<dyn Error>> {
 
 fn no_command_fakes_or_hides_an_end_or_another_commands_output(directory: &Path) -> Result<(), Box<dyn Error>> {
     let told = RefCell::new(Told::start(&AbsPath::new(directory).ok_or("not an absolute path")?)?);
-    let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
+    let cases = u32::try_from(repetitions(CASES, CASES_UNDER_STRESS))?;
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
     let judged = TestRunner::new(config).run(&case(), |case| {
         let mut told = told.borrow_mut();
         // For a smaller case that fails as well, there is a shell to be found out with.

@@ -13,7 +13,8 @@ pub(super) fn check(rule: Rule, tree: &Tree, expect: &[&str]) {
 
 /// A tree of these files, without packages.
 pub(super) fn tree(files: &[(&str, &str)]) -> Tree {
-    Tree { files: files.iter().map(|(path, text)| File::new((*path).into(), (*text).into())).collect(), packages: Vec::new() }
+    let files = files.iter().map(|(path, text)| File::new((*path).into(), (*text).into())).collect();
+    Tree { files, paths: Vec::new(), packages: Vec::new() }
 }
 
 impl Tree {

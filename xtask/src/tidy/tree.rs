@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -12,6 +12,8 @@ use crate::workspace;
 /// What the rules look at.
 pub(super) struct Tree {
     pub(super) files: Vec<File>,
+    /// The path of every file, text or not, from the top of the workspace.
+    pub(super) paths: Vec<PathBuf>,
     pub(super) packages: Vec<Package>,
 }
 
@@ -59,12 +61,19 @@ impl Tree {
     /// Reads the workspace.
     pub(super) fn read() -> Result<Tree, Box<dyn Error>> {
         let root = workspace::root();
-        let mut files = Vec::new();
-        collect(root, root, &mut files)?;
+        let (mut files, mut paths) = (Vec::new(), Vec::new());
+        collect(root, &mut paths)?;
+        for path in &paths {
+            let bytes = fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+            if let Ok(text) = String::from_utf8(bytes) {
+                files.push(File::new(relative(root, path), text));
+            }
+        }
+        let paths = paths.iter().map(|path| path.strip_prefix(root).unwrap_or(path).to_owned()).collect();
         files.sort_by(|a, b| a.path.cmp(&b.path));
         let metadata = workspace::metadata()?;
         let packages = list(&metadata["packages"]).iter().map(|package| Package::of(package, root)).collect();
-        Ok(Tree { files, packages })
+        Ok(Tree { files, paths, packages })
     }
 
     /// The file at exactly this path.
@@ -121,20 +130,17 @@ fn relative(root: &Path, path: &Path) -> String {
     path.strip_prefix(root).unwrap_or(path).to_string_lossy().replace('\\', "/")
 }
 
-/// Gathers what is text; what git and cargo keep for themselves is left out.
-fn collect(root: &Path, directory: &Path, files: &mut Vec<File>) -> Result<(), Box<dyn Error>> {
+/// Collects the path of every file but those that git, cargo and npm keep for themselves.
+fn collect(directory: &Path, paths: &mut Vec<PathBuf>) -> Result<(), Box<dyn Error>> {
     let fail = |error| format!("cannot read {}: {error}", directory.display());
     for entry in fs::read_dir(directory).map_err(fail)? {
         let entry = entry.map_err(fail)?;
-        let path = entry.path();
         let kind = entry.file_type().map_err(fail)?;
         let kept_by_tools = matches!(entry.file_name().to_str(), Some(".git" | "target" | "node_modules"));
         if kind.is_dir() && !kept_by_tools {
-            collect(root, &path, files)?;
-        } else if kind.is_file()
-            && let Ok(text) = String::from_utf8(fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?)
-        {
-            files.push(File::new(relative(root, &path), text));
+            collect(&entry.path(), paths)?;
+        } else if kind.is_file() {
+            paths.push(entry.path());
         }
     }
     Ok(())
