@@ -1,65 +1,157 @@
 //! `cargo xtask ci`: everything a change must pass, in one command.
+//!
+//! One build serves lints, generated documents, fuzzing and tests.
 
-use std::process::Stdio;
+mod ordinary_user;
+mod report;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use crate::generate::Purpose;
-use crate::{Done, fuzz, generate, tidy, workspace};
+use crate::generate::{self, Purpose};
+use crate::workspace::{self, Programs};
+use crate::{Done, fuzz, tidy};
 
-/// A heading and what is run under it.
-type Step = (&'static str, fn() -> Done);
+/// Steps that have run, with their times; prints each as it ends.
+#[derive(Default)]
+struct Steps {
+    passed: Vec<(&'static str, f64)>,
+    failed: Vec<(&'static str, f64)>,
+}
 
-/// Cheapest first.
-const STEPS: &[Step] = &[
-    ("tidy", tidy::run),
-    ("fmt --check", format),
-    ("clippy", clippy),
-    ("gen --check", || generate::run(Purpose::Check)),
-    ("fuzz", fuzz::all),
-    ("tests", tests),
-];
-
-/// Runs every step even when one fails: a person wants to know all of it at once.
-pub(crate) fn run() -> Done {
-    let began = Instant::now();
-    let mut failed = Vec::new();
-    for (name, step) in STEPS {
+impl Steps {
+    /// Runs one step; a failure is printed and counted, and later steps run all the same.
+    fn run<T>(&mut self, name: &'static str, step: impl FnOnce() -> Result<T, Box<dyn std::error::Error>>) -> Option<T> {
         println!("=== {name}");
-        let started = Instant::now();
+        let begun = Instant::now();
         let done = step();
+        let took = begun.elapsed().as_secs_f64();
         if let Err(error) = &done {
             println!("error: {error}");
-            failed.push(*name);
         }
-        println!("=== {name}: {} in {:.1} s\n", if done.is_ok() { "passed" } else { "FAILED" }, started.elapsed().as_secs_f64());
+        println!("=== {name}: {} in {took:.1} s\n", if done.is_ok() { "passed" } else { "FAILED" });
+        if done.is_ok() { &mut self.passed } else { &mut self.failed }.push((name, took));
+        done.ok()
     }
-    let total = began.elapsed().as_secs_f64();
-    if failed.is_empty() {
-        println!("=== ci: {} steps passed in {total:.1} s", STEPS.len());
-        return Ok(());
+
+    fn result(&self) -> Done {
+        let total: f64 = self.passed.iter().chain(&self.failed).map(|(_, took)| took).sum();
+        println!("=== steps");
+        self.passed.iter().for_each(|(name, took)| println!("{took:8.1} s  {name}"));
+        self.failed.iter().for_each(|(name, took)| println!("{took:8.1} s  {name}: FAILED"));
+        if self.failed.is_empty() {
+            println!("=== ci: {} steps passed in {total:.1} s", self.passed.len());
+            return Ok(());
+        }
+        let failed: Vec<&str> = self.failed.iter().map(|(name, _)| *name).collect();
+        Err(format!("ci failed after {total:.1} s: {}", failed.join(", ")).into())
     }
-    Err(format!("ci failed after {total:.1} s: {}", failed.join(", ")).into())
 }
 
-fn format() -> Done {
-    cargo(&["fmt", "--check"])
+/// Runs every step, also when one fails, so that one run shows all failures.
+pub(crate) fn run() -> Done {
+    let mut steps = Steps::default();
+    let clients = Clients::start();
+    steps.run("tidy", tidy::run);
+    steps.run("fmt --check", || cargo(&["fmt", "--check"]));
+    if let Some(programs) = steps.run("lint and build", lint_and_build) {
+        steps.run("gen --check", || generate::run_with(programs.find("ringfence")?, Purpose::Check));
+        steps.run("fuzz", || fuzz::run_briefly(&programs));
+        steps.run("wait for .ci/clients", || clients?.finish());
+        steps.run("tests", tests);
+        if rustix::process::geteuid().is_root() {
+            steps.run("tests as an ordinary user", ordinary_user::run);
+        }
+    }
+    steps.result()
 }
 
-fn clippy() -> Done {
-    cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
+/// `.ci/clients` at work: it installs foreign programs that some tests use, while cargo builds.
+struct Clients {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Clients {
+    fn start() -> Result<Clients, Box<dyn std::error::Error>> {
+        let log = workspace::root().join("target/clients.log");
+        fs::create_dir_all(log.parent().expect("it lies in target"))?;
+        let output = File::create(&log)?;
+        let mut command = Command::new(workspace::root().join(".ci/clients"));
+        let child = command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).spawn()?;
+        Ok(Clients { child, log })
+    }
+
+    /// Waits for the end. Outside of CI a failure is printed only: the tests that miss a program
+    /// skip themselves and say so.
+    fn finish(mut self) -> Done {
+        let status = self.child.wait()?;
+        if status.success() {
+            return Ok(());
+        }
+        println!("{}", fs::read_to_string(&self.log)?);
+        if std::env::var_os("CI").is_some() { Err(format!(".ci/clients: {status}").into()) } else { Ok(()) }
+    }
+}
+
+/// Builds every target with clippy as the compiler of our own crates, so that lints and programs
+/// come from one pass.
+fn lint_and_build() -> Result<Programs, Box<dyn std::error::Error>> {
+    let arguments = ["build", "--workspace", "--all-targets", "--keep-going"];
+    println!("$ cargo {} (clippy as the compiler)", arguments.join(" "));
+    Programs::build(linted(workspace::cargo(&arguments))?)
+}
+
+/// Makes cargo compile our own crates by clippy. Every cargo command of CI has the same
+/// setting, else the crates would be built again.
+fn linted(mut command: Command) -> Result<Command, Box<dyn std::error::Error>> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let sysroot = Command::new(rustc).args(["--print", "sysroot"]).current_dir(workspace::root()).output()?;
+    let clippy = PathBuf::from(String::from_utf8(sysroot.stdout)?.trim()).join("bin/clippy-driver");
+    if !clippy.exists() {
+        return Err(format!("{} is missing; `rustup component add clippy` installs it", clippy.display()).into());
+    }
+    // The separator is what `cargo clippy` itself puts between arguments.
+    command.env("RUSTC_WORKSPACE_WRAPPER", clippy).env("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__");
+    Ok(command)
 }
 
 fn tests() -> Done {
     let nextest = workspace::cargo(&["nextest", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if nextest.is_ok_and(|status| status.success()) {
-        return cargo(&["nextest", "run", "--workspace"]);
+    if !nextest.is_ok_and(|status| status.success()) {
+        println!("cargo-nextest is not installed; `cargo test` runs the same tests without retries");
+        return finish("test", linted(workspace::cargo(&["test", "--workspace"]))?);
     }
-    println!("cargo-nextest is not installed; `cargo test` runs the same tests");
-    cargo(&["test", "--workspace"])
+    let report = workspace::root().join("target/nextest/default/junit.xml");
+    let _ = fs::remove_file(&report);
+    let done = finish("nextest run", linted(workspace::cargo(&["nextest", "run", "--workspace"]))?);
+    print_report(&report)?;
+    done
+}
+
+/// Prints the slowest tests, and those that passed only when tried again; the latter are also
+/// appended to a file, so that several runs can be compared.
+fn print_report(report: &Path) -> Done {
+    let cases = report::cases(&fs::read_to_string(report)?);
+    println!("=== slowest tests");
+    report::slowest(&cases, 10).iter().for_each(|case| println!("{:8.1} s  {}", case.seconds, case.name));
+    let flaky: Vec<&str> = cases.iter().filter(|case| case.is_flaky).map(|case| case.name.as_str()).collect();
+    println!("=== flaky tests: {}", if flaky.is_empty() { "none" } else { "passed only when tried again" });
+    flaky.iter().for_each(|name| println!("{name}"));
+    let summary = report.with_file_name("flaky.txt");
+    let earlier = fs::read_to_string(&summary).unwrap_or_default();
+    fs::write(summary, flaky.iter().fold(earlier, |text, name| text + name + "\n"))?;
+    Ok(())
 }
 
 fn cargo(arguments: &[&str]) -> Done {
     println!("$ cargo {}", arguments.join(" "));
-    let status = workspace::cargo(arguments).stdin(Stdio::null()).status()?;
-    if status.success() { Ok(()) } else { Err(format!("cargo {}: {status}", arguments[0]).into()) }
+    finish(arguments[0], workspace::cargo(arguments))
+}
+
+fn finish(name: &str, mut command: Command) -> Done {
+    let status = command.stdin(Stdio::null()).status()?;
+    if status.success() { Ok(()) } else { Err(format!("cargo {name}: {status}").into()) }
 }

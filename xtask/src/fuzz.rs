@@ -1,42 +1,49 @@
-//! `cargo xtask fuzz`: lines that nobody would write, for the parser of command lines, and
-//! archives that nobody would make, for the store of skills.
+//! `cargo xtask fuzz`: generated command lines for the shell parser, and generated archives for
+//! the store of skills.
 //!
-//! What reads them are examples of those crates: chores know none of our crates. They are built as
-//! tests are, so that an overflow is seen.
+//! The fuzzers are examples of those crates, because xtask depends on none of them. They are
+//! built like tests, so that an overflow panics.
 
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::{Done, workspace};
+use crate::workspace::{self, Programs};
+use crate::{Done, stress};
 
-/// How long in CI.
+/// Seconds for each target by default, and in CI.
 pub(crate) const SECONDS: &str = "60";
-/// The same each time in CI: what a change breaks is that change's doing. Others are for whoever
-/// looks for more.
-pub(crate) const SEED: &str = "1";
+const SECONDS_IN_CI: &str = "10";
+/// The seed in CI is fixed: a failure there is caused by the change under test.
+const SEED_IN_CI: &str = "1";
 
-/// What is fuzzed: its name, which is that of the example, and the crate that has it.
+/// Each target: the name of the example, and the crate it belongs to.
 const TARGETS: &[(&str, &str)] = &[("commands", "ringfence-policy"), ("archives", "ringfence-skills")];
 
-/// For so many seconds, by this seed if one is given: what breaks something is told with it.
+/// Fuzzes one target for so many seconds, with a given or a random seed.
 pub(crate) fn run(target: &str, seconds: &str, seed: Option<&str>) -> Done {
-    let known = TARGETS.iter().find(|(name, _)| *name == target);
-    let known = known.ok_or_else(|| format!("nothing called {target} can be fuzzed"))?;
-    finish(known.0, start(known, seconds, seed)?)
+    let (name, package) = TARGETS.iter().find(|(name, _)| *name == target).ok_or_else(|| format!("no fuzz target `{target}`"))?;
+    // Optimised, so that more inputs are tried; overflows still panic.
+    let program = workspace::build(package, &["--example", name, "--config", "profile.dev.opt-level=2"])?;
+    finish(name, start(&program, seconds, seed)?)
 }
 
-/// All of them at the same time, so that CI takes as long as one.
-pub(crate) fn all() -> Done {
+/// Fuzzes every target at the same time, briefly, with programs that were built already.
+pub(crate) fn run_briefly(programs: &Programs) -> Done {
     let mut started = Vec::new();
-    for target in TARGETS {
-        started.push((target.0, start(target, SECONDS, Some(SEED))));
+    for (name, _) in TARGETS {
+        started.push((*name, start(programs.find(name)?, SECONDS_IN_CI, Some(SEED_IN_CI))));
     }
-    // Each is waited for, whatever became of the others.
+    // Waits for each, also if another failed.
     let done: Vec<Done> = started.into_iter().map(|(name, child)| finish(name, child?)).collect();
     done.into_iter().collect()
 }
 
-fn start((target, package): &(&str, &str), seconds: &str, seed: Option<&str>) -> Result<Child, Box<dyn std::error::Error>> {
-    let program = workspace::build(package, &["--example", target])?;
+/// Fuzzes every target in turn, with random seeds.
+pub(crate) fn run_all(seconds: &str) -> Done {
+    TARGETS.iter().try_for_each(|(name, _)| stress::step(name, || run(name, seconds, None)))
+}
+
+fn start(program: &Path, seconds: &str, seed: Option<&str>) -> Result<Child, Box<dyn std::error::Error>> {
     Ok(Command::new(program).args(["fuzz", seconds]).args(seed).stdin(Stdio::null()).spawn()?)
 }
 

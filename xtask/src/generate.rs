@@ -18,12 +18,16 @@ pub(crate) enum Purpose {
 const DOCUMENTS: &[(&str, &[&str])] =
     &[("docs/policy.schema.json", &["policy", "schema"]), ("docs/cli.md", &["reference"]), ("docs/openapi.json", &["serve", "--openapi"])];
 
-/// Writes the documents, or fails naming those that differ.
+/// Builds the program; then writes the documents, or fails naming those that differ.
 pub(crate) fn run(purpose: Purpose) -> Done {
-    let program = workspace::build("ringfence-cli", &[])?;
+    run_with(&workspace::build("ringfence-cli", &[])?, purpose)
+}
+
+/// The same by a program that was built already.
+pub(crate) fn run_with(program: &Path, purpose: Purpose) -> Done {
     let mut stale = Vec::new();
     for (document, words) in DOCUMENTS {
-        let text = printed(&program, words)?;
+        let text = printed(program, words)?;
         let path = workspace::root().join(document);
         if fs::read(&path).is_ok_and(|present| present == text) {
             continue;

@@ -1,4 +1,5 @@
-//! Chores of this workspace: `cargo xtask tidy`, `gen`, `ci`, `fuzz`, `precision`, `bench`, `soak` and `kernels`.
+//! Chores of this workspace: `cargo xtask tidy`, `gen`, `ci`, `stress`, `fuzz`, `precision`, `bench`, `soak`
+//! and `kernels`.
 //!
 //! One file per chore. Nothing here ships, and nothing that ships depends on it.
 
@@ -10,6 +11,7 @@ mod kernels;
 mod precision;
 mod probe;
 mod soak;
+mod stress;
 mod tidy;
 mod workspace;
 
@@ -25,8 +27,9 @@ usage: cargo xtask CHORE
   tidy                                        check the rules that no compiler knows
   gen [--check]                               write the generated documents, or fail where they differ
   ci                                          everything a change must pass
-  fuzz commands [--seconds N] [--seed N]      read lines that nobody would write
-  fuzz archives [--seconds N] [--seed N]      take in archives that nobody would make
+  stress                                      repeat races and generated inputs many times (30 minutes)
+  fuzz commands [--seconds N] [--seed N]      generated lines for the parser of command lines
+  fuzz archives [--seconds N] [--seed N]      generated archives for the store of skills
   precision                                   how exactly refusals are told, beside what stderr would tell
   bench [--quick] [--only ROW] [--enforce]    measure against bare and bwrap
   soak                                        1,000 sandboxes in one program, and what is left of them
@@ -50,6 +53,7 @@ fn chore(words: &[&str]) -> Done {
         ["gen"] => generate::run(generate::Purpose::Write),
         ["gen", "--check"] => generate::run(generate::Purpose::Check),
         ["ci"] => ci::run(),
+        ["stress"] => stress::run(),
         ["fuzz", target] => fuzz::run(target, fuzz::SECONDS, None),
         ["fuzz", target, "--seconds", seconds] => fuzz::run(target, seconds, None),
         ["fuzz", target, "--seed", seed] => fuzz::run(target, fuzz::SECONDS, Some(seed)),

@@ -15,7 +15,7 @@ pub(crate) fn root() -> &'static Path {
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root());
-    // What `cargo run` told us of ourselves is none of its business: build scripts that look at it would run anew.
+    // Build scripts that read the variables `cargo run` set for xtask would run again.
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
             command.env_remove(name);
@@ -24,7 +24,7 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
-/// What cargo knows of the workspace's own packages.
+/// Cargo's metadata of the workspace's own packages.
 pub(crate) fn metadata() -> Result<Value, Box<dyn Error>> {
     let output =
         cargo(&["metadata", "--no-deps", "--format-version", "1", "--offline"]).stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
@@ -34,21 +34,43 @@ pub(crate) fn metadata() -> Result<Value, Box<dyn Error>> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// Builds `package` and answers the program it made.
-///
-/// Cargo is asked for the path: it depends on the target, the profile and the
-/// caller's own settings.
+/// Builds `package` and returns the program it made.
 pub(crate) fn build(package: &str, flags: &[&str]) -> Result<PathBuf, Box<dyn Error>> {
-    let mut arguments = vec!["build", "--package", package, "--message-format", "json-render-diagnostics"];
-    arguments.extend(flags);
-    let output = cargo(&arguments).stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
-    if !output.status.success() {
-        return Err(format!("cannot build {package}").into());
+    let mut command = cargo(&["build", "--package", package]);
+    command.args(flags);
+    let programs = Programs::build(command)?;
+    programs.0.into_iter().next_back().map(|(_, path)| path).ok_or_else(|| format!("{package} has no program").into())
+}
+
+/// The programs of one cargo build: binaries and examples, by name.
+///
+/// Cargo is asked for the paths: they depend on the target, the profile and the caller's own
+/// settings.
+pub(crate) struct Programs(Vec<(String, PathBuf)>);
+
+impl Programs {
+    /// Runs `command`, a `cargo build`, and reads the programs from its messages.
+    pub(crate) fn build(mut command: Command) -> Result<Programs, Box<dyn Error>> {
+        let output =
+            command.args(["--message-format", "json-render-diagnostics"]).stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
+        if !output.status.success() {
+            return Err(format!("cargo build: {}", output.status).into());
+        }
+        let messages = String::from_utf8(output.stdout)?;
+        let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        Ok(Programs(messages.filter_map(|message| program(&message)).collect()))
     }
-    String::from_utf8(output.stdout)?
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .filter_map(|message| message["executable"].as_str().map(PathBuf::from))
-        .next_back()
-        .ok_or_else(|| format!("{package} has no program").into())
+
+    /// The program called `name`.
+    pub(crate) fn find(&self, name: &str) -> Result<&Path, Box<dyn Error>> {
+        let found = self.0.iter().find(|(known, _)| known == name);
+        found.map(|(_, path)| path.as_path()).ok_or_else(|| format!("cargo built no program called {name}").into())
+    }
+}
+
+/// Name and path of the program that a message of cargo tells of; test binaries do not count.
+fn program(message: &Value) -> Option<(String, PathBuf)> {
+    let path = message["executable"].as_str()?;
+    let is_test = message["profile"]["test"].as_bool() == Some(true);
+    (!is_test).then(|| (message["target"]["name"].as_str().unwrap_or_default().to_owned(), PathBuf::from(path)))
 }

@@ -20,7 +20,7 @@ pub struct Ran {
 }
 
 /// No test waits longer for one command.
-const PATIENCE: Duration = Duration::from_secs(40);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 impl Ran {
     /// Runs `command` to its end, with `input` for it to read.
