@@ -3,6 +3,8 @@
 //! Configuration adds to the denies and protects here and never takes away from them;
 //! a person opens a single path by naming it.
 
+mod guarded;
+mod settings;
 mod tables;
 
 use crate::glob::{Case, Glob};
@@ -12,6 +14,8 @@ use crate::grants::{
 };
 use crate::path::AbsPath;
 use crate::tools::ToolRules;
+pub use guarded::GuardedNames;
+pub use settings::*;
 pub use tables::*;
 
 /// One line of a table.
@@ -25,8 +29,10 @@ pub struct Entry {
 
 /// The reason behind a built-in rule, by its text.
 pub fn reason(text: &str) -> Option<&'static str> {
-    let tables = [HOME_DENIES, SYSTEM_DENIES, PATTERN_DENIES, PATTERN_EXCEPTIONS, PATTERN_PROTECTS, ROOT_PROTECTS];
-    tables.into_iter().flatten().find(|entry| entry.text == text).map(|entry| entry.reason)
+    let tables = [HOME_DENIES, SYSTEM_DENIES, PATTERN_DENIES, PATTERN_EXCEPTIONS, PATTERN_PROTECTS];
+    let entries = tables.into_iter().flatten().map(|entry| (entry.text, entry.reason));
+    let settings = SETTINGS.iter().map(|setting| (setting.text, setting.reason));
+    entries.chain(settings).find(|(known, _)| *known == text).map(|(_, reason)| reason)
 }
 
 /// The built-in rules on paths that do not depend on what is opened.
@@ -53,6 +59,7 @@ impl Grants {
             rules,
             patterns: Vec::new(),
             exceptions: Vec::new(),
+            suspects: Vec::new(),
             environment: EnvironmentRules::default(),
             network: NetworkRules::default(),
             commands: CommandRules::default(),
@@ -68,9 +75,17 @@ impl Grants {
     }
 }
 
-/// The protects that stand directly below a writable root.
-pub(crate) fn protects(root: &AbsPath) -> impl Iterator<Item = Rule> + '_ {
-    ROOT_PROTECTS.iter().map(|entry| path_rule(root.join(entry.text), Effect::Protect, entry.text))
+/// The protects of a directory that is worked in: a writable root, or one between it and where a
+/// command is started.
+pub(crate) fn protects(directory: &AbsPath) -> impl Iterator<Item = Rule> + '_ {
+    SETTINGS.iter().map(|setting| setting.rule_in(directory))
+}
+
+impl Setting {
+    /// The rule that protects it in a directory.
+    pub fn rule_in(&self, directory: &AbsPath) -> Rule {
+        path_rule(directory.join(self.text), Effect::Protect, self.text)
+    }
 }
 
 /// The built-in rules on names.
@@ -85,6 +100,12 @@ pub(crate) fn patterns() -> impl Iterator<Item = Pattern> {
 /// What the built-in rules on names leave open.
 pub(crate) fn exceptions() -> impl Iterator<Item = Exception> {
     PATTERN_EXCEPTIONS.iter().filter_map(|entry| Some(Exception { glob: built_in_glob(entry.text)?, origin: origin(entry.text) }))
+}
+
+/// Names of directories with what a project only uses or builds: the exceptions leave all of it open.
+pub fn vendored_names() -> impl Iterator<Item = &'static str> {
+    let names = PATTERN_EXCEPTIONS.iter().filter_map(|entry| entry.text.strip_prefix("**/")?.strip_suffix("/**"));
+    names.filter(|name| !name.contains(['/', '*', '?', '[', '{']))
 }
 
 /// An origin for something that is built in.
@@ -116,12 +137,12 @@ mod tests {
         assert_eq!(rules(&home).count(), expected);
         assert_eq!(patterns().count(), PATTERN_DENIES.len() + PATTERN_PROTECTS.len());
         assert_eq!(exceptions().count(), PATTERN_EXCEPTIONS.len());
-        assert_eq!(protects(&home).count(), ROOT_PROTECTS.len());
+        assert_eq!(protects(&home).count(), SETTINGS.len());
     }
 
     #[test]
     fn every_deny_and_protect_has_a_reason() {
-        for entry in [HOME_DENIES, SYSTEM_DENIES, PATTERN_DENIES, PATTERN_PROTECTS, ROOT_PROTECTS].into_iter().flatten() {
+        for entry in [HOME_DENIES, SYSTEM_DENIES, PATTERN_DENIES, PATTERN_PROTECTS].into_iter().flatten() {
             assert!(entry.reason.len() > 8, "{}", entry.text);
         }
         assert!(HOME_DENIES.iter().all(|entry| entry.text.starts_with("~/")));

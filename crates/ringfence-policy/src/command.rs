@@ -27,6 +27,7 @@ mod options;
 mod pattern;
 mod reader;
 mod sandbox;
+mod sed;
 mod shell;
 mod simple;
 mod variables;
@@ -37,7 +38,7 @@ use std::fmt;
 use std::ops::Range;
 
 pub use excluded::{Exclusion, excluded};
-pub use guard::{Refusal, Ruling, STRICT_ARGUMENTS, STRICT_BINARIES};
+pub use guard::{Refusal, Ruling, STRICT_ARGUMENTS, STRICT_BINARIES, UNREADABLE};
 pub use pattern::Pattern;
 pub use sandbox::{Ability, Consent, Platform, SandboxChoice, SandboxSettings, Unsandboxed, Wanted, Wish, should_use_sandbox};
 pub use variables::leads_elsewhere;

@@ -118,6 +118,21 @@ impl Grants {
         self.caught(path, PatternEffect::Deny).or_else(|| self.caught(path, PatternEffect::Protect))
     }
 
+    /// The deny pattern that catches the very path, which lies in `root`, a tree in which patterns do
+    /// not hold: a tool's own directory is full of public files, but the names directly below it are
+    /// few, and some are credentials.
+    pub fn denied_name_in(&self, root: &AbsPath, path: &AbsPath) -> Option<&Pattern> {
+        let parts = components(path);
+        let below = parts.get(root.depth()..).unwrap_or_default();
+        self.patterns.iter().filter(|pattern| pattern.effect == PatternEffect::Deny).find(|pattern| {
+            let lifts = |exception: &&Exception| {
+                let parts = if exception.is_general() { below } else { &parts };
+                exception.may_lift(pattern) && exception.covers(parts)
+            };
+            pattern.glob.matches_components(&parts) && (pattern.is_locked() || !self.exceptions.iter().any(|exception| lifts(&exception)))
+        })
+    }
+
     /// The rule that opens the path, patterns and protects aside.
     pub fn opener(&self, path: &AbsPath) -> Option<&Rule> {
         let standing = Standing::of(&self.rules, path);
@@ -183,11 +198,11 @@ impl Grants {
         if pattern.is_locked() {
             return false;
         }
-        let tree = self.tree_depth(path);
+        let (tree, is_whole) = (self.tree_depth(path), caught.len() == path.depth());
         let excepted = self.exceptions.iter().filter(|exception| exception.may_lift(pattern)).any(|exception| {
-            let is_general = exception.origin.source == Source::BuiltIn && exception.glob.floats();
-            let parts = if is_general { caught.get(tree..).unwrap_or_default() } else { caught };
-            (1..=parts.len()).any(|depth| exception.glob.matches_components(&parts[..depth]))
+            let parts = if exception.is_general() { caught.get(tree..).unwrap_or_default() } else { caught };
+            // What has something below it is a directory, and no file of that kind.
+            (is_whole || !exception.is_for_files()) && exception.covers(parts)
         });
         excepted || self.rules.iter().any(|rule| rule.names_for(pattern, caught.len(), path))
     }
@@ -241,6 +256,23 @@ impl Pattern {
 }
 
 impl Exception {
+    /// Whether it speaks of names in any tree that is worked in.
+    fn is_general(&self) -> bool {
+        self.origin.source == Source::BuiltIn && self.glob.floats()
+    }
+
+    /// Tells whether it speaks of a kind of file by its name, as a general one does that does not
+    /// end in `/**`. A person may mean a directory.
+    fn is_for_files(&self) -> bool {
+        self.is_general() && !self.glob.text().ends_with("/**")
+    }
+
+    /// Tells whether it covers a path. A directory that is excepted covers all that is in it.
+    fn covers(&self, parts: &[&[u8]]) -> bool {
+        let first = if self.is_for_files() { parts.len().max(1) } else { 1 };
+        (first..=parts.len()).any(|depth| self.glob.matches_components(&parts[..depth]))
+    }
+
     /// Whether this exception has a say over the pattern.
     ///
     /// A built-in exception speaks of the built-in denies alone: a person who denies

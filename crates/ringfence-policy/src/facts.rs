@@ -81,6 +81,9 @@ pub struct Remote {
 pub struct Flags {
     /// The directory that relative entries are relative to.
     pub cwd: AbsPath,
+    /// The directory the agent was started in, where that is another one: it reads its settings
+    /// there.
+    pub started_in: Option<AbsPath>,
     /// `--sandbox`, `--no-sandbox`
     pub enabled: Option<bool>,
     /// `--mode`
@@ -122,6 +125,7 @@ impl Flags {
     pub fn none(cwd: AbsPath) -> Self {
         Self {
             cwd,
+            started_in: None,
             enabled: None,
             mode: None,
             read: Vec::new(),

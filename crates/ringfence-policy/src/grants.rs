@@ -25,6 +25,8 @@ pub struct Grants {
     pub patterns: Vec<Pattern>,
     /// What re-opens a file that a pattern caught.
     pub exceptions: Vec<Exception>,
+    /// Files of tools, and directories of such files, that are denied if they hold credentials.
+    pub suspects: Vec<AbsPath>,
     /// Which variables pass.
     pub environment: EnvironmentRules,
     /// What of the network is open.

@@ -8,6 +8,7 @@ mod reader;
 mod sandbox_json;
 mod settings_json;
 mod uds_yaml;
+mod withheld;
 
 use crate::policy::Policy;
 
@@ -103,13 +104,14 @@ impl ImportError {
 ///
 /// A malformed `sandbox.json` is no error: its own rule is a warning and the defaults.
 pub fn import(text: &str, format: Format) -> Result<Imported, ImportError> {
-    match format {
+    let imported = match format {
         Format::SandboxJson => Ok(sandbox_json::import(text)),
         Format::UdsYaml => uds_yaml::import(text),
         Format::SettingsJson => settings_json::import(text),
         Format::SrtJson => settings_json::import_srt(text),
         Format::CodexToml => codex_toml::import(text),
-    }
+    };
+    imported.map(Imported::without_opened_denies)
 }
 
 /// Guesses the format from the file's name and what stands in it.

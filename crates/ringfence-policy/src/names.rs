@@ -4,13 +4,14 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use crate::builtin::{POINTERS, SETTINGS};
 use crate::glob::{Glob, NameMatch, NameShape};
 use crate::grants::{Effect, Grants};
 
 /// The names that a deny or protect could concern, ready for asking a million times.
 ///
-/// Errs on the side of `true`: a name it calls uninteresting is caught by no pattern and
-/// is the last component of no deny or protect rule.
+/// Errs on the side of `true`: a name it calls uninteresting is caught by no pattern, is the last
+/// component of no deny or protect rule, and no name of a setting that programs obey.
 #[derive(Debug, Clone, Default)]
 pub struct NameIndex {
     literals: HashSet<Vec<u8>, BuildHasherDefault<Fnv>>,
@@ -37,6 +38,10 @@ impl NameIndex {
             if let (Effect::Deny | Effect::Protect, Some(name)) = (&rule.effect, rule.root.name()) {
                 index.add_literal(name.as_encoded_bytes().to_ascii_lowercase());
             }
+        }
+        // With a directory of such a name, the setting below it would come along.
+        for setting in SETTINGS.iter().chain(POINTERS) {
+            setting.names().for_each(|name| index.add_literal(name.as_bytes().to_ascii_lowercase()));
         }
         index
     }

@@ -80,8 +80,9 @@ impl AbsPath {
     /// As [`is_within`](Self::is_within), but that the case of ASCII letters does not matter.
     pub fn is_within_in_any_case(&self, root: &AbsPath) -> bool {
         let (path, root) = (self.as_bytes(), root.as_bytes());
-        path.get(..root.len()).is_some_and(|start| start.eq_ignore_ascii_case(root))
-            && (path.len() == root.len() || root == b"/" || path[root.len()] == b'/')
+        // Most rules fail at the byte behind their root, which is the cheapest to look at.
+        let ends_there = path.get(root.len()).is_none_or(|byte| *byte == b'/') || root == b"/";
+        ends_there && path.get(..root.len()).is_some_and(|start| start.eq_ignore_ascii_case(root))
     }
 
     /// The part below `root`; `None` where the path is not within it.

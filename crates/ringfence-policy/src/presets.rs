@@ -18,6 +18,9 @@ pub struct Preset {
     pub caches: &'static [Cache],
     /// Files with credentials in its directories.
     pub denies: &'static [Place],
+    /// Files, and directories of files, that are denied if they hold one of [`SECRET_WORDS`] or an
+    /// address with a password: the tool needs those that do not. A component `*` is any name.
+    pub suspects: &'static [Place],
 }
 
 /// A directory of a tool: below a variable's value if that is set, else below home.
@@ -56,6 +59,9 @@ const fn own(place: Place) -> Cache {
     Cache { place, host_beneath: false }
 }
 
+/// Words by which a file of a tool is known to hold credentials; ASCII case does not matter.
+pub const SECRET_WORDS: &[&str] = &["token", "password", "passwd", "secret", "credentials", "apikey", "api-key", "api_key"];
+
 /// All presets.
 pub const PRESETS: &[Preset] = &[
     Preset {
@@ -64,6 +70,7 @@ pub const PRESETS: &[Preset] = &[
         reads: &[moved("CARGO_HOME", ".cargo", ""), moved("RUSTUP_HOME", ".rustup", "")],
         caches: &[shared(moved("CARGO_HOME", ".cargo", "registry")), shared(moved("CARGO_HOME", ".cargo", "git"))],
         denies: &[moved("CARGO_HOME", ".cargo", "credentials"), moved("CARGO_HOME", ".cargo", "credentials.toml")],
+        suspects: &[moved("CARGO_HOME", ".cargo", "config"), moved("CARGO_HOME", ".cargo", "config.toml")],
     },
     Preset {
         name: "node",
@@ -73,6 +80,14 @@ pub const PRESETS: &[Preset] = &[
         // beside their stores.
         caches: &[own(at(".npm")), shared(at(".local/share/pnpm")), shared(at(".yarn"))],
         denies: &[],
+        // Each version has a global and a built-in configuration of npm, which hold tokens.
+        suspects: &[
+            moved("NVM_DIR", ".nvm", "versions/node/*/etc/npmrc"),
+            moved("NVM_DIR", ".nvm", "versions/node/*/lib/node_modules/npm/npmrc"),
+            moved("VOLTA_HOME", ".volta", "tools/image/node/*/etc/npmrc"),
+            moved("FNM_DIR", ".local/share/fnm", "node-versions/*/installation/etc/npmrc"),
+            at(".fnm/node-versions/*/installation/etc/npmrc"),
+        ],
     },
     Preset {
         name: "python",
@@ -80,6 +95,7 @@ pub const PRESETS: &[Preset] = &[
         reads: &[moved("PYENV_ROOT", ".pyenv", ""), at(".local/lib"), at(".local/share/pipx"), at(".local/share/uv")],
         caches: &[],
         denies: &[],
+        suspects: &[moved("PYENV_ROOT", ".pyenv", "versions/*/pip.conf")],
     },
     Preset {
         name: "go",
@@ -88,13 +104,24 @@ pub const PRESETS: &[Preset] = &[
         reads: &[moved("GOPATH", "go", "bin")],
         caches: &[shared(moved("GOPATH", "go", "pkg"))],
         denies: &[],
+        suspects: &[],
     },
     Preset {
         name: "java",
         probes: &["java", "mvn", "gradle", "kotlinc"],
         reads: &[moved("SDKMAN_DIR", ".sdkman", ""), at(".jdks")],
         caches: &[shared(at(".m2/repository")), shared(moved("GRADLE_USER_HOME", ".gradle", ""))],
-        denies: &[moved("GRADLE_USER_HOME", ".gradle", "gradle.properties")],
+        denies: &[
+            moved("GRADLE_USER_HOME", ".gradle", "gradle.properties"),
+            moved("GRADLE_USER_HOME", ".gradle", "develocity/keys.properties"),
+            moved("GRADLE_USER_HOME", ".gradle", "enterprise/keys.properties"),
+            moved("GRADLE_USER_HOME", ".gradle", "secring.gpg"),
+        ],
+        suspects: &[
+            moved("GRADLE_USER_HOME", ".gradle", "init.gradle"),
+            moved("GRADLE_USER_HOME", ".gradle", "init.gradle.kts"),
+            moved("GRADLE_USER_HOME", ".gradle", "init.d"),
+        ],
     },
     Preset {
         name: "ruby",
@@ -102,14 +129,16 @@ pub const PRESETS: &[Preset] = &[
         reads: &[moved("RBENV_ROOT", ".rbenv", ""), at(".rvm")],
         caches: &[shared(moved("GEM_HOME", ".gem", ""))],
         denies: &[moved("GEM_HOME", ".gem", "credentials")],
+        suspects: &[],
     },
-    Preset { name: "deno", probes: &["deno"], reads: &[moved("DENO_INSTALL", ".deno", "")], caches: &[], denies: &[] },
+    Preset { name: "deno", probes: &["deno"], reads: &[moved("DENO_INSTALL", ".deno", "")], caches: &[], denies: &[], suspects: &[] },
     Preset {
         name: "bun",
         probes: &["bun"],
         reads: &[moved("BUN_INSTALL", ".bun", "")],
         caches: &[shared(moved("BUN_INSTALL", ".bun", "install/cache"))],
         denies: &[],
+        suspects: &[],
     },
     Preset {
         name: "cache",
@@ -118,14 +147,25 @@ pub const PRESETS: &[Preset] = &[
         // Other programs' caches hold pages, mails and tokens.
         caches: &[own(moved("XDG_CACHE_HOME", ".cache", ""))],
         denies: &[],
+        suspects: &[],
     },
 ];
+
+/// Whether a tool was found.
+fn applies(preset: &Preset, facts: &Facts) -> bool {
+    preset.probes.is_empty() || preset.probes.iter().any(|probe| facts.programs.contains(*probe))
+}
+
+/// Files and directories of tools that were found which may hold credentials.
+pub(crate) fn suspects(facts: &Facts) -> Vec<AbsPath> {
+    let found = PRESETS.iter().filter(|preset| applies(preset, facts));
+    found.flat_map(|preset| preset.suspects).filter_map(|place| place.resolve(facts)).collect()
+}
 
 /// The rules of all presets that apply.
 pub(crate) fn rules(facts: &Facts) -> Vec<Rule> {
     let mut rules = Vec::new();
-    let applies = |preset: &&Preset| preset.probes.is_empty() || preset.probes.iter().any(|probe| facts.programs.contains(*probe));
-    for preset in PRESETS.iter().filter(applies) {
+    for preset in PRESETS.iter().filter(|preset| applies(preset, facts)) {
         let found = |place: &Place| place.resolve(facts);
         rules.extend(preset.reads.iter().filter_map(found).map(|root| rule(root, Effect::Read, preset.name)));
         rules.extend(preset.caches.iter().filter_map(|cache| {

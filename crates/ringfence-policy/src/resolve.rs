@@ -61,7 +61,7 @@ pub fn resolve(layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants,
     writable.narrow(&mut lists.rules, facts, &mut warnings);
     let mut rules = frame(&writable, facts, &mut lists);
     rules.append(&mut lists.rules);
-    add_protects(&mut rules);
+    add_protects(&mut rules, &starts(flags, facts));
     shut_state(&mut rules, &audit);
     warnings.extend(files::without_effect(&rules, &lists.patterns, &lists.exceptions));
 
@@ -72,6 +72,7 @@ pub fn resolve(layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants,
         rules,
         patterns: lists.patterns,
         exceptions: lists.exceptions,
+        suspects: crate::presets::suspects(facts),
         environment,
         network,
         commands,
@@ -95,7 +96,7 @@ impl Grants {
     pub fn grant_session(&mut self, root: AbsPath, effect: Effect) {
         let origin = Origin::new(Source::Session, root.to_string());
         self.rules.push(Rule { root, effect, origin, locked: false });
-        add_protects(&mut self.rules);
+        add_protects(&mut self.rules, &[]);
         shut_state(&mut self.rules, &self.audit);
     }
 
@@ -231,17 +232,27 @@ fn mode_rule(root: &AbsPath, effect: Effect) -> Rule {
     Rule { root: root.clone(), effect, origin, locked: false }
 }
 
-/// Gives every writable root that has none its built-in protects.
-fn add_protects(rules: &mut Vec<Rule>) {
+/// Gives every directory that is worked in its built-in protects, where it has none: each writable
+/// root, each of `starts` in one, and those between the two.
+fn add_protects(rules: &mut Vec<Rule>, starts: &[AbsPath]) {
     let is_work = |rule: &&Rule| rule.effect == Effect::Write && rule.patterns_hold();
-    let mut roots: Vec<AbsPath> = rules.iter().filter(is_work).map(|rule| rule.root.clone()).collect();
-    roots.sort();
-    roots.dedup();
-    for root in roots {
-        if !has_protects(rules, &root) {
-            rules.extend(builtin::protects(&root));
+    let mut directories: Vec<AbsPath> = rules.iter().filter(is_work).map(|rule| rule.root.clone()).collect();
+    let roots = directories.clone();
+    for start in starts {
+        directories.extend(start.ancestors().take_while(|above| roots.iter().any(|root| above.is_within(root))));
+    }
+    directories.sort();
+    directories.dedup();
+    for directory in directories {
+        if !has_protects(rules, &directory) {
+            rules.extend(builtin::protects(&directory));
         }
     }
+}
+
+/// Directories in which agents and editors look for their settings: where they are started.
+fn starts(flags: &Flags, facts: &Facts) -> Vec<AbsPath> {
+    [Some(&flags.cwd), flags.started_in.as_ref(), Some(&facts.workspace)].into_iter().flatten().cloned().collect()
 }
 
 /// They come all or none, so the first tells.

@@ -132,7 +132,7 @@ fn round_trip(text: &str, format: Format) -> (Imported, Grants) {
         network.allow.iter_mut().chain(&mut network.deny).for_each(|listed| listed.origin.line = None);
         network.mode_origin = None;
         grants.tools.disallowed.iter_mut().for_each(|rule| rule.origin.line = None);
-        grants.commands.excluded.iter_mut().for_each(|origin| origin.line = None);
+        grants.commands.excluded.iter_mut().chain(&mut grants.commands.deny).for_each(|origin| origin.line = None);
         network.localhost.entries.iter_mut().chain(&mut network.bind.entries).for_each(|entry| entry.origin.line = None);
         grants
     };
@@ -227,10 +227,10 @@ fn uds_yaml_keeps_its_order_and_its_defaults() {
 
 #[test]
 fn the_example_of_settings_json() {
-    let expect = "version = 1\non-gap = \"run\"\n\n[sandbox]\nenabled = true\nfail-if-unavailable = false\nallow-unsandboxed-commands = true\nauto-allow-bash-if-sandboxed = true\n\n[filesystem]\nwrite = [\"~/projects\"]\nprotect = [\"~/.ssh\"]\n\n\
-                  [network]\nmode = \"allow-list\"\nallow = [\"github.com\"]\nbind = true\n\n\
+    let expect = "version = 1\n\n[sandbox]\nenabled = true\nfail-if-unavailable = false\nallow-unsandboxed-commands = true\nauto-allow-bash-if-sandboxed = true\n\n[filesystem]\nwrite = [\"~/projects\"]\nprotect = [\"~/.ssh\"]\n\n\
+                  [network]\nmode = \"allow-list\"\nallow = [\"github.com\"]\n\n\
                   [commands]\nexcluded = [\n  \"docker\",\n  \"npm:*\",\n]\n";
-    let notes = ["on-gap", "httpProxyPort", "everything else is readable"];
+    let notes = ["still refuses", "always work on loopback", "httpProxyPort", "everything else is readable"];
     let grants = check(SETTINGS_JSON, Format::SettingsJson, expect, &notes);
     check_verdict(&grants, "/home/me/projects/x", Access::Write, Verdict::Allowed);
     check_verdict(&grants, "/home/me/.ssh/id", Access::Read, Verdict::Denied);
@@ -245,15 +245,23 @@ fn permission_rules_become_files_and_domains() {
     }, "sandbox": {"enabled": true, "enabledPlatforms": ["macos", "linux", "plan9"], "new": 1} }"#;
     let expect = "version = 1\n\n[sandbox]\nenabled = true\nenabled-platforms = [\n  \"macos\",\n  \"linux\",\n]\n\n[filesystem]\nread = [\"~/notes\"]\n\
                   write = [\n  \"/srv/out/**\",\n  \"./docs\",\n  \"./../lib\",\n]\n\
-                  deny = [\n  \".env\",\n  \"./private/**\",\n  \"./a/b\",\n]\nprotect = [\"./locked\"]\nexcept = [\"*.pem\"]\n\n\
-                  [network]\nmode = \"allow-list\"\nallow = [\"x.org\"]\ndeny = [\"evil.com\"]\n\n[tools]\ndisallowed = [\"Write\"]\n";
-    let notes =
-        ["enabledPlatforms", "everything else", "Bash(rm:*)", "Bash(ls:*)", "always wins", "permissions.ask", "defaultMode", "sandbox.new"];
+                  deny = [\n  \".env\",\n  \"./private/**\",\n  \"./a/b\",\n]\nprotect = [\"./locked\"]\n\n\
+                  [network]\nmode = \"allow-list\"\nallow = [\"x.org\"]\ndeny = [\"evil.com\"]\n\n[commands]\ndeny = [\"rm:*\"]\n\n[tools]\ndisallowed = [\"Write\"]\n";
+    let notes = [
+        "enabledPlatforms",
+        "everything else",
+        "Bash(ls:*)",
+        "always wins",
+        "permissions.ask",
+        "defaultMode",
+        "sandbox.new",
+        "`*.pem` is not opened",
+    ];
     let grants = check(text, Format::SettingsJson, expect, &notes);
     // Without `Write`, nothing is written, whatever else opens it.
     check_verdict(&grants, "/srv/out/x", Access::Write, Verdict::ReadOnly);
     check_verdict(&grants, "/home/me/p/private/x", Access::Read, Verdict::Denied);
-    check_verdict(&grants, "/home/me/p/k.pem", Access::Read, Verdict::Allowed);
+    check_verdict(&grants, "/home/me/p/k.pem", Access::Read, Verdict::Denied);
     check_verdict(&grants, "/home/me/p/x", Access::Write, Verdict::ReadOnly);
 }
 
@@ -356,4 +364,48 @@ fn lists_of_hosts_are_carried_over_as_they_are() {
     let all = r#"{"network": {"allowedDomains": ["*"], "deniedDomains": ["*"]}, "filesystem": {}}"#;
     let notes = ["`*` is `mode = \"full\"`", "`*` is `mode = \"none\"`", "denyRead"];
     check(all, Format::SrtJson, "version = 1\n\n[network]\nmode = \"none\"\n", &notes);
+}
+
+/// What an import opens of what is built in to be shut: nothing, and it says so.
+#[test]
+fn import_opens_no_built_in_deny() {
+    let sandbox = r#"{"policy": {"filesystem": {"whitelist": ["~/.ssh", "/home/me/.aws/config", "/etc/shadow", "/ok", "/ok/.env"]}}}"#;
+    let settings = r#"{"sandbox": {"filesystem": {"allowRead": ["~/.ssh/id_rsa", "**/.env", "$HOME/.netrc"], "allowWrite": [".git/hooks", ".claude"]}},
+        "permissions": {"allow": ["Read(.env)", "Read(**/*.key)", "Edit(//home/me/.gnupg/**)"], "additionalDirectories": ["~/.kube"]}}"#;
+    let uds = "sandbox:\n  filesystem:\n    blocked-patterns: ['docs/x*']\n    allowed-patterns: ['**/.env', '*.pem', '.ssh/', 'docs/**', '.env.example']\n";
+    let codex = "sandbox_mode = \"workspace-write\"\n[sandbox_workspace_write]\nwritable_roots = [\"/home/me/.ssh\", \"/data\"]\n";
+    for (text, format, dropped) in
+        [(sandbox, Format::SandboxJson, 4), (settings, Format::SettingsJson, 9), (uds, Format::UdsYaml, 4), (codex, Format::CodexToml, 1)]
+    {
+        let (imported, grants) = round_trip(text, format);
+        let notes: Vec<_> = imported.notes.iter().filter(|note| note.text.contains("is not opened: ")).collect();
+        assert_eq!(notes.len(), dropped, "{notes:#?}");
+        for shut in
+            [".ssh/id_rsa", ".aws/config", ".netrc", ".gnupg/x", ".kube/x", "p/.env", "p/a/.env", "p/x.pem", "p/docs/.env", "p/x.key"]
+        {
+            check_verdict(&grants, &format!("/home/me/{shut}"), Access::Read, Verdict::Denied);
+        }
+        check_verdict(&grants, "/home/me/p/.claude/x", Access::Write, Verdict::ReadOnly);
+        check_verdict(&grants, "/home/me/p/.env.example", Access::Read, Verdict::Allowed);
+    }
+}
+
+#[test]
+fn sandbox_that_may_be_unavailable_still_refuses_what_it_cannot_enforce() {
+    let (imported, grants) = round_trip(r#"{"sandbox": {"enabled": true, "failIfUnavailable": false}}"#, Format::SettingsJson);
+    assert_eq!(imported.policy.on_gap, None);
+    assert_eq!(grants.on_gap, ringfence_policy::OnGap::Refuse);
+    assert!(!grants.sandbox.fail_if_unavailable);
+}
+
+#[test]
+fn settings_without_hosts_shut_the_network() {
+    for text in [
+        r#"{"sandbox": {"enabled": true}}"#,
+        r#"{"sandbox": {"enabled": true, "network": {"allowLocalBinding": true, "deniedDomains": ["x.org"]}}}"#,
+    ] {
+        let (imported, grants) = round_trip(text, Format::SettingsJson);
+        assert_eq!(imported.policy.network.mode, Some(ringfence_policy::NetworkMode::None), "{text}");
+        assert!(grants.network.bind.entries.is_empty(), "{text}");
+    }
 }

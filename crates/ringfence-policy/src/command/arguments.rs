@@ -47,6 +47,11 @@ fn may_find(pieces: &[Piece], needle: &[char]) -> bool {
                     let most = needle[length..].iter().take_while(|c| **c != '/' && (is_hidden || **c != '.')).count();
                     next[written][length..=length + most].fill(true);
                 }
+                Piece::Hole(Unknown::Number) => {
+                    next[written][length] = true;
+                    let most = needle[length..].iter().take_while(|c| c.is_ascii_digit() || **c == '-').count();
+                    next[1][length + 1..=length + most].fill(true);
+                }
                 _ => {}
             }
         }
@@ -87,14 +92,14 @@ fn outside_at(pieces: &[Piece], word: &Word, root: &AbsPath) -> Option<String> {
     let open = first_hole.map(|at| pieces[at]);
     match pieces.first()? {
         Piece::Char('/') => {}
-        Piece::Char(_) | Piece::Hole(Unknown::Glob | Unknown::Input) => return None,
+        Piece::Char(_) | Piece::Hole(Unknown::Glob | Unknown::Input | Unknown::Number) => return None,
         Piece::Hole(_) => return Some(format!("`{}` is not known before it runs, and it may be a path outside {root}", word.raw)),
     }
     let known: String = pieces.iter().map_while(|piece| if let Piece::Char(c) = piece { Some(*c) } else { None }).collect();
     // Of a component that goes on nothing is known.
     let whole = if open.is_some() { &known[..known.rfind('/').unwrap_or(0)] } else { known.trim_end_matches('/') };
     let climbs = pieces.split(|piece| *piece == Piece::Char('/')).any(may_climb)
-        || matches!(open, Some(Piece::Hole(why)) if !matches!(why, Unknown::Glob));
+        || matches!(open, Some(Piece::Hole(why)) if !matches!(why, Unknown::Glob | Unknown::Number));
     let is_within = !climbs && AbsPath::new(if whole.is_empty() { "/" } else { whole }).is_some_and(|path| path.is_within(root));
     (!is_within).then(|| format!("`{}` is not below {root}", word.raw))
 }

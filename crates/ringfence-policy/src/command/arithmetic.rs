@@ -15,8 +15,8 @@ pub(super) enum Kind {
 }
 
 impl Reader<'_> {
-    /// After `((`, up to and with `))`.
-    pub(super) fn arithmetic(&mut self, start: usize, kind: Kind) -> Read<()> {
+    /// After `((`, up to and with `))`. Answers whether it is made of numbers alone.
+    pub(super) fn arithmetic(&mut self, start: usize, kind: Kind) -> Read<bool> {
         self.deeper()?;
         let mut open = 0usize;
         let mut is_plain = true;
@@ -63,6 +63,6 @@ impl Reader<'_> {
             self.doubt(start, "arithmetic evaluates what variables hold");
         }
         self.depth -= 1;
-        Ok(())
+        Ok(is_plain)
     }
 }

@@ -14,8 +14,8 @@ impl Reader<'_> {
         match self.peek() {
             Some('(') if self.peek_second() == Some('(') => {
                 self.take_all("((");
-                self.arithmetic(start, super::arithmetic::Kind::Expression)?;
-                raws.push(hole);
+                let is_plain = self.arithmetic(start, super::arithmetic::Kind::Expression)?;
+                raws.push(if is_plain { Raw::Hole(Unknown::Number) } else { hole });
             }
             Some('(') => {
                 self.bump();
@@ -47,7 +47,11 @@ impl Reader<'_> {
                 self.name();
                 raws.push(hole);
             }
-            Some(c) if c.is_ascii_digit() || "@*#?-$!".contains(c) => {
+            Some('?' | '#' | '$' | '!') => {
+                self.bump();
+                raws.push(Raw::Hole(Unknown::Number));
+            }
+            Some(c) if c.is_ascii_digit() || "@*-".contains(c) => {
                 self.bump();
                 raws.push(hole);
             }

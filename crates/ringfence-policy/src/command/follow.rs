@@ -31,6 +31,7 @@ impl Reader<'_> {
             "su" | "runuser" | "script" | "watch" | "parallel" | "entr" => self.strings(base_name(&program), part),
             "alias" => self.alias(&words[1..], part),
             "find" => self.find(part),
+            "sed" | "gsed" => self.sed(part),
             "test" | "[" => {
                 self.tested(&words[1..], at);
                 Ok(())

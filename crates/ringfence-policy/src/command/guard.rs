@@ -19,6 +19,9 @@ pub const STRICT_BINARIES: &[&str] =
 /// The texts of `@strict` in `deny-arguments`.
 pub const STRICT_ARGUMENTS: &[&str] = &["..", "/etc/", "/root/", "/proc/", "/dev/", "/sys/", "/boot/", "--privileged", "eval", "exec"];
 
+/// The rule that refuses a line that cannot be read.
+pub const UNREADABLE: &str = "rules on commands need a line that can be read";
+
 /// Why a command is not run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
@@ -61,9 +64,11 @@ impl CommandRules {
         self.guards().next().is_some()
     }
 
-    /// The first refusal, if there is one.
+    /// The first refusal, if there is one. A line that cannot be read is refused by all rules alike, and
+    /// by none of them in particular.
     pub fn refusal(&self, line: Result<&Line, &Problem>) -> Option<Refusal> {
-        self.guards().find_map(|guard| guard.refuses(line))
+        let refusal = self.guards().find_map(|guard| guard.refuses(line))?;
+        Some(if line.is_err() { Refusal { rule: UNREADABLE.to_owned(), ..refusal } } else { refusal })
     }
 
     /// What each rule says.

@@ -107,7 +107,7 @@ impl Pattern {
 
 /// Whether a word may come to be none at all.
 fn may_vanish(word: &Word) -> bool {
-    let is_open = |piece: &Piece| matches!(piece, Piece::Hole(Unknown::Expansion | Unknown::Input));
+    let is_open = |piece: &Piece| matches!(piece, Piece::Hole(Unknown::Expansion | Unknown::Input | Unknown::Number));
     !word.pieces.is_empty() && word.pieces.iter().all(is_open)
 }
 

@@ -40,6 +40,8 @@ pub enum Unknown {
     Brace,
     /// What another program reads and hands on.
     Input,
+    /// Digits, perhaps with a minus in front, or nothing: `$?`, `$((1 + 2))`.
+    Number,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -211,6 +211,17 @@ fn a_project_in_a_directory_called_vendor_is_not_vendored() {
 }
 
 #[test]
+fn exception_for_a_kind_of_file_opens_no_directory_of_that_name() {
+    for denied in ["secrets.d/.env", "secrets.d/db", "credentials.d/x/y", "ca-bundle/a.key", "site.pub/.env", ".env.sample/.env", ".env~"] {
+        check_built_in("", &format!("read /p/conf/{denied}"), "denied");
+    }
+    for open in ["secrets.d", "secrets.rs", "ca-bundle/x.crt", "id.pub", "site.pub/x", "node_modules/x/.env", "node_modules/x.pub/.env"] {
+        check_built_in("", &format!("read /p/conf/{open}"), "yes");
+    }
+    check_built_in("user except **/secrets.d", "read /p/conf/secrets.d/db", "yes");
+}
+
+#[test]
 fn git_is_usable_but_runs_nothing_new() {
     for writable in [
         "/p/.git/index",

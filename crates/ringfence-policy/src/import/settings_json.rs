@@ -5,7 +5,7 @@ use super::reader::{self, Reader};
 use super::{ImportError, Imported};
 use crate::command::Platform;
 use crate::glob::Glob;
-use crate::grants::{NetworkMode, OnGap};
+use crate::grants::NetworkMode;
 use crate::network::{HostRule, Subject};
 use crate::policy::{PathEntry, PortChoice};
 
@@ -22,6 +22,7 @@ pub(super) fn import(text: &str) -> Result<Imported, ImportError> {
     network(&mut imported, sandbox.table("network", "sandbox.network")?)?;
     filesystem(&mut imported, sandbox.table("filesystem", "sandbox.filesystem")?)?;
     permissions(&mut imported, top.table("permissions", "permissions")?)?;
+    settle_network(&mut imported);
     imported.unknown(sandbox.unknown(&[
         "enabled",
         "autoAllowBashIfSandboxed",
@@ -42,6 +43,7 @@ pub(super) fn import_srt(text: &str) -> Result<Imported, ImportError> {
     let top = Reader::top(text, &value)?;
     network(&mut imported, top.table("network", "network")?)?;
     filesystem(&mut imported, top.table("filesystem", "filesystem")?)?;
+    settle_network(&mut imported);
     imported.unknown(top.unknown(&["network", "filesystem"]));
     Ok(imported)
 }
@@ -49,13 +51,11 @@ pub(super) fn import_srt(text: &str) -> Result<Imported, ImportError> {
 fn switches(imported: &mut Imported, sandbox: Reader<'_>) -> Result<(), ImportError> {
     let excluded = sandbox.strings("excludedCommands")?;
     imported.policy.commands.excluded.extend(excluded.iter().map(|command| (*command).to_owned()));
-    match sandbox.bool("failIfUnavailable")? {
-        Some(true) => imported.policy.on_gap = Some(OnGap::Refuse),
-        Some(false) => {
-            imported.policy.on_gap = Some(OnGap::Run);
-            imported.changed("sandbox.failIfUnavailable", "`on-gap = \"run\"`: what was not enforced is said and recorded");
-        }
-        None => {}
+    if sandbox.bool("failIfUnavailable")? == Some(false) {
+        imported.changed(
+            "sandbox.failIfUnavailable",
+            "commands run unconfined where no sandbox can be made at all; a rule that cannot be enforced still refuses",
+        );
     }
     let carried = &mut imported.policy.sandbox;
     carried.fail_if_unavailable = sandbox.bool("failIfUnavailable")?;
@@ -78,8 +78,11 @@ fn network(imported: &mut Imported, network: Reader<'_>) -> Result<(), ImportErr
     for domain in network.strings("deniedDomains")? {
         add_domain(imported, &network.full("deniedDomains"), domain, List::Deny);
     }
-    if let Some(bind) = network.bool("allowLocalBinding")? {
-        imported.policy.network.bind = Some(PortChoice::All(bind));
+    if network.bool("allowLocalBinding")?.is_some() {
+        imported.changed(
+            network.full("allowLocalBinding"),
+            "servers inside always work on loopback; list a port in `bind` to reach it from the host",
+        );
     }
     for socket in network.strings("allowUnixSockets")? {
         imported.policy.network.unix_sockets.push(file_entry(socket));
@@ -102,6 +105,14 @@ fn network(imported: &mut Imported, network: Reader<'_>) -> Result<(), ImportErr
         "socksProxyPort",
     ]));
     Ok(())
+}
+
+/// A list on which nothing stands opens nothing, there and here.
+fn settle_network(imported: &mut Imported) {
+    let network = &mut imported.policy.network;
+    if network.mode == Some(NetworkMode::AllowList) && network.allow.is_empty() && network.localhost.is_none() {
+        network.mode = Some(NetworkMode::None);
+    }
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -257,8 +268,14 @@ fn deny_rule(imported: &mut Imported, rule: &str) {
             add_domain(imported, "permissions.deny", &spec["domain:".len()..], List::Deny);
         }
         (tool, None) => imported.policy.tools.disallowed.push(tool.to_owned()),
+        ("Bash", Some(line)) => imported.policy.commands.deny.push(command_pattern(line)),
         _ => imported.not_carried("permissions.deny", format!("`{rule}` is not about files or domains")),
     }
+}
+
+/// The pattern of `Bash(..)`: a blank and a star at the end are more words or none, as with `:*`.
+fn command_pattern(line: &str) -> String {
+    line.strip_suffix(" *").map_or_else(|| line.to_owned(), |words| format!("{words}:*"))
 }
 
 fn allow_rule(imported: &mut Imported, rule: &str, deny_write: &[String]) {

@@ -67,6 +67,9 @@ pub(super) fn network(
             rules.mode = NetworkMode::AllowList;
         }
     }
+    if asked.is_only_ignored(&rules) {
+        rules.mode = NetworkMode::None;
+    }
     if !flags.allow_host.is_empty() && rules.mode != NetworkMode::AllowList {
         warnings.push(format!("--allow-host has no effect: `network.mode = {}` holds", rules.mode.word()));
     }
@@ -89,6 +92,15 @@ fn lock(layers: &[Layer]) -> Option<Origin> {
 }
 
 impl Asked<'_> {
+    /// Whether a project's file chose a list and all hosts on it were ignored, which was said: no
+    /// network is what is left of it.
+    fn is_only_ignored(&self, rules: &NetworkRules) -> bool {
+        let is_projects = rules.mode_origin.as_ref().is_some_and(|origin| origin.source == Source::Project);
+        let is_empty = rules.allow.is_empty() && rules.localhost.is_empty() && rules.bind.is_empty() && !rules.git;
+        let wished = self.layers.iter().any(|layer| layer.source == Source::Project && !layer.policy.network.allow.is_empty());
+        rules.mode == NetworkMode::AllowList && is_projects && is_empty && wished
+    }
+
     fn allow(&self, warnings: &mut Vec<String>) -> Result<Vec<Listed>, PolicyError> {
         let mut allow: Vec<Listed> = Vec::new();
         for layer in self.layers {

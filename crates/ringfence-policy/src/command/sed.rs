@@ -1,0 +1,319 @@
+//! Scripts of `sed`: the commands they run and the files they open.
+//!
+//! `e` and the flag `e` of `s` run a program, `w` and `W` write a file, `r` and `R` read one. A script
+//! that is not understood for certain is a doubt.
+
+use super::reader::{Read, Reader};
+use super::simple::Simple;
+use super::{Dialect, Part, Redirect, Way, Word};
+
+/// An effect of a script beyond the text that it prints.
+#[derive(Debug, PartialEq, Eq)]
+enum Effect {
+    /// `e COMMAND`.
+    Runs(String),
+    /// `e` alone, and `s///e`: the text itself is run.
+    RunsText,
+    Reads(String),
+    Writes(String),
+}
+
+impl Reader<'_> {
+    /// Follows what a script of `sed` does.
+    pub(super) fn sed(&mut self, part: &Part) -> Read<()> {
+        let at = part.span.start;
+        let effects = script(&part.words()[1..]).and_then(|script| Script::new(&script).effects());
+        let Some(effects) = effects else {
+            self.note(at, "sed may be told by its script to run something");
+            return Ok(());
+        };
+        for effect in effects {
+            match effect {
+                Effect::Runs(command) => self.string(Some(command), part, Dialect::Posix, "what sed runs")?,
+                Effect::RunsText => self.note(at, "sed runs the text that it reads"),
+                Effect::Reads(file) => self.opened(part, "<", &file)?,
+                Effect::Writes(file) => self.opened(part, ">", &file)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A file that a script opens counts as one to which a stream is led.
+    fn opened(&mut self, part: &Part, operator: &str, file: &str) -> Read<()> {
+        let span = part.span.clone();
+        let target = Word::literal_of(file, span.clone());
+        let redirect = Redirect { span: span.clone(), descriptor: String::new(), operator: operator.to_owned(), target };
+        let outer = std::mem::replace(&mut self.way, Way::Followed);
+        self.finish(Simple { span, redirects: vec![redirect], ..Simple::default() })?;
+        self.way = outer;
+        Ok(())
+    }
+}
+
+/// The script among the arguments; `None` where it is not known. A file of `-f` is a script as that of a
+/// shell is, and is not looked into.
+fn script(words: &[Word]) -> Option<String> {
+    let mut scripts: Vec<String> = Vec::new();
+    let mut plain: Vec<String> = Vec::new();
+    let (mut has_file, mut at) = (false, 0);
+    while at < words.len() {
+        // A file that is named by a pattern is none of the options, unless it may begin with a dash.
+        let word = &words[at];
+        let Some(text) = word.literal() else {
+            if plain.is_empty() && scripts.is_empty() && !has_file || word.prefix().is_empty() || word.prefix().starts_with('-') {
+                return None;
+            }
+            at += 1;
+            continue;
+        };
+        at += 1;
+        if text == "--" {
+            plain.extend(words[at..].iter().map_while(Word::literal));
+            break;
+        }
+        match text.strip_prefix("--").map(|long| long.split_once('=').map_or((long, None), |(name, value)| (name, Some(value)))) {
+            Some(("expression", Some(value))) => scripts.push(value.to_owned()),
+            Some(("file", Some(_))) => has_file = true,
+            Some(("expression" | "file" | "line-length", _)) => return None,
+            Some(("quiet" | "silent" | "debug" | "follow-symlinks" | "posix" | "separate" | "sandbox" | "unbuffered", None)) => {}
+            Some(("regexp-extended" | "null-data" | "zero-terminated" | "help" | "version" | "in-place" | "binary", _)) => {}
+            Some(_) => return None,
+            None if text.starts_with('-') && text.len() > 1 => {
+                at += letters(&text[1..], words.get(at), &mut scripts, &mut has_file)?;
+            }
+            None => plain.push(text),
+        }
+    }
+    if scripts.is_empty() && !has_file {
+        scripts.extend(plain.into_iter().next());
+    }
+    Some(scripts.join("\n"))
+}
+
+/// Reads options of one letter; answers how many of the words behind them are theirs.
+fn letters(letters: &str, next: Option<&Word>, scripts: &mut Vec<String>, has_file: &mut bool) -> Option<usize> {
+    for (at, letter) in letters.char_indices() {
+        let rest = &letters[at + letter.len_utf8()..];
+        let value = || if rest.is_empty() { next.and_then(Word::literal) } else { Some(rest.to_owned()) };
+        let taken = usize::from(rest.is_empty());
+        match letter {
+            'n' | 'E' | 'r' | 's' | 'u' | 'z' | 'b' => {}
+            // The rest is a suffix.
+            'i' => return Some(0),
+            'e' => {
+                scripts.push(value()?);
+                return Some(taken);
+            }
+            'f' => {
+                *has_file = true;
+                return value().map(|_| taken);
+            }
+            'l' => return value().map(|_| taken),
+            _ => return None,
+        }
+    }
+    Some(0)
+}
+
+/// A script while it is read.
+struct Script {
+    text: Vec<char>,
+    at: usize,
+}
+
+impl Script {
+    fn new(text: &str) -> Self {
+        Self { text: text.chars().collect(), at: 0 }
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.text.get(self.at).copied()
+    }
+
+    fn skip(&mut self, is_skipped: impl Fn(char) -> bool) {
+        while self.peek().is_some_and(&is_skipped) {
+            self.at += 1;
+        }
+    }
+
+    /// All effects in order; `None` where the script is not understood.
+    fn effects(mut self) -> Option<Vec<Effect>> {
+        let mut effects = Vec::new();
+        loop {
+            self.skip(|c| c.is_whitespace() || c == ';' || c == '{' || c == '}');
+            if self.peek().is_none() {
+                return Some(effects);
+            }
+            self.addresses()?;
+            self.skip(|c| c == ' ' || c == '\t' || c == '!');
+            let command = self.peek()?;
+            self.at += 1;
+            match command {
+                '{' | '}' | '=' | 'd' | 'D' | 'g' | 'G' | 'h' | 'H' | 'n' | 'N' | 'p' | 'P' | 'x' | 'z' | 'F' => {}
+                'q' | 'Q' | 'l' | 'L' => self.skip(|c| c == ' ' || c.is_ascii_digit()),
+                '#' => drop(self.line()),
+                ':' | 'b' | 't' | 'T' | 'v' => self.skip(|c| c != '\n' && c != ';' && c != '}'),
+                'a' | 'i' | 'c' => self.appended(),
+                'e' => effects.push(match self.line() {
+                    command if command.is_empty() => Effect::RunsText,
+                    command => Effect::Runs(command),
+                }),
+                'r' | 'R' => effects.push(Effect::Reads(self.line())),
+                'w' | 'W' => effects.push(Effect::Writes(self.line())),
+                's' => self.substitution(&mut effects)?,
+                'y' => {
+                    let delimiter = self.delimiter()?;
+                    self.delimited(delimiter)?;
+                    self.delimited(delimiter)?;
+                }
+                _ => return None,
+            }
+        }
+    }
+
+    /// `1`, `$`, `/re/I`, `\,re,`, `first~step`, `1,+3`.
+    fn addresses(&mut self) -> Option<()> {
+        loop {
+            match self.peek() {
+                Some(c) if c.is_ascii_digit() || matches!(c, '$' | '~' | '+' | ',' | ' ' | '\t') => self.at += 1,
+                Some('/') => {
+                    self.at += 1;
+                    self.delimited('/')?;
+                    self.skip(|c| c == 'I' || c == 'M');
+                }
+                Some('\\') => {
+                    self.at += 1;
+                    let delimiter = self.delimiter()?;
+                    self.delimited(delimiter)?;
+                    self.skip(|c| c == 'I' || c == 'M');
+                }
+                _ => return Some(()),
+            }
+        }
+    }
+
+    fn delimiter(&mut self) -> Option<char> {
+        let delimiter = self.peek().filter(|c| !matches!(c, '\n' | '\\'))?;
+        self.at += 1;
+        Some(delimiter)
+    }
+
+    /// Up to and with a delimiter. One in brackets is read differently by implementations.
+    fn delimited(&mut self, delimiter: char) -> Option<()> {
+        let mut in_brackets = false;
+        loop {
+            let c = self.peek()?;
+            self.at += 1;
+            match c {
+                '\\' => self.at += 1,
+                c if c == delimiter => return (!in_brackets).then_some(()),
+                '[' => in_brackets = true,
+                ']' => in_brackets = false,
+                _ => {}
+            }
+        }
+    }
+
+    fn substitution(&mut self, effects: &mut Vec<Effect>) -> Option<()> {
+        let delimiter = self.delimiter()?;
+        self.delimited(delimiter)?;
+        // Brackets mean nothing in a replacement.
+        loop {
+            let c = self.peek()?;
+            self.at += 1;
+            match c {
+                '\\' => self.at += 1,
+                c if c == delimiter => break,
+                _ => {}
+            }
+        }
+        loop {
+            match self.peek() {
+                Some(c) if c.is_ascii_digit() || "gpiImM".contains(c) => self.at += 1,
+                Some('e') => {
+                    self.at += 1;
+                    effects.push(Effect::RunsText);
+                }
+                Some('w') => {
+                    self.at += 1;
+                    effects.push(Effect::Writes(self.line()));
+                    return Some(());
+                }
+                None | Some('\n' | ';' | '}' | ' ' | '\t' | '#') => return Some(()),
+                Some(_) => return None,
+            }
+        }
+    }
+
+    /// The rest of the line, without blanks around it.
+    fn line(&mut self) -> String {
+        let start = self.at;
+        self.skip(|c| c != '\n');
+        self.text[start..self.at].iter().collect::<String>().trim().to_owned()
+    }
+
+    /// The text of `a`, `i` and `c`: lines that end with a backslash go on.
+    fn appended(&mut self) {
+        while let Some(c) = self.peek() {
+            self.at += 1;
+            match c {
+                '\\' => self.at += 1,
+                '\n' => return,
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(script: &str, expect: Option<&[Effect]>) {
+        assert_eq!(Script::new(script).effects().as_deref(), expect, "{script}");
+    }
+
+    #[test]
+    fn plain_scripts_have_no_effect_beyond_their_output() {
+        for script in [
+            "",
+            "s/a/b/g",
+            "1,3p",
+            "$!N;s/\\n/ /;P;D",
+            "/we/d",
+            "/e/!d",
+            "s,e,w,",
+            "y/we/ew/",
+            "1{/x/{s/a/e/;p}}",
+            "a we are\ns/a/b/",
+            "i\\\nw x\\\ne y\np",
+            ":e\nbe",
+            "s/e/\\//2gp",
+            "# w x",
+            "\\,e w,d",
+            "2q5",
+            "/[abc]/p",
+        ] {
+            check(script, Some(&[]));
+        }
+    }
+
+    #[test]
+    fn commands_and_files_of_a_script_are_found() {
+        check("1e id", Some(&[Effect::Runs("id".into())]));
+        check("e", Some(&[Effect::RunsText]));
+        check("s/x/id/e", Some(&[Effect::RunsText]));
+        check("p;$!{e id\n}", Some(&[Effect::Runs("id".into())]));
+        check("s/x/y/gw /tmp/out", Some(&[Effect::Writes("/tmp/out".into())]));
+        check("w /tmp/a\nr /tmp/b", Some(&[Effect::Writes("/tmp/a".into()), Effect::Reads("/tmp/b".into())]));
+        check("/x/ , $ W f", Some(&[Effect::Writes("f".into())]));
+    }
+
+    #[test]
+    fn uncertain_scripts_are_not_guessed() {
+        for script in ["s/[/]/x/", "k", "s/a/b", "s/a/b/q", "/a", "\u{7f}"] {
+            check(script, None);
+        }
+    }
+}
