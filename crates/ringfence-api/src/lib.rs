@@ -8,6 +8,7 @@
 
 mod ask;
 mod line;
+mod optional;
 mod outcome;
 mod permission;
 mod sealed;
@@ -16,6 +17,7 @@ pub mod violations;
 
 pub use ask::{Answer, Ask, Asker};
 pub use line::{Afterwards, Input, Line, Ran, Stream};
+pub use optional::Attempt;
 pub use outcome::{
     Allowance, Breach, Connection, Denial, Evidence, Gap, Granted, Loss, Observed, Operation, Outcome, Output, Quarantined, Refusal,
     Status, Usage,

@@ -88,12 +88,12 @@ impl Outcome {
         self.blocked_by().is_some()
     }
 
-    /// What stood in the way: the first explicit rule that was hit, or else the first thing
-    /// refused to a command that failed, but for what programs do without.
+    /// The denial that stood in the way: the first of an explicit rule, or else the first of a
+    /// command that failed. A denial that programs do without never does.
     pub fn blocked_by(&self) -> Option<&Denial> {
-        let explicit = self.denials.iter().find(|denial| denial.explicit);
-        let any = || self.denials.iter().find(|denial| self.exit_code() != 0 && !denial.is_done_without());
-        explicit.or_else(any)
+        let mut counting = self.denials.iter().filter(|denial| !denial.is_done_without());
+        let explicit = counting.clone().find(|denial| denial.explicit);
+        explicit.or_else(|| counting.find(|_| self.exit_code() != 0))
     }
 }
 
@@ -198,6 +198,10 @@ pub struct Denial {
     pub evidence: Evidence,
     /// How often the same was tried.
     pub count: u64,
+    /// True if the program tries this by itself and runs without it: its own start-up file, or
+    /// its check for a newer version. Such a denial is not why a command failed.
+    #[serde(default)]
+    pub optional: bool,
 }
 
 impl Denial {
@@ -208,7 +212,7 @@ impl Denial {
     /// The same of one with a denied or protected file in it.
     pub const HOLDS_DENIED: &str = "what holds something denied or protected keeps its name";
     /// The same of a link.
-    pub const LINK_STAYS: &str = "a link with a denied name keeps it";
+    pub const LINK_STAYS: &str = "a link with a denied or protected name keeps it";
     /// The rule where something was to come to lie above a denied or protected name.
     pub const IN_THE_WAY: &str = "it would lie above what is denied or protected, or where git obeys it";
     /// The rule where git would take the name for one of its own.
@@ -219,6 +223,10 @@ impl Denial {
     pub const HOST_SOCKET: &str = "no rule opens this socket of the host";
     /// The rule where a path is open and what it leads to is not.
     pub const ANOTHER_NAME: &str = "another name of something denied";
+    /// The rule where a write would also change a file outside, which is a hard link of it.
+    pub const NAMES_OUTSIDE: &str = "the file has another name (a hard link) outside the writable trees";
+    /// The rule where a directory was to ignore case.
+    pub const IGNORES_CASE: &str = "rules compare names by case, so no directory is made to ignore it";
     /// Those of them that follow from how a sandbox is made: no rule about the path says so.
     pub const OF_THE_SANDBOX: &[&str] = &[
         Self::KEEPS_ITS_NAME,
@@ -229,6 +237,8 @@ impl Denial {
         Self::OPENED_BY_ITSELF,
         Self::HOST_SOCKET,
         Self::ANOTHER_NAME,
+        Self::NAMES_OUTSIDE,
+        Self::IGNORES_CASE,
     ];
 
     /// The rule of a policy that lets nobody out.
@@ -259,18 +269,16 @@ impl Denial {
     /// Whether programs try this and do without: that it was refused says nothing about why
     /// a command failed.
     pub fn is_done_without(&self) -> bool {
-        use Operation::{Connect, Create, Read, Write};
+        use Operation::{Create, Read, Write};
         let has_part = |part: &str| self.target.split('/').any(|name| name == part);
         match self.operation {
+            _ if self.optional => true,
             // Runtimes ask the kernel there how large the machine is.
             Read => self.rule == Self::NOTHING_OPENS_IT && self.target.starts_with("/sys/"),
             // Python's compiled modules, and cargo's locks of caches that nobody else uses.
             Create | Write if !self.explicit => {
                 ["__pycache__", ".package-cache", ".package-cache-mutate", ".global-cache"].into_iter().any(has_part)
             }
-            // Where the network is shut, names are looked up in vain: mostly to find out whether
-            // there is something newer. Whoever is not stopped by that goes on to connect.
-            Connect => self.rule == Self::NETWORK_SHUT && !self.target.contains(':'),
             _ => false,
         }
     }
@@ -371,6 +379,18 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// Every operation.
+    pub const ALL: &[Operation] = &[
+        Operation::Read,
+        Operation::Write,
+        Operation::Create,
+        Operation::Rename,
+        Operation::Execute,
+        Operation::Connect,
+        Operation::Call,
+        Operation::Command,
+    ];
+
     /// Its word on every wire.
     pub fn word(self) -> &'static str {
         match self {

@@ -111,6 +111,7 @@ mod tests {
             time_ms: 0,
             evidence: Evidence::Kernel,
             count: 1,
+            optional: false,
         }
     }
 

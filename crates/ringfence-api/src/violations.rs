@@ -92,9 +92,8 @@ fn line(denial: &Denial) -> String {
 
 /// Whether [`annotate`] writes such a line.
 fn is_told(line: &str) -> bool {
-    use Operation::{Connect, Create, Execute, Read, Rename, Write};
-    let is_refusal = [Read, Write, Create, Rename, Execute, Connect]
-        .into_iter()
+    let is_refusal = Operation::ALL
+        .iter()
         .any(|operation| line.strip_prefix(operation.word()).is_some_and(|rest| rest.starts_with(' ') && rest.contains(": ")));
     let count = line.strip_prefix("and ").and_then(|rest| rest.strip_suffix(" more"));
     let is_rest = count.is_some_and(|count| !count.is_empty() && count.bytes().all(|byte| byte.is_ascii_digit()));
@@ -165,6 +164,7 @@ mod tests {
             time_ms: 0,
             evidence: Evidence::Kernel,
             count: 1,
+            optional: false,
         }
     }
 
@@ -194,6 +194,14 @@ mod tests {
         let expect = "cat: no\n\n<sandbox_violations>\nread /project/.env: deny **/.env (built in) ×2\n</sandbox_violations>";
         assert_eq!(annotate("cat: no\n", &[twice]), expect);
         assert_eq!(annotate("", &[]), "");
+    }
+
+    #[test]
+    fn a_block_of_every_operation_is_stripped() {
+        for operation in Operation::ALL {
+            let denied = Denial { operation: *operation, ..denial("x") };
+            assert_eq!(strip(&annotate("text\n", &[denied])), "text\n", "{}", operation.word());
+        }
     }
 
     #[test]
@@ -272,7 +280,7 @@ mod tests {
         assert!(annotated.contains("\nand 950 more\n"));
         assert_eq!(strip(&annotated), "x\n");
         for piece in ["<", "<sandbox_violations>", "< ", "x\n"] {
-            let text = piece.repeat((8 << 20) / piece.len());
+            let text = piece.repeat((1 << 20) / piece.len());
             let annotated = annotate(&text, &many);
             assert_eq!(strip(&annotated), defuse(&text));
             assert_eq!(annotated.matches(OPEN).count(), 1);

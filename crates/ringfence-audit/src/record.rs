@@ -254,6 +254,9 @@ pub struct Refused {
     pub evidence: Evidence,
     /// How often the same was tried.
     pub count: u64,
+    /// True if the program tries this by itself and runs without it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub optional: bool,
     /// The tool that was called, if it was one of ringfence's own and no command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
@@ -316,6 +319,7 @@ impl Record {
                 program: denial.program.clone(),
                 evidence: denial.evidence,
                 count: denial.count,
+                optional: denial.optional,
                 tool: None,
             }),
         }
@@ -363,6 +367,7 @@ pub(crate) mod testing {
             time_ms: 1_769_596_205_000,
             evidence: Evidence::Kernel,
             count: 1,
+            optional: false,
         };
         Record::denied(&Subject { agent: Some("code-architect".into()), session: "s".into() }, &denial)
     }

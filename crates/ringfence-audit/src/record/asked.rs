@@ -83,6 +83,7 @@ mod tests {
             time_ms: 0,
             evidence: Evidence::Kernel,
             count: 1,
+            optional: false,
         };
         let subject = Subject { agent: None, session: "s".into() };
         let text = |record: Record| serde_json::to_string(&record).unwrap();

@@ -95,6 +95,7 @@ fn record(target: &str) -> Record {
         time_ms: 1_769_596_205_000,
         evidence: Evidence::Kernel,
         count: 1,
+        optional: false,
     };
     Record::denied(&Subject { agent: Some("agent".into()), session: "0199".into() }, &denial)
 }
