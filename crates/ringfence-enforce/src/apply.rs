@@ -4,6 +4,7 @@
 //! speaks with it. `helper` makes the namespaces, starts `init` as the sandbox's first
 //! process, which `build`s the root, and stays as the `usher` of calls that make names.
 
+mod birth;
 mod build;
 mod connecting;
 mod doors;
@@ -19,9 +20,11 @@ mod pause;
 mod plea;
 mod porter;
 mod probe;
+mod socket_memory;
 mod usher;
 mod waiting;
 
+pub use birth::{Birth, NotABirth};
 pub use connecting::{Carries, Connecting};
 pub use doors::Doors;
 pub use group::{Counted, Group, grouping};
@@ -35,12 +38,12 @@ pub use probe::{Obstacle, probe, support};
 pub use waiting::{Minder, OnExecute, Waiting};
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use ringfence_api::{Allowance, Denial, Usage};
 use ringfence_policy::{AbsPath, Grants, Rule};
 use ringfence_sys::process::Company;
-use rustix::fs::{AtFlags, OFlags, StatxFlags};
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::{Cover, Guard, Plan};
@@ -70,6 +73,17 @@ pub struct Launch {
     pub asker: Asker,
     /// How many files the command may have open, where it is not as many as whoever launches it.
     pub open_files: Option<u64>,
+    /// The counter of the sandbox's memory.
+    pub memory: MemoryCounter,
+}
+
+/// The counter of a sandbox's memory, where that is limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MemoryCounter {
+    /// Nothing, or a cgroup, which misses nothing.
+    Complete,
+    /// The limit monitor, from what the kernel tells of each process and socket.
+    ByProcess,
 }
 
 /// Whether somebody can be asked.
@@ -158,6 +172,9 @@ enum Fate {
 pub const UPPER: &str = "upper";
 /// Where the kernel works on an overlay over [`UPPER`].
 pub const WORK: &str = "work";
+/// Where a store has the layers of runs that go on at the same time, each with an [`UPPER`] and a
+/// [`WORK`] of its own: two overlays over one directory lose what is written.
+pub const BESIDE: &str = "beside";
 
 impl Launch {
     /// Out of the file it was written to, wherever its position is.
@@ -280,6 +297,8 @@ enum Report {
     Settled,
     /// What only the sandbox's first process knows of what is used.
     Account(Account),
+    /// The disk space that the notify handler took for the command so far, where a limit counts it.
+    TookSpace(SpaceTaken),
     /// Nobody goes on.
     Paused,
     /// The sandbox stands, and waits to be told what to start.
@@ -297,35 +316,43 @@ pub struct Account {
     pub written: u64,
     /// Memory that is shared by a key, and stays when nobody has it.
     pub shared: u64,
+    /// Memory in sockets, also in those that are in flight.
+    pub sockets: u64,
 }
 
-/// What a file is known by, also after another has got its inode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Birth {
-    device: (u32, u32),
-    inode: u64,
-    /// When it was made, in seconds and nanoseconds, where the file system knows.
-    born: (i64, u32),
+/// Disk space that the notify handler took for the command, which the kernel counts for none of the
+/// command's processes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpaceTaken {
+    /// Names of files, directories, links and sockets that were made.
+    pub names: u64,
+    /// Bytes of files that were copied.
+    pub copied: u64,
 }
 
-impl Birth {
-    /// Of what stands at a name, be it a link.
-    fn of(directory: impl AsFd, name: impl rustix::path::Arg) -> Option<Self> {
-        let wanted = StatxFlags::INO | StatxFlags::BTIME;
-        let found = rustix::fs::statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, wanted).ok()?;
-        let is_known = found.stx_mask & StatxFlags::BTIME.bits() != 0;
-        let born = if is_known { (found.stx_btime.tv_sec, found.stx_btime.tv_nsec) } else { (0, 0) };
-        Some(Self { device: (found.stx_dev_major, found.stx_dev_minor), inode: found.stx_ino, born })
+impl SpaceTaken {
+    /// All of it in bytes. A name takes room in its directory, and mostly an inode.
+    pub fn bytes(&self) -> u64 {
+        const NAME: u64 = 1024;
+        self.names.saturating_mul(NAME).saturating_add(self.copied)
     }
 }
 
-/// Which name of git's was made.
+/// Which name was made that the sweep looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Planted {
     /// `.git`: a repository, or a pointer to one.
     DotGit,
     /// `HEAD`: perhaps a bare repository.
     Head,
+    /// The directory of a worktree in a repository that was there before, or the one around
+    /// those. The directory that comes along is this one.
+    Store,
+    /// A directory that left a tree which the survey does not walk, with all that is in it. The
+    /// directory that comes along is this one.
+    Tree,
+    /// A setting that agents or editors obey.
+    Setting,
 }
 
 /// From the caller to the sandbox's first process.

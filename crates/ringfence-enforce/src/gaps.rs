@@ -76,6 +76,7 @@ pub(crate) fn untold(fuse: Fuse) -> Gap {
         Fuse::Shut => ("/dev/fuse cannot be opened", "sudo chmod 666 /dev/fuse"),
         Fuse::Absent => ("there is no /dev/fuse", "sudo modprobe fuse, or for a container `--device /dev/fuse`"),
     };
-    let lost = "all is enforced, but refused reads are guessed from what a failed command says, with `--json` alone";
+    let lost =
+        "all is enforced, but refused reads are guessed from what a failed command writes to standard error, unless that is a terminal";
     Gap { what: "denials".into(), why: format!("{state}: {lost}"), hint: hint.into(), loss: Loss::Telling }
 }

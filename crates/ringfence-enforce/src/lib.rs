@@ -19,8 +19,11 @@ mod survey;
 pub mod apply;
 
 pub use linux::{Person, Trust, plan};
-pub use plan::{Access, Cover, Guard, GuardKind, Identity, Kind, Network, Plan, Step};
+pub use plan::{Access, Cover, Guard, GuardKind, Identity, Kind, Network, OwnPlaces, Plan, Step};
 pub use revision::{Act, Revision, View, revision};
 pub use scene::scene;
 pub use support::{Accounts, Fuse, Numbers, Support};
-pub use survey::{Builds, Folding, Found, Linked, Survey, gitlinks, is_index, survey};
+pub use survey::{
+    Builds, Folding, Found, IndexFault, Linked, ObjectNames, Survey, Tracked, gitlinks, index_fault, is_index, survey, survey_beside,
+    tracked, vendored,
+};

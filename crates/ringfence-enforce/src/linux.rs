@@ -265,7 +265,7 @@ impl Draft<'_> {
             }
             let beneath = beneath.map(|_| at.clone());
             self.private.insert(at.clone());
-            self.steps.push(Step::Private { path: at, store: store.clone(), beneath });
+            self.steps.push(Step::Private { path: at, store: store.clone(), beneath, beside: None });
         }
     }
 

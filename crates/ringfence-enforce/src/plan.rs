@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use ringfence_api::Gap;
-use ringfence_policy::{AbsPath, Limit, PROXY_PORT};
+use ringfence_policy::{AbsPath, Grants, Limit, PROXY_PORT};
 use serde::{Deserialize, Serialize};
 
 use crate::gaps::untold;
@@ -17,6 +17,37 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// What was asked for and cannot be done here.
     pub gaps: Vec<Gap>,
+}
+
+/// Places of the sandbox's own: no rule speaks of what is there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OwnPlaces {
+    own: Vec<AbsPath>,
+    /// Directories in them that are the host's: a home or a project below `/tmp`.
+    hosts: Vec<AbsPath>,
+}
+
+impl OwnPlaces {
+    /// True if `path` is in one.
+    pub fn contain(&self, path: &AbsPath) -> bool {
+        let depth = |places: &[AbsPath]| places.iter().filter(|place| path.is_within(place)).map(AbsPath::depth).max();
+        depth(&self.own) > depth(&self.hosts)
+    }
+
+    /// True if `path` is one itself.
+    pub fn are(&self, path: &AbsPath) -> bool {
+        self.own.contains(path)
+    }
+
+    /// True if `path` is the host's, in a place of the sandbox's own: no tripwire lies there.
+    pub fn surround(&self, path: &AbsPath) -> bool {
+        !self.contain(path) && self.hosts.iter().any(|place| path.is_within(place))
+    }
+
+    /// True if something of the host lies in them.
+    pub fn surround_any(&self) -> bool {
+        !self.hosts.is_empty()
+    }
 }
 
 impl Plan {
@@ -45,13 +76,19 @@ impl Plan {
     }
 
     /// Places of the sandbox's own, of which no rule speaks.
-    pub fn own_places(&self) -> Vec<AbsPath> {
+    pub fn own_places(&self, grants: &Grants) -> OwnPlaces {
         let kernels = ["/proc", "/dev"].into_iter().filter_map(AbsPath::new);
         let made = self.steps.iter().filter_map(|step| match step {
             Step::Scratch { path } | Step::Private { path, .. } => Some(path.clone()),
             _ => None,
         });
-        kernels.chain(made).collect()
+        let hosts = self.steps.iter().filter_map(|step| match step {
+            Step::Scratch { path } => Some(path),
+            _ => None,
+        });
+        let top = |scratch: &AbsPath, path: &AbsPath| path.relative_to(scratch)?.iter().next().map(|name| scratch.join(name));
+        let hosts = hosts.flat_map(|scratch| [&grants.home, &grants.workspace].into_iter().filter_map(move |path| top(scratch, path)));
+        OwnPlaces { own: kernels.chain(made).collect(), hosts: hosts.collect() }
     }
 
     /// How much of something may be used; `None` is no limit.
@@ -125,6 +162,9 @@ pub enum Step {
         store: AbsPath,
         /// What shows through from the host.
         beneath: Option<AbsPath>,
+        /// Which of the layers beside the store's own is written to: a run that goes on at the same
+        /// time writes to the latter.
+        beside: Option<u16>,
     },
     /// A writable place that ends with the sandbox.
     Scratch {
@@ -273,7 +313,10 @@ pub enum GuardKind {
     Git,
     /// Something denied or protected is below it.
     Above,
-    /// It is a link with a denied name.
+    /// It is the top of a repository's working tree: settings that programs obey must not be made
+    /// in it.
+    Tree,
+    /// It is a link with a denied or protected name.
     Link,
 }
 
@@ -289,8 +332,8 @@ impl fmt::Display for Step {
             Step::Directory { path } => write!(f, "make     {path}"),
             Step::Bind { path, access: Access::ReadOnly, .. } => write!(f, "read     {path}"),
             Step::Bind { path, access: Access::ReadWrite, .. } => write!(f, "write    {path}"),
-            Step::Private { path, store, beneath: None } => write!(f, "private  {path} (kept in {store})"),
-            Step::Private { path, store, beneath: Some(_) } => write!(f, "private  {path} over the host's (kept in {store})"),
+            Step::Private { path, store, beneath: None, .. } => write!(f, "private  {path} (kept in {store})"),
+            Step::Private { path, store, beneath: Some(_), .. } => write!(f, "private  {path} over the host's (kept in {store})"),
             Step::Scratch { path } => write!(f, "scratch  {path}"),
             Step::Processes { access: Access::ReadWrite } => f.write_str("private  /proc"),
             Step::Processes { access: Access::ReadOnly } => f.write_str("private  /proc (read-only)"),

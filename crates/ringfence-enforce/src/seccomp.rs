@@ -2,9 +2,12 @@
 
 mod bpf;
 pub mod calls;
+pub(crate) mod ioctls;
+mod limited;
 mod table;
 
 pub use bpf::{Action, Instruction};
+pub use ioctls::Commands;
 pub(crate) use table::{EXECUTE, HANDED_OVER, is_only_awaited, is_only_observed, is_only_told, is_writing, refusal};
 pub use table::{Entry, When, entries};
 
@@ -27,6 +30,19 @@ pub struct Shape {
     pub observe: Observe,
     /// Who connects.
     pub connects: Connects,
+    /// Calls that take disk space which the kernel counts for no process.
+    pub disk: Uncounted,
+    /// Calls that take memory which the kernel counts for no process.
+    pub memory: Uncounted,
+}
+
+/// Calls that use something without it being counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Uncounted {
+    /// No limit is on it, or a cgroup counts it.
+    Allowed,
+    /// A limit is on it, and only what processes tell is counted.
+    Refused,
 }
 
 /// Who connects sockets.
@@ -65,20 +81,20 @@ pub enum GroupSignals {
     Refused,
 }
 
-/// The filter as instructions for the kernel; of the shape that was made ready, it is there.
+/// The filter as instructions for the kernel; of a shape that was made ready, it is there.
 pub(crate) fn ready_filter(shape: Shape) -> Cow<'static, [Instruction]> {
-    match READY.get() {
-        Some((ready, instructions)) if *ready == shape => Cow::Borrowed(instructions),
-        _ => Cow::Owned(filter(shape)),
+    match READY.get().into_iter().flatten().find(|(ready, _)| *ready == shape) {
+        Some((_, instructions)) => Cow::Borrowed(instructions),
+        None => Cow::Owned(filter(shape)),
     }
 }
 
-/// Makes one ready, of the shape that most sandboxes will want whose processes come from this one.
-pub(crate) fn make_ready(shape: Shape) {
-    READY.get_or_init(|| (shape, filter(shape)));
+/// Makes some ready, of the shapes that most sandboxes will want whose processes come from this one.
+pub(crate) fn make_ready(shapes: &[Shape]) {
+    READY.get_or_init(|| shapes.iter().map(|shape| (*shape, filter(*shape))).collect());
 }
 
-static READY: OnceLock<(Shape, Vec<Instruction>)> = OnceLock::new();
+static READY: OnceLock<Vec<(Shape, Vec<Instruction>)>> = OnceLock::new();
 
 /// The filter as instructions for the kernel.
 pub fn filter(shape: Shape) -> Vec<Instruction> {

@@ -7,10 +7,13 @@
 mod folding;
 mod git;
 mod gitlinks;
+mod index_paths;
 mod links;
+mod mounts;
 mod settings;
 mod sockets;
 mod surveyor;
+mod tools;
 pub(crate) mod walk;
 
 use std::collections::{BTreeMap, HashSet};
@@ -23,9 +26,11 @@ use ringfence_policy::{AbsPath, Effect, Grants, Rule};
 use crate::plan::{Cover, Guard, Kind};
 pub use folding::Folding;
 pub(crate) use git::OBEYED as OBEYED_BY_GIT;
-pub use gitlinks::{gitlinks, is_index};
+pub use gitlinks::{Tracked, gitlinks, is_index, tracked};
+pub use index_paths::{IndexFault, ObjectNames, index_fault};
 use links::Links;
 use surveyor::Surveyor;
+pub use walk::vendored;
 
 /// What was found on the host.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -81,12 +86,19 @@ pub type Linked = BTreeMap<(u64, u64), Cover>;
 
 /// Looks at the host through the eyes of `grants`.
 pub fn survey(grants: &Grants) -> Survey {
+    survey_beside(grants, &|_| false)
+}
+
+/// The same where some git directories, worktrees and `.git` files are known to be made by
+/// commands: `is_made` answers that for a path. What git obeys in them is not protected, since
+/// it is swept after every command.
+pub fn survey_beside(grants: &Grants, is_made: &dyn Fn(&AbsPath) -> bool) -> Survey {
     let mut links = Links::default();
     let mut survey = look_by(grants, &mut links);
     if MANIFESTS.iter().any(|name| grants.workspace.as_path().join(name).exists()) {
         survey.builds = Builds::Something;
     }
-    Surveyor::new(grants, links, survey).survey()
+    Surveyor::new(grants, links, survey, is_made).survey()
 }
 
 /// Where a path leads, whether or not something is there.
@@ -94,9 +106,9 @@ pub(crate) fn end_of(path: &AbsPath) -> Option<AbsPath> {
     Links::default().trail(path).map(|trail| trail.end)
 }
 
-/// What git obeys in one repository.
-pub(crate) fn repository(grants: &Grants, directory: &AbsPath) -> Survey {
-    Surveyor::new(grants, Links::default(), Survey::default()).repository(directory)
+/// Surveys one repository, but for what commands made in it.
+pub(crate) fn repository(grants: &Grants, directory: &AbsPath, is_made: &dyn Fn(&AbsPath) -> bool) -> Survey {
+    Surveyor::new(grants, Links::default(), Survey::default(), is_made).repository(directory)
 }
 
 /// Finds what the rules stand on, and no more.

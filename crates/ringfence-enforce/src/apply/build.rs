@@ -4,11 +4,12 @@
 //! that belongs to a lesser user namespace, so that none of this can be undone inside.
 
 mod ground;
+mod overlay;
 mod wired;
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, OsStr};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -21,10 +22,11 @@ use rustix::mount::{
     fsmount, fsopen, move_mount, open_tree,
 };
 
-use super::{During, Fault, Launch, UPPER, WORK};
+use super::{During, Fault, Launch, UPPER};
 use crate::plan::{Access, Cover, Kind, Step};
 use crate::scene::MASKS;
 pub(super) use ground::Ground;
+use overlay::overlay;
 use wired::Wired;
 
 /// Builds the root that the plan describes and makes it the root of this process.
@@ -85,10 +87,10 @@ fn source(step: &Step, ground: &mut Ground) -> Result<Source, Fault> {
             let there = copy(path.as_path(), NO_SUID | NO_DEV).and_then(|tree| tree.ok_or(Errno::NOENT));
             there.map(Source::Mount).during(|| format!("bind {path}"))
         }
-        Step::Private { path, store, beneath } => {
+        Step::Private { path, store, beneath, beside } => {
             let made = match beneath {
                 None => stored(store).map(Source::Mount),
-                Some(beneath) => overlay(store, beneath).map(Source::Mount),
+                Some(beneath) => overlay(store, beneath, *beside).map(Source::Mount),
             };
             match made {
                 // The store is another user's, over whom root has no power in here; or it is
@@ -167,26 +169,6 @@ fn stored(store: &AbsPath) -> rustix::io::Result<OwnedFd> {
     let tree = open_tree(&upper, "", how)?;
     restrict(&tree, Reach::Below, NO_SUID | NO_DEV)?;
     Ok(tree)
-}
-
-/// The host's directory underneath, the project's own writes above.
-fn overlay(store: &AbsPath, beneath: &AbsPath) -> rustix::io::Result<OwnedFd> {
-    let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    let store = plain(CWD, store.as_path())?;
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let lower = rustix::fs::openat2(CWD, beneath.as_path(), flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
-    // By descriptor: the kernel would follow links in a path, and it takes a colon in
-    // `lowerdir` for the end of one.
-    let layers = [("lowerdir", lower), ("upperdir", plain(&store, UPPER)?), ("workdir", plain(&store, WORK)?)];
-    for (name, layer) in &layers {
-        fsconfig_set_string(context.as_fd(), *name, format!("/proc/self/fd/{}", layer.as_raw_fd()))?;
-    }
-    fsconfig_set_flag(context.as_fd(), "userxattr")?;
-    // A cache need not survive a power cut, and everybody's disk would be flushed at the
-    // end of every command.
-    fsconfig_set_flag(context.as_fd(), "volatile")?;
-    fsconfig_create(context.as_fd())?;
-    fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV)
 }
 
 /// The person's terminal, so that programs find a name for it: its own name lies in a

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use ringfence_policy::Limit;
 use ringfence_sys::process;
 
+use super::MemoryCounter;
 use super::helper::is_gone;
 use super::launch::{LaunchError, failed};
 use super::probe;
@@ -97,6 +98,12 @@ impl Group {
         self.parts.iter().find(|part| part.counts(of))
     }
 
+    /// The counter of a sandbox's memory, with its group if there is one.
+    pub(super) fn memory_counter(group: Option<&Self>, plan: &Plan) -> MemoryCounter {
+        let is_counted = group.is_some_and(|group| group.counts(Of::Memory).is_some());
+        if plan.most(Limit::Memory).is_some() && !is_counted { MemoryCounter::ByProcess } else { MemoryCounter::Complete }
+    }
+
     /// What was counted so far.
     pub fn counted(&self) -> Counted {
         let memory = self.counts(Of::Memory);
@@ -170,10 +177,11 @@ fn above_memory(most: u64) -> u64 {
     most.saturating_add(most / 4).saturating_add(32 << 20)
 }
 
-/// The first process is in it. More than this the kernel takes for a mistake.
+/// `pids.max` for `most` processes: init is in the group, and one more can be started, which the
+/// limit monitor sees and ends everything for. The kernel refuses larger numbers.
 fn above_processes(most: u64) -> u64 {
-    const MOST: u64 = 4_194_304;
-    super::init::beyond(most).saturating_add(1).min(MOST)
+    const LARGEST: u64 = 4_194_304;
+    most.saturating_add(2).min(LARGEST)
 }
 
 /// Whether nothing else holds them: a group for it takes as long as those for the rest.

@@ -256,15 +256,15 @@ const HANDING_OVER: SendFlags = SendFlags::from_bits_retain(HANDED_OVER);
 
 /// Passes descriptors on.
 pub(super) fn hand_over<const COUNT: usize>(to: &OwnedFd, descriptors: [BorrowedFd<'_>; COUNT]) -> rustix::io::Result<()> {
-    hand_over_with(to, b'd', descriptors)
+    hand_over_with(to, b'd', &descriptors)
 }
 
 /// The same with a word of one byte.
-pub(super) fn hand_over_with<const COUNT: usize>(to: &OwnedFd, word: u8, descriptors: [BorrowedFd<'_>; COUNT]) -> rustix::io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+pub(super) fn hand_over_with(to: &OwnedFd, word: u8, descriptors: &[BorrowedFd<'_>]) -> rustix::io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if COUNT > 0 {
-        ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    if !descriptors.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
     }
     sendmsg(to, &[IoSlice::new(&[word])], &mut ancillary, HANDING_OVER).map(drop)
 }
@@ -274,19 +274,14 @@ pub(super) fn handed_over<const COUNT: usize>(socket: &OwnedFd) -> Option<[Owned
     all_handed_over(socket)?.try_into().ok()
 }
 
-/// The same with the word that came along.
-pub(super) fn handed_over_with<const COUNT: usize>(socket: &OwnedFd) -> Option<(u8, [OwnedFd; COUNT])> {
-    let (word, descriptors) = message(socket)?;
-    Some((word, descriptors.try_into().ok()?))
-}
-
 /// The same, where it is not known how many there are.
 pub(super) fn all_handed_over(socket: &OwnedFd) -> Option<Vec<OwnedFd>> {
-    message(socket).map(|(_, descriptors)| descriptors)
+    all_handed_over_with(socket).map(|(_, descriptors)| descriptors)
 }
 
-fn message(socket: &OwnedFd) -> Option<(u8, Vec<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+/// The same with the word that came along.
+pub(super) fn all_handed_over_with(socket: &OwnedFd) -> Option<(u8, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
     recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC).ok()?;

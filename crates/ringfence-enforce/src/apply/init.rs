@@ -16,11 +16,12 @@ use rustix::fs::{Mode, OFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::helper::{Net, Stay, hand_over_with, handed_over, is_gone, map_ids, tell};
+use super::helper::{Net, Stay, all_handed_over, hand_over_with, handed_over, is_gone, map_ids, tell};
 use super::jobs::Jobs;
-use super::{Account, During, Fault, Launch, MOST_DESCRIPTORS, Order, Report, build, doors, pause, probe, usher};
+use super::socket_memory::SocketMemory;
+use super::{Account, During, Fault, Launch, MOST_DESCRIPTORS, MemoryCounter, Order, Report, build, doors, pause, probe, usher};
 use crate::plan::{Network, Plan, Step};
-use crate::seccomp::{Connects, GroupSignals, Owner, Shape, ready_filter};
+use crate::seccomp::{Connects, GroupSignals, Owner, Shape, Uncounted, ready_filter};
 
 /// What ties the first process to those outside.
 pub(super) struct Ties<'a> {
@@ -49,7 +50,7 @@ fn run(ties: &Ties<'_>) -> Result<(), Fault> {
     signal::set_disposition(libc::SIGCHLD, signal::Disposition::Default).during(|| "sigaction(SIGCHLD)".into())?;
     // Here and not in the warden: /proc can only be mounted from among the processes it shows.
     let ground = build::Ground::lay()?;
-    let Some((launch, plan)) = told(control)? else { return Ok(()) };
+    let Some((launch, for_usher)) = told(control)? else { return Ok(()) };
     // Not before: the group that we are in by now is the root of all that are seen inside.
     namespace::unshare(namespace::CGROUP).during(|| "unshare(CLONE_NEWCGROUP)".into())?;
     let launch = &launch;
@@ -69,15 +70,18 @@ fn run(ties: &Ties<'_>) -> Result<(), Fault> {
     if launch.plan.steps.contains(&Step::Egress) {
         doors::open(control, &launch.plan)?;
     }
+    let sockets = limit_kernel_memory(launch);
     let mut inside = None;
     for step in &launch.plan.steps {
         match step {
             Step::Lock => inside = Some(lock(launch, warden)?),
             Step::Landlock => restrict()?,
-            Step::Seccomp => refuse_calls(launch, warden, inside.as_ref(), &plan)?,
+            Step::Seccomp => refuse_calls(launch, warden, inside.as_ref(), &for_usher)?,
             _ => {}
         }
     }
+    // The lock ends with the usher, so that no other process may keep it open.
+    drop(for_usher);
     ties.stay.end();
     // Children are told by descriptor; the mask was taken before, so the command gets its own.
     let children = Set::of(&[libc::SIGCHLD]);
@@ -92,19 +96,22 @@ fn run(ties: &Ties<'_>) -> Result<(), Fault> {
             None => return Ok(()),
         }
     };
-    attend(command, Jobs::new(control, ties.mask, ceilings), &ended)
+    attend(command, Jobs::new(control, ties.mask, ceilings), &ended, sockets.as_ref())
 }
 
 /// Waits to be told what to do, and takes over the standard streams; `None` if the caller
-/// has changed its mind. Answers the plan as it came, too, for the usher.
-fn told(control: &OwnedFd) -> Result<Option<(Launch, OwnedFd)>, Fault> {
-    let Some([plan, stdin, stdout, stderr]) = handed_over(control) else { return Ok(None) };
+/// has changed its mind. Answers what the usher gets of it, too: the plan as it came, and the project's
+/// lock, where there is one.
+fn told(control: &OwnedFd) -> Result<Option<(Launch, Vec<OwnedFd>)>, Fault> {
+    let Some(mut given) = all_handed_over(control).filter(|given| given.len() >= 4) else { return Ok(None) };
+    let for_usher = given.split_off(3);
+    let Ok([stdin, stdout, stderr]) = <[OwnedFd; 3]>::try_from(given) else { return Ok(None) };
     rustix::stdio::dup2_stdin(stdin)
         .and_then(|()| rustix::stdio::dup2_stdout(stdout))
         .and_then(|()| rustix::stdio::dup2_stderr(stderr))
         .during(|| "take over the standard streams".into())?;
-    let launch = Launch::read(&plan).ok_or_else(|| Fault { what: "read the plan".into(), errno: libc::EBADMSG })?;
-    Ok(Some((launch, plan)))
+    let launch = Launch::read(&for_usher[0]).ok_or_else(|| Fault { what: "read the plan".into(), errno: libc::EBADMSG })?;
+    Ok(Some((launch, for_usher)))
 }
 
 /// As many files may be open from here on.
@@ -119,34 +126,75 @@ fn ceilings(plan: &Plan) -> Vec<Ceiling> {
     let counted = [
         (Counted::OpenFiles, Resource::Nofile, plan.most(Limit::OpenFiles)),
         (Counted::FileSize, Resource::Fsize, plan.most(Limit::FileSize)),
-        (Counted::Processes, Resource::Nproc, plan.most(Limit::Processes).map(beyond)),
+        (Counted::Processes, Resource::Nproc, plan.most(Limit::Processes).map(nproc_ceiling)),
     ];
     let within = |resource, most: u64| getrlimit(resource).maximum.map_or(most, |now| most.min(now));
     counted.into_iter().filter_map(|(of, resource, most)| Some(Ceiling { of, most: within(resource, most?) })).collect()
 }
 
-/// No more processes than numbers, where they are the sandbox's own: the kernel's other limit is
-/// not for root.
+/// Bounds the pids of the sandbox's own pid namespace (Linux 6.14), for root too, whom
+/// `RLIMIT_NPROC` does not hold.
+///
+/// Once the kernel's pid counter has passed `RESERVED_PIDS`, it wraps to that number and never
+/// gives out a lower one again. So the pids above it must be enough for the sandbox's whole life,
+/// and the counter is set there at once: otherwise 299 more pids could be had before it wraps.
 fn limit_processes(most: u64) {
-    /// Fewer numbers the kernel does not let there be.
-    const FEWEST: u64 = 301;
+    const RESERVED_PIDS: u64 = 300;
+    const LARGEST: u64 = 4_194_304;
     if probe::has_own_numbers() {
-        // Whoever keeps account ends it all the same.
-        let _ = std::fs::write("/proc/sys/kernel/pid_max", beyond(most).max(FEWEST).to_string());
+        // A failed write leaves the bound to the limit monitor. `ns_last_pid` is only there with
+        // CONFIG_CHECKPOINT_RESTORE.
+        let pid_max = RESERVED_PIDS.saturating_add(pid_room(most)).min(LARGEST);
+        let _ = std::fs::write("/proc/sys/kernel/pid_max", pid_max.to_string());
+        let _ = std::fs::write("/proc/sys/kernel/ns_last_pid", RESERVED_PIDS.to_string());
     }
 }
 
-fn account() -> Account {
-    // Columns 14 and 15: what of a segment is in memory, and what was moved out of it.
-    let segments = std::fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
-    let size = |line: &str| line.split_whitespace().skip(14).filter_map(|bytes| bytes.parse::<u64>().ok()).sum::<u64>();
-    Account { written: process::written_by_children().unwrap_or_default(), shared: segments.lines().skip(1).map(size).sum() }
+/// Pids for `most` processes. A process that has ended keeps its pid while others are in its
+/// process group or session, so a live one may need two.
+fn pid_room(most: u64) -> u64 {
+    most.saturating_mul(2).saturating_add(16)
 }
 
-/// Whoever has more processes than it may is ended when that is seen. Until then it makes no more
-/// than this.
-pub(super) fn beyond(most: u64) -> u64 {
-    most.saturating_mul(2).saturating_add(16)
+/// `RLIMIT_NPROC` for `most` processes: exactly one more can be started, which the limit monitor
+/// sees and ends everything for. The rest are ours, which the kernel counts for the same user
+/// namespace: init, the notify handler, and the processes that wait at a FIFO for a caller.
+fn nproc_ceiling(most: u64) -> u64 {
+    const OURS: u64 = 2;
+    const AT_FIFOS: u64 = 4;
+    most.saturating_add(1 + OURS + AT_FIFOS)
+}
+
+/// Lowers what the kernel holds for a sandbox beside its processes, where no cgroup counts it.
+/// Answers the counter for sockets, which must be opened before the filter: inside, netlink is for
+/// routes only. On the host's network it would count the host's sockets.
+fn limit_kernel_memory(launch: &Launch) -> Option<SocketMemory> {
+    /// With 16 KiB each, and up to 1 MiB where all messages are empty.
+    const MESSAGE_QUEUES: &str = "32";
+    if launch.memory == MemoryCounter::Complete {
+        return None;
+    }
+    let _ = std::fs::write("/proc/sys/kernel/msgmni", MESSAGE_QUEUES);
+    (launch.plan.network() == Network::Own).then(SocketMemory::open).flatten()
+}
+
+fn account(sockets: Option<&SocketMemory>) -> Account {
+    /// `struct msg_msg`, as the kernel allocates it for an empty message.
+    const MESSAGE: u64 = 64;
+    let sum = |of: &str, size: fn(&[u64]) -> u64| {
+        let table = std::fs::read_to_string(format!("/proc/sysvipc/{of}")).unwrap_or_default();
+        let numbers = |line: &str| line.split_whitespace().map(|word| word.parse().unwrap_or(0)).collect::<Vec<u64>>();
+        table.lines().skip(1).map(|line| size(&numbers(line))).sum::<u64>()
+    };
+    // Columns 14 and 15: what of a segment is in memory, and what was moved out of it.
+    let segments = sum("shm", |line| line.iter().skip(14).sum());
+    // Columns 3 and 4: the bytes in a queue, and its messages. Only root may lower the number of queues.
+    let queues = sum("msg", |line| line.get(3..5).map_or(0, |queue| queue[0] + queue[1] * MESSAGE));
+    Account {
+        written: process::written_by_children().unwrap_or_default(),
+        shared: segments + queues,
+        sockets: sockets.map_or(0, SocketMemory::bytes),
+    }
 }
 
 /// Into the network that the warden made meanwhile.
@@ -244,7 +292,7 @@ fn restrict() -> Result<(), Fault> {
 
 /// Installs the filter here, so that it holds for everything started later, and hands the
 /// usher its end.
-fn refuse_calls(launch: &Launch, warden: &OwnedFd, inside: Option<&Inside>, plan: &OwnedFd) -> Result<(), Fault> {
+fn refuse_calls(launch: &Launch, warden: &OwnedFd, inside: Option<&Inside>, for_usher: &[OwnedFd]) -> Result<(), Fault> {
     let steps = &launch.plan.steps;
     let scoped = steps.contains(&Step::Landlock);
     let group_signals = if scoped { GroupSignals::Scoped } else { GroupSignals::Refused };
@@ -255,7 +303,10 @@ fn refuse_calls(launch: &Launch, warden: &OwnedFd, inside: Option<&Inside>, plan
         Network::Own if steps.contains(&Step::Egress) => Connects::Asked,
         Network::Own => Connects::Shut,
     };
-    let listener = seccomp::install(&ready_filter(Shape { group_signals, owner, observe, connects }))
+    let refused = |is_limited| if is_limited { Uncounted::Refused } else { Uncounted::Allowed };
+    let disk = refused(launch.plan.most(Limit::Disk).is_some());
+    let memory = refused(launch.memory == MemoryCounter::ByProcess);
+    let listener = seccomp::install(&ready_filter(Shape { group_signals, owner, observe, connects, disk, memory }))
         .during(|| "seccomp(SECCOMP_SET_MODE_FILTER)".into())?;
     let inside = inside.ok_or_else(|| Fault { what: "find the lock in the plan".into(), errno: libc::EINVAL })?;
     let word = match (observe, connects) {
@@ -263,8 +314,9 @@ fn refuse_calls(launch: &Launch, warden: &OwnedFd, inside: Option<&Inside>, plan
         (Observe::Denials, Connects::Asked) => usher::CONNECTIONS,
         (Observe::Denials, Connects::Shut | Connects::Free) => usher::DENIALS,
     };
-    hand_over_with(warden, word, [listener.as_fd(), inside.user.as_fd(), inside.mount.as_fd(), plan.as_fd()])
-        .during(|| "hand the listener over".into())
+    let mut descriptors = vec![listener.as_fd(), inside.user.as_fd(), inside.mount.as_fd()];
+    descriptors.extend(for_usher.iter().map(AsFd::as_fd));
+    hand_over_with(warden, word, &descriptors).during(|| "hand the listener over".into())
 }
 
 /// Starts a program at a path with these arguments; answers its number.
@@ -322,7 +374,7 @@ pub(super) fn execute(arguments: &[CString], variables: &[CString], spawn: &Spaw
 
 /// Reaps whatever ends and passes orders on, until the command has ended. Without one, until
 /// told to end.
-fn attend(command: Option<i32>, mut jobs: Jobs<'_>, ended: &OwnedFd) -> Result<(), Fault> {
+fn attend(command: Option<i32>, mut jobs: Jobs<'_>, ended: &OwnedFd, sockets: Option<&SocketMemory>) -> Result<(), Fault> {
     let control = jobs.control;
     let mut is_paused = false;
     loop {
@@ -378,7 +430,7 @@ fn attend(command: Option<i32>, mut jobs: Jobs<'_>, ended: &OwnedFd) -> Result<(
                 // What is started later has our mask.
                 rustix::process::umask(own);
             }
-            Some((Order::Account, _)) => tell(control, &Report::Account(account())),
+            Some((Order::Account, _)) => tell(control, &Report::Account(account(sockets))),
             Some((Order::Socket, _)) => doors::hand_out(control),
             Some((Order::Start(job), descriptors)) => jobs.start(job, descriptors),
             None if gone => return Ok(()),

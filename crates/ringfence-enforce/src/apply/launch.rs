@@ -1,5 +1,6 @@
 //! The caller's side: starting the helper and hearing from it.
 
+use std::borrow::Cow;
 use std::ffi::CString;
 use std::io::{self, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
@@ -28,7 +29,7 @@ use super::lookout::Inside;
 use super::nursery::{Nursery, Serves};
 use super::plea::Plea;
 use super::waiting::{OnExecute, Waiting};
-use super::{Account, Birth, CONTROL_FD, Fate, HELPER, Job, Launch, MOST_DESCRIPTORS, Order, Planted, Report, Start};
+use super::{Account, Birth, CONTROL_FD, Fate, HELPER, Job, Launch, MOST_DESCRIPTORS, Order, Planted, Report, SpaceTaken, Start};
 use crate::limits;
 use crate::plan::Network;
 
@@ -146,6 +147,8 @@ pub enum Event {
     Settled,
     /// What only the sandbox's first process knows of what is used, as was asked for.
     Account(Account),
+    /// The disk space that the notify handler took for the command so far, where a limit counts it.
+    TookSpace(SpaceTaken),
     /// Nobody goes on, as was asked for.
     Paused,
     /// The sandbox stands, and waits to be told what to start.
@@ -284,21 +287,25 @@ impl Ahead {
         self.network
     }
 
-    /// Tells the helper what to do; standard streams are those given.
-    pub fn launch(mut self, launch: &Launch, streams: [BorrowedFd<'_>; 3]) -> Result<Running, LaunchError> {
+    /// Tells the helper what to do; standard streams are those given. The notify handlers of all sandboxes
+    /// with the same `lock` file keep each other from acting between a judgement and its call. The file must
+    /// be opened for this sandbox alone: `flock` does not tell copies of an fd apart.
+    pub fn launch(mut self, launch: &Launch, streams: [BorrowedFd<'_>; 3], lock: Option<BorrowedFd<'_>>) -> Result<Running, LaunchError> {
         let is_one_of_many = self.running.warden.as_ref().is_some_and(|warden| warden.nursery.is_some());
         let after = if is_one_of_many { After::UsedAgain } else { After::Removed };
         if let Some(warden) = self.running.pid() {
             self.running.group = Group::around(warden, &self.running.control, &launch.plan, after)?;
         }
         let failed = failed("write the plan");
-        let bytes = postcard::to_stdvec(launch).map_err(|_| failed(io::ErrorKind::InvalidData.into()))?;
+        let memory = Group::memory_counter(self.running.group.as_deref(), &launch.plan);
+        let launch = if memory == launch.memory { Cow::Borrowed(launch) } else { Cow::Owned(Launch { memory, ..launch.clone() }) };
+        let bytes = postcard::to_stdvec(&*launch).map_err(|_| failed(io::ErrorKind::InvalidData.into()))?;
         let mut plan =
             std::fs::File::from(rustix::fs::memfd_create("ringfence-plan", MemfdFlags::CLOEXEC).map_err(helper("memfd_create"))?);
         plan.write_all(&bytes).map_err(failed)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        let descriptors = [plan.as_fd(), streams[0], streams[1], streams[2]];
+        let descriptors: Vec<_> = streams.into_iter().chain([plan.as_fd()]).chain(lock).collect();
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
         // A helper that failed meanwhile has said so, and will be heard next.
         let _ = sendmsg(&self.running.control, &[IoSlice::new(b"l")], &mut ancillary, SendFlags::NOSIGNAL);
@@ -312,6 +319,19 @@ pub(super) fn helper(what: &'static str) -> impl Fn(rustix::io::Errno) -> Launch
 
 pub(super) fn failed(what: &'static str) -> impl Fn(io::Error) -> LaunchError {
     move |source| LaunchError::Helper { what, source }
+}
+
+/// The event of a process that was started beside others.
+fn of_job(job: Job, fate: Fate, descriptors: Vec<OwnedFd>) -> Event {
+    match fate {
+        Fate::Started => {
+            let mut given = descriptors.into_iter();
+            given.next().map_or(Event::Closed, |pidfd| Event::Of(job, What::Started { pidfd, terminal: given.next() }))
+        }
+        Fate::NotExecuted(errno) => Event::Of(job, What::NotExecuted(errno)),
+        Fate::Exited(status, usage) => Event::Of(job, What::Ended(Status::Exited(status), usage)),
+        Fate::Killed(signal, usage) => Event::Of(job, What::Ended(Status::Killed(signal), usage)),
+    }
 }
 
 /// A directory has a link for each directory in it, and two of its own.
@@ -436,21 +456,14 @@ impl Running {
             Report::Wired(init) => descriptors.pop().map_or(Event::Closed, |device| Event::Wired(device, init)),
             Report::Settled => Event::Settled,
             Report::Account(account) => Event::Account(account),
+            Report::TookSpace(taken) => Event::TookSpace(taken),
             Report::Paused => Event::Paused,
             Report::Inside => {
                 let _ = (!descriptors.is_empty()).then(|| self.listener.set(Arc::new(descriptors.remove(0))));
                 Inside::of(descriptors).map_or(Event::Closed, Event::Inside)
             }
             Report::Standing => Event::Standing,
-            Report::Of(job, fate) => match fate {
-                Fate::Started => {
-                    let mut given = descriptors.into_iter();
-                    given.next().map_or(Event::Closed, |pidfd| Event::Of(job, What::Started { pidfd, terminal: given.next() }))
-                }
-                Fate::NotExecuted(errno) => Event::Of(job, What::NotExecuted(errno)),
-                Fate::Exited(status, usage) => Event::Of(job, What::Ended(Status::Exited(status), usage)),
-                Fate::Killed(signal, usage) => Event::Of(job, What::Ended(Status::Killed(signal), usage)),
-            },
+            Report::Of(job, fate) => of_job(job, fate, descriptors),
             Report::Made(path, what, birth) => Event::Made(Made { directory: descriptors.pop(), path, what, birth }),
         })
     }

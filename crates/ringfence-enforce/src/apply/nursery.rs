@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
 use super::helper::{NOT_FOR_US, Net, Stay, become_warden, map_ids, send_with};
 use super::launch::{LaunchError, failed, helper};
 use super::{CONTROL_FD, During, Fault, HELPER, support};
-use crate::seccomp::{self, Connects, GroupSignals, Owner, Shape};
+use crate::seccomp::{self, Connects, GroupSignals, Owner, Shape, Uncounted};
 use crate::support::Support;
 
 /// The argument that makes the helper a nursery.
@@ -174,7 +174,7 @@ fn receive<T: for<'a> Deserialize<'a>>(from: &OwnedFd) -> io::Result<(T, Option<
 /// The process itself: it ends when its caller does.
 pub(super) fn main(control: OwnedFd, processor: Option<usize>) -> i32 {
     // Those who come from here have it in their memory.
-    seccomp::make_ready(usual(&support()));
+    seccomp::make_ready(&usual(&support()));
     let mut nursery = Process {
         mask: signal::block(&Set::of(NOT_FOR_US)).expect("these signals can be blocked"),
         stay: processor.and_then(stay_at).map_or(Stay::Anywhere, Stay::ToTheEnd),
@@ -206,11 +206,14 @@ pub(super) fn main(control: OwnedFd, processor: Option<usize>) -> i32 {
     }
 }
 
-/// What most sandboxes refuse.
-fn usual(support: &Support) -> Shape {
+/// Shapes of most sandboxes' filters: without limits, and with those of a service.
+fn usual(support: &Support) -> [Shape; 3] {
     let group_signals = if support.scopes() { GroupSignals::Scoped } else { GroupSignals::Refused };
     let owner = Owner::of(Some(support.uid));
-    Shape { group_signals, owner, observe: Observe::Denials, connects: Connects::Shut }
+    let [disk, memory] = [Uncounted::Allowed; 2];
+    let free = Shape { group_signals, owner, observe: Observe::Denials, connects: Connects::Shut, disk, memory };
+    let on_disk = Shape { disk: Uncounted::Refused, ..free };
+    [free, on_disk, Shape { memory: Uncounted::Refused, ..on_disk }]
 }
 
 /// A user namespace for all sandboxes of ours to be in, which has power over their networks.

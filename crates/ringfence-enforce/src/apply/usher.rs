@@ -13,13 +13,24 @@
 mod act;
 mod at_hand;
 mod caller;
+mod change;
+mod created;
+mod disk_space;
+mod excepted;
 mod foresee;
+mod hard_links;
 mod judge;
 mod magic;
 mod observe;
+mod open_flags;
 mod place;
+mod project_lock;
 mod reach;
+mod refs;
+mod settings;
+mod sockets;
 mod tell;
+mod terminal;
 mod undelivered;
 mod watched;
 
@@ -30,8 +41,9 @@ use ringfence_sys::{namespace, privilege, process};
 use ringfence_tripwire::Company;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
 
-use super::helper::{Stay, handed_over_with, tell_with};
+use super::helper::{Stay, all_handed_over_with, tell_with};
 use super::{Launch, Report, waiting};
 use crate::seccomp::calls::{Arch, Call};
 use crate::seccomp::{EXECUTE, is_only_awaited, is_only_told, is_writing, refusal};
@@ -40,6 +52,7 @@ use caller::{Caller, Memory};
 use foresee::{Mounts, foresee};
 use judge::Judge;
 use observe::{Look, Observer};
+use project_lock::ProjectLock;
 use undelivered::Undelivered;
 
 /// What the caller is told.
@@ -57,7 +70,7 @@ enum Reply {
     Later,
 }
 
-impl<T: Into<rustix::io::Errno>> From<T> for Reply {
+impl<T: Into<Errno>> From<T> for Reply {
     fn from(error: T) -> Self {
         Reply::Error(error.into().raw_os_error())
     }
@@ -81,12 +94,15 @@ pub(super) const DENIALS: u8 = b'd';
 
 /// Serves until the sandbox has ended.
 pub(super) fn serve(socket: &OwnedFd, host_proc: OwnedFd, control: &OwnedFd, Known { init, wire, stay }: Known<'_>) {
-    let Some((told, [listener, user, mount, plan])) = handed_over_with(socket) else { return };
+    let Some((told, given)) = all_handed_over_with(socket) else { return };
+    let mut given = given.into_iter();
+    let (Some(listener), Some(user), Some(mount), Some(plan)) = (given.next(), given.next(), given.next(), given.next()) else { return };
     stay.end();
     let_in(control, &host_proc, [&listener, &mount, &plan], wire);
     let in_place = seccomp::wake_in_place(listener.as_fd()).is_ok();
     let mut usher = Usher {
         plan,
+        lock: given.next(),
         added: 0,
         judge: None,
         masks: caller::Masks::new(init as u32),
@@ -142,6 +158,8 @@ fn let_in(control: &OwnedFd, host_proc: &OwnedFd, [listener, mount, plan]: [&Own
 
 struct Usher<'a> {
     plan: OwnedFd,
+    /// The project's lock, until the judge has it.
+    lock: Option<OwnedFd>,
     /// How much of the plan's file is known.
     added: u64,
     /// Made at the first call, since many commands make none.
@@ -168,7 +186,7 @@ impl Usher<'_> {
         let mut ends = [PollFd::new(&self.listener, PollFlags::IN)];
         loop {
             match poll(&mut ends, None) {
-                Err(rustix::io::Errno::INTR) => {}
+                Err(Errno::INTR) => {}
                 Err(_) => return false,
                 Ok(_) => return ends[0].revents().contains(PollFlags::IN),
             }
@@ -192,7 +210,7 @@ impl Usher<'_> {
     /// that knows of users.
     fn is_for_nothing(&self, notification: &Notification, read: &Memory) -> bool {
         let caller = self.caller(notification, read);
-        let is_let_through = self.told == DENIALS && called(notification) == Some(Call::Connect) && foresee::is_plain_connect(&caller);
+        let is_let_through = self.told == DENIALS && called(notification) == Some(Call::Connect) && sockets::is_vain_connect(&caller);
         let reply = if is_let_through { Some(Reply::Through) } else { act::open_nothing(&caller) };
         let Some(reply) = reply else { return false };
         // A caller that a signal took away calls again.
@@ -242,6 +260,7 @@ impl Usher<'_> {
         }
         or_end(self.enter());
         let read = Memory::default();
+        let notification = &unpacked(&self.caller(notification, &read));
         if !self.observes() && self.is_for_nothing(notification, &read) {
             return;
         }
@@ -328,7 +347,8 @@ impl Usher<'_> {
         if self.judge.is_none() {
             let (launch, length) = Launch::read_with_length(&self.plan).ok_or(std::io::ErrorKind::InvalidData)?;
             self.added = length;
-            self.judge = Some(Judge::new(&launch).ok_or(std::io::ErrorKind::InvalidData)?);
+            let lock = ProjectLock::new(self.lock.take());
+            self.judge = Some(Judge::new(&launch, lock).ok_or(std::io::ErrorKind::InvalidData)?);
         }
         Ok(())
     }
@@ -361,6 +381,53 @@ fn called(notification: &Notification) -> Option<Call> {
     Call::from_number(Arch::from_audit(notification.arch)?, notification.call as u32)
 }
 
+/// The call itself, where it comes as one that stands for several: `connect`, `sendto` and `sendmmsg` of
+/// 32-bit programs have their arguments in memory.
+fn unpacked(caller: &Caller<'_>) -> Notification {
+    const WORD: usize = 4;
+    let packed = *caller.notification;
+    if called(&packed) != Some(Call::Socketcall) {
+        return packed;
+    }
+    let (call, count) = match caller.int(0) {
+        3 => (Call::Connect, 3),
+        11 => (Call::Sendto, 6),
+        20 => (Call::Sendmmsg, 4),
+        _ => return packed,
+    };
+    // What cannot be read is answered as such later.
+    let (Some(number), Ok(words)) = (call.number(Arch::X86), caller.bytes(caller.raw(1), count * WORD)) else { return packed };
+    let mut arguments = [0; 6];
+    for (argument, word) in arguments.iter_mut().zip(words.chunks_exact(WORD)) {
+        *argument = word.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte));
+    }
+    let mut call = packed;
+    (call.call, call.arguments) = (number as i32, arguments);
+    call
+}
+
+/// The reply to a call that reaches for a socket.
+fn reached(call: Call, caller: &Caller<'_>, judge: &mut Judge, control: &OwnedFd) -> Reply {
+    let names_path = matches!(call, Call::Connect | Call::Sendto);
+    let target = if names_path { judge.unix_target(call, caller) } else { Ok(None) };
+    let is_carried_out = judge.is_listed() && matches!(call, Call::Connect | Call::Listen);
+    let reply = match target {
+        // What is not there fails by itself.
+        Err(error) if error != Errno::NOENT || is_carried_out => Reply::from(error),
+        Ok(target) if is_carried_out => {
+            judge.report(control);
+            let done = if call == Call::Connect { reach::connect(caller, target, control) } else { reach::listen(caller) };
+            return done.unwrap_or_else(Reply::from);
+        }
+        _ => {
+            reach::tell_of(call, caller, judge, control);
+            Reply::Through
+        }
+    };
+    judge.report(control);
+    reply
+}
+
 fn judged(caller: &Caller<'_>, masks: &mut caller::Masks, mounts: &mut Mounts, judge: Option<&mut Judge>, control: &OwnedFd) -> Reply {
     let notification = caller.notification;
     let Some(arch) = Arch::from_audit(notification.arch) else { return Reply::Error(libc::ENOSYS) };
@@ -385,23 +452,21 @@ fn judged(caller: &Caller<'_>, masks: &mut caller::Masks, mounts: &mut Mounts, j
     if let Some(foreseen) = foreseen {
         judge.foreseen(caller, &foreseen);
     }
-    if judge.is_listed() && matches!(call, Call::Connect | Call::Listen) {
-        judge.report(control);
-        let done = if call == Call::Connect { reach::connect(caller, control) } else { reach::listen(caller) };
-        return done.unwrap_or_else(Reply::from);
-    }
-    if matches!(call, Call::Connect | Call::Sendto | Call::Sendmsg | Call::Sendmmsg) {
-        reach::tell_of(call, caller, judge, control);
-        judge.report(control);
-        return Reply::Through;
+    if matches!(call, Call::Connect | Call::Listen | Call::Sendto | Call::Sendmsg | Call::Sendmmsg) {
+        return reached(call, caller, judge, control);
     }
     if let Some((number, on_execute)) = magic::takes(call, caller) {
         let told = waiting::Told { id: notification.id, pid: notification.pid, errno: libc::ENOENT };
         let is_told = tell_with(control, &Report::Takes(number, on_execute, told), &[]);
         return if is_told { Reply::Later } else { Reply::Error(libc::ENOENT) };
     }
-    let is_let_through = is_only_told && !judge.decides(call) && !is_writing(call, &notification.arguments);
+    let began = sockets::now();
+    let is_let_through = is_only_told && !judge.decides(call, &notification.arguments) && !is_writing(call, &notification.arguments);
     let reply = if is_let_through { Reply::Through } else { act::act(call, caller, masks, judge).unwrap_or_else(Reply::from) };
+    let is_bound = matches!((call, &reply), (Call::Bind | Call::Socketcall, Reply::Value(0)));
+    if is_bound && judge.sockets.note(call, caller, began) {
+        judge.took_name();
+    }
     let reply = match reply {
         Reply::Error(number) if judge.could_plead() => {
             let waits = act::deed(call, caller, masks).is_some_and(|deed| judge.plead(caller, deed, number, control));

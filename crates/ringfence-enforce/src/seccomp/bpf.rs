@@ -4,6 +4,7 @@
 //! every start: it is kept short. Calls are found by binary search and share their returns.
 
 use super::calls::{Arch, Call};
+use super::ioctls::Commands;
 use super::table::{Entry, When};
 
 pub use ringfence_sys::seccomp::Instruction;
@@ -77,22 +78,50 @@ enum Line {
 #[derive(Default)]
 pub(super) struct Assembler {
     code: Vec<Instruction>,
+    shared: Vec<SharedBody>,
 }
+
+/// The conditions of a call that are long and the same for several architectures: they stand once,
+/// behind all blocks, and each block jumps there.
+struct SharedBody {
+    body: Body,
+    /// Positions of the jumps in the whole filter.
+    jumps: Vec<usize>,
+}
+
+/// The conditions of one call, in order, and their actions.
+type Body = Vec<(When, Action)>;
 
 impl Assembler {
     /// Adds the part for one architecture.
     pub(super) fn architecture(&mut self, arch: Arch, entries: &[Entry]) {
-        let block = Block::new(arch, entries).finish();
+        let (block, far) = Block::new(arch, entries).finish();
         self.code.push(Instruction { code: LOAD, jt: 0, jf: 0, k: ARCH });
         // Conditional jumps reach 255 instructions; the unconditional one reaches all.
         self.code.push(Instruction { code: JUMP_EQUAL, jt: 1, jf: 0, k: arch.audit() });
         self.code.push(Instruction { code: JUMP, jt: 0, jf: 0, k: block.len() as u32 });
+        for (position, body) in far {
+            let position = self.code.len() + position;
+            match self.shared.iter_mut().find(|shared| shared.body == body) {
+                Some(shared) => shared.jumps.push(position),
+                None => self.shared.push(SharedBody { body, jumps: vec![position] }),
+            }
+        }
         self.code.extend(block);
     }
 
     /// Calls of any other architecture do not exist.
     pub(super) fn finish(mut self) -> Vec<Instruction> {
         self.code.push(Instruction { code: RETURN, jt: 0, jf: 0, k: NO_SUCH_CALL.code() });
+        for SharedBody { body, jumps } in self.shared {
+            let start = self.code.len();
+            for position in jumps {
+                self.code[position].k = (start - position - 1) as u32;
+            }
+            let mut block = Block::default();
+            block.conditions(&body);
+            self.code.extend(block.finish().0);
+        }
         self.code
     }
 }
@@ -102,12 +131,17 @@ impl Assembler {
 struct Block {
     lines: Vec<Line>,
     labels: usize,
-    bodies: Vec<(usize, Vec<When>, Vec<Action>)>,
+    bodies: Vec<(usize, Body)>,
+    /// Bodies that stand behind all blocks, in the order of the jumps to them.
+    far: Vec<Body>,
+    /// So many calls are compared one after the other.
+    few: usize,
 }
 
 impl Block {
     fn new(arch: Arch, entries: &[Entry]) -> Self {
-        let mut block = Self::default();
+        // For 32-bit programs, which are rare, the filter is short rather than quick.
+        let mut block = Self { few: if arch == Arch::X86 { 10 } else { 6 }, ..Self::default() };
         block.lines.push(Line::Plain(LOAD, CALL));
         let mut calls: Vec<(u32, To)> = Vec::new();
         for entry in entries {
@@ -119,7 +153,7 @@ impl Block {
                 [only] if only.when == When::Always => To::Return(only.action),
                 _ => {
                     let label = block.label();
-                    block.bodies.push((label, same.iter().map(|e| e.when).collect(), same.iter().map(|e| e.action).collect()));
+                    block.bodies.push((label, same.iter().map(|entry| (entry.when, entry.action)).collect()));
                     To::Label(label)
                 }
             };
@@ -142,8 +176,7 @@ impl Block {
 
     /// A decision tree over sorted call numbers.
     fn search(&mut self, calls: &[(u32, To)]) {
-        const FEW: usize = 6;
-        if calls.len() <= FEW {
+        if calls.len() <= self.few {
             for (i, (number, to)) in calls.iter().enumerate() {
                 let last = i + 1 == calls.len();
                 self.lines.push(Line::Compare(JUMP_EQUAL, *number, *to, if last { To::Return(Action::Allow) } else { To::Next }));
@@ -158,27 +191,32 @@ impl Block {
         self.search(high);
     }
 
-    /// Conditions of one call: each either returns its action or goes on to the next.
+    /// A condition of one call: either returns its action or goes on to the next. Its
+    /// [`When::sole_argument`] is loaded.
     fn body(&mut self, when: When, action: Action, otherwise: To) {
         let (yes, no) = (To::Return(action), otherwise);
         match when {
             When::Always => self.lines.push(Line::Plain(RETURN, action.code())),
-            When::Equals(number, value) => {
-                self.lines.extend([Line::Plain(LOAD, argument(number)), Line::Compare(JUMP_EQUAL, value, yes, no)]);
-            }
-            When::AnyBit(number, bits) => {
-                self.lines.extend([Line::Plain(LOAD, argument(number)), Line::Compare(JUMP_SET, bits, yes, no)]);
-            }
+            When::Equals(_, value) => self.lines.push(Line::Compare(JUMP_EQUAL, value, yes, no)),
+            When::AnyBit(_, bits) => self.lines.push(Line::Compare(JUMP_SET, bits, yes, no)),
             When::MaskedEquals(number, mask, value) => {
                 self.lines.extend([Line::Plain(LOAD, argument(number)), Line::Plain(AND, mask), Line::Compare(JUMP_EQUAL, value, yes, no)])
             }
-            When::NoneOf(number, values) => {
-                self.lines.push(Line::Plain(LOAD, argument(number)));
-                for (i, value) in values.iter().enumerate() {
-                    let last = i + 1 == values.len();
-                    self.lines.push(Line::Compare(JUMP_EQUAL, *value, no, if last { yes } else { To::Next }));
-                }
-            }
+            When::NotNull(number) => self.lines.extend([
+                Line::Plain(LOAD, argument(number)),
+                Line::Compare(JUMP_EQUAL, 0, To::Next, yes),
+                Line::Plain(LOAD, argument(number) + 4),
+                Line::Compare(JUMP_EQUAL, 0, no, yes),
+            ]),
+            When::NoneOf(_, values) => self.one_of(values, no, yes),
+            When::OneOf(_, values) => self.one_of(values, yes, no),
+            When::Unlisted(_, commands) => self.listed(commands, no, yes),
+            When::BothBits((first, bits), (second, others)) => self.lines.extend([
+                Line::Plain(LOAD, argument(first)),
+                Line::Compare(JUMP_SET, bits, To::Next, no),
+                Line::Plain(LOAD, argument(second)),
+                Line::Compare(JUMP_SET, others, yes, no),
+            ]),
             When::Both((first, value), (second, not)) => self.lines.extend([
                 Line::Plain(LOAD, argument(first)),
                 Line::Compare(JUMP_EQUAL, value, To::Next, no),
@@ -191,26 +229,74 @@ impl Block {
                     Line::Compare(JUMP_EQUAL, value, To::Next, no),
                     Line::Plain(LOAD, argument(second)),
                 ]);
-                for (i, value) in values.iter().enumerate() {
-                    let last = i + 1 == values.len();
-                    self.lines.push(Line::Compare(JUMP_EQUAL, *value, yes, if last { no } else { To::Next }));
-                }
+                self.one_of(values, yes, no);
             }
         }
     }
 
-    /// Puts the bodies and the shared returns behind, and the distances in.
-    fn finish(mut self) -> Vec<Instruction> {
-        for (label, whens, actions) in std::mem::take(&mut self.bodies) {
+    /// Compares what is loaded to each of `values`.
+    fn one_of(&mut self, values: &[u32], yes: To, no: To) {
+        for (i, value) in values.iter().enumerate() {
+            let last = i + 1 == values.len();
+            self.lines.push(Line::Compare(JUMP_EQUAL, *value, yes, if last { no } else { To::Next }));
+        }
+    }
+
+    /// All conditions of one call.
+    fn conditions(&mut self, body: &[(When, Action)]) {
+        // What is loaded stays so for the next condition.
+        let mut loaded = None;
+        for (i, (when, action)) in body.iter().enumerate() {
+            let sole = when.sole_argument();
+            if sole != loaded
+                && let Some(number) = sole
+            {
+                self.lines.push(Line::Plain(LOAD, argument(number)));
+            }
+            loaded = sole;
+            if i + 1 == body.len() {
+                self.body(*when, *action, To::Return(Action::Allow));
+            } else {
+                let next = self.label();
+                self.body(*when, *action, To::Label(next));
+                self.lines.push(Line::Label(next));
+            }
+        }
+    }
+
+    /// A decision tree over commands in ascending order.
+    fn listed(&mut self, commands: &[Commands], is_listed: To, is_not: To) {
+        const FEW: usize = 4;
+        if commands.len() > FEW {
+            let (low, high) = commands.split_at(commands.len() / 2);
+            let label = self.label();
+            self.lines.push(Line::Compare(JUMP_GREATER_EQUAL, high[0].first, To::Label(label), To::Next));
+            self.listed(low, is_listed, is_not);
             self.lines.push(Line::Label(label));
-            for (i, (when, action)) in whens.iter().zip(&actions).enumerate() {
-                if i + 1 == whens.len() {
-                    self.body(*when, *action, To::Return(Action::Allow));
-                } else {
-                    let next = self.label();
-                    self.body(*when, *action, To::Label(next));
-                    self.lines.push(Line::Label(next));
-                }
+            self.listed(high, is_listed, is_not);
+            return;
+        }
+        for (i, Commands { first, last, .. }) in commands.iter().enumerate() {
+            let beyond = if i + 1 == commands.len() { is_not } else { To::Next };
+            if first == last {
+                self.lines.push(Line::Compare(JUMP_EQUAL, *first, is_listed, beyond));
+            } else {
+                self.lines.push(Line::Compare(JUMP_GREATER_EQUAL, *first, To::Next, is_not));
+                self.lines.push(Line::Compare(JUMP_GREATER_EQUAL, last + 1, beyond, is_listed));
+            }
+        }
+    }
+
+    /// Puts the bodies and the shared returns behind, and the distances in. Also answers where the
+    /// block jumps to which far body.
+    fn finish(mut self) -> (Vec<Instruction>, Vec<(usize, Body)>) {
+        for (label, body) in std::mem::take(&mut self.bodies) {
+            self.lines.push(Line::Label(label));
+            if body.iter().any(|(when, _)| matches!(when, When::Unlisted(..))) {
+                self.lines.push(Line::Plain(JUMP, 0));
+                self.far.push(body);
+            } else {
+                self.conditions(&body);
             }
         }
         // By the kernel's word: what is asked about and what is only told of are one to it.
@@ -247,8 +333,10 @@ impl Block {
                 Line::Label(_) => {}
             }
         }
+        let jumps = code.iter().enumerate().filter(|(_, instruction)| instruction.code == JUMP).map(|(position, _)| position);
+        let far = jumps.zip(self.far).collect();
         code.extend(returns.iter().map(|word| Instruction { code: RETURN, jt: 0, jf: 0, k: *word }));
-        code
+        (code, far)
     }
 }
 

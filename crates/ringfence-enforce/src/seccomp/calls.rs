@@ -167,6 +167,8 @@ calls! {
     Quotactl         179  131   60
     QuotactlFd       443  443  443
     OpenByHandleAt   304  342  265
+    NameToHandleAt   303  341  264
+    Cachestat        451  451  451
     FanotifyInit     300  338  262
     LookupDcookie    212  253   18
     Nfsservctl       180  169   42
@@ -198,10 +200,17 @@ calls! {
     InotifyAddWatch  254  292   27
     Execve            59   11  221
     Execveat         322  358  281
+    Fallocate        285  324   47
+    CopyFileRange    326  377  285
+    MemfdCreate      319  356  279
+    MemfdSecret      447  447  447
+    Vmsplice         278  316   75
     Truncate          76   92   45
     Rmdir             84   40    _
     Chown             92  212    _
     Lchown            94  198    _
+    Chown16            _  182    _
+    Lchown16           _   16    _
     Fchownat         260  298   54
     Utimensat        280  320   88
     Utimensat64        _  412    _
@@ -266,6 +275,7 @@ mod tests {
         check(Call::IoUringSetup, libc::SYS_io_uring_setup);
         check(Call::KexecLoad, libc::SYS_kexec_load);
         check(Call::OpenByHandleAt, libc::SYS_open_by_handle_at);
+        check(Call::NameToHandleAt, libc::SYS_name_to_handle_at);
         check(Call::FanotifyInit, libc::SYS_fanotify_init);
         check(Call::Syslog, libc::SYS_syslog);
         check(Call::Ioctl, libc::SYS_ioctl);

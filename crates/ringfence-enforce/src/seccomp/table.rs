@@ -5,7 +5,8 @@ use ringfence_policy::Observe;
 
 use super::bpf::Action;
 use super::calls::{Arch, Call};
-use super::{Connects, GroupSignals, Owner, Shape};
+use super::ioctls::{self, Commands};
+use super::{Connects, GroupSignals, Owner, Shape, limited};
 
 /// One line: under this condition, this call is treated so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub struct Entry {
     pub reason: &'static str,
 }
 
-/// A condition on the arguments, each compared as 32 bits.
+/// A condition on the arguments, each compared as 32 bits unless it says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
     /// Without condition.
@@ -31,8 +32,16 @@ pub enum When {
     AnyBit(u8, u32),
     /// The argument under the mask is this.
     MaskedEquals(u8, u32, u32),
+    /// The argument is a pointer, and not null: all of its 64 bits are compared.
+    NotNull(u8),
     /// The argument is none of these.
     NoneOf(u8, &'static [u32]),
+    /// The argument is one of these.
+    OneOf(u8, &'static [u32]),
+    /// The argument is none of these commands, which are in ascending order.
+    Unlisted(u8, &'static [Commands]),
+    /// Each of two arguments has one of its bits.
+    BothBits((u8, u32), (u8, u32)),
     /// The first argument is its value and the second is not its value.
     Both((u8, u32), (u8, u32)),
     /// The first argument is its value and the second is one of its values.
@@ -43,6 +52,7 @@ const PERM: Action = Action::Told(libc::EPERM as u16);
 const NONE: Action = Action::Errno(libc::ENOSYS as u16);
 const NO_FAMILY: Action = Action::Told(libc::EAFNOSUPPORT as u16);
 const NO_WAY: Action = Action::Errno(libc::EOPNOTSUPP as u16);
+const NO_COMMAND: Action = Action::Errno(libc::ENOTTY as u16);
 /// The flags of a message by which descriptors are handed over, before anybody listens. Whoever
 /// else uses them gets around being told of, and no further.
 pub(crate) const HANDED_OVER: u32 = (libc::MSG_NOSIGNAL | libc::MSG_EOR) as u32;
@@ -65,7 +75,7 @@ const ROUTES_6: &[u32] = &[6, 50, 54, 55, 57, 59, 76];
 /// `SO_BINDTODEVICE`, `SO_BINDTOIFINDEX`.
 const DEVICES: &[u32] = &[25, 62];
 
-type Line = (Call, When, Action, &'static str);
+pub(super) type Line = (Call, When, Action, &'static str);
 
 /// Always refused.
 const REFUSED: &[Line] = &[
@@ -149,6 +159,21 @@ const REFUSED: &[Line] = &[
     (Call::Ioctl, When::Equals(1, 0x541c), PERM, "TIOCLINUX pastes into the person's console"),
     (Call::Ioctl, When::Equals(1, 0x541d), PERM, "TIOCCONS takes the console's output"),
     (Call::Ioctl, When::Equals(1, 0x5423), PERM, "TIOCSETD loads line disciplines into the kernel"),
+    (
+        Call::Ioctl,
+        When::OneOf(1, ioctls::WHOLE_TREES),
+        PERM,
+        "makes, copies or removes a whole tree without a call that is judged: denied names, hooks and files without their masks",
+    ),
+    (
+        Call::Ioctl,
+        When::Unlisted(1, ioctls::ALLOWED),
+        NO_COMMAND,
+        "what a file system or driver does on command is not judged; see the list",
+    ),
+    // File handles and page cache of what cannot be opened.
+    (Call::NameToHandleAt, When::Always, NO_WAY, "a handle names a file by its inode; without open_by_handle_at it only tells"),
+    (Call::Cachestat, When::Always, NONE, "tells which parts of a file others read"),
     // Sockets: those that live in the network namespace, and netlink to ask about it.
     (
         Call::Socket,
@@ -210,8 +235,9 @@ pub(crate) fn is_only_awaited(call: Call) -> bool {
 /// Where no host can be reached, and nothing is decided by it.
 const SHUT: &[Line] = &[
     (Call::Connect, When::Always, Action::Notify, "leads nowhere beyond the loopback, and is told of"),
-    (Call::Sendto, When::NoneOf(4, &[0]), Action::Notify, "may be meant for a host; only told of"),
+    (Call::Sendto, When::NotNull(4), Action::Notify, "may be meant for a socket of the host, or for a host, which is only told of"),
     (Call::Sendmmsg, When::Always, Action::Notify, "the way in which the C library looks up names; only told of"),
+    (Call::Socketcall, When::OneOf(0, &[11, 20]), Action::Notify, "sendto and sendmmsg of 32-bit programs"),
 ];
 
 /// Where some hosts can be reached, programs have sockets of the host's network. Each is connected,
@@ -227,7 +253,7 @@ const CONNECTED: &[Line] = &[
     (Call::Setsockopt, When::Among((1, 1), (2, DEVICES)), PERM, "a connection could be led into another network"),
     (Call::Connect, When::Always, Action::Notify, "reaches a host"),
     (Call::Listen, When::Always, Action::Notify, "would let the host's network in"),
-    (Call::Sendto, When::NoneOf(4, &[0]), Action::Notify, "may be meant for a host; only told of"),
+    (Call::Sendto, When::NotNull(4), Action::Notify, "may be meant for a socket of the host, or for a host, which is only told of"),
     (Call::Sendmsg, When::NoneOf(2, &[HANDED_OVER]), Action::Notify, "may be meant for a host; only told of"),
     (Call::Sendmmsg, When::Always, Action::Notify, "may be meant for a host; only told of"),
 ];
@@ -246,6 +272,17 @@ const fn set_ids(bits: u32) -> [Line; 4] {
 /// The bit of the group is for directories, too, and git sets it.
 const OF_A_PERSON: &[Line] = &set_ids(libc::S_ISUID);
 const OF_ROOT: &[Line] = &set_ids(libc::S_ISUID | libc::S_ISGID);
+
+/// Refused by the notify handler, which is asked about them anyway: the filter stays short where
+/// every open passes. Both arguments stand in registers, so nothing can change in between.
+const REFUSED_BY_HANDLER: &[Line] = &[
+    (Call::Open, When::BothBits((1, NAMELESS), (2, SET_ID)), PERM, NAMELESS_SET_ID),
+    (Call::Openat, When::BothBits((2, NAMELESS), (3, SET_ID)), PERM, NAMELESS_SET_ID),
+];
+/// The bit of `O_TMPFILE` that is not `O_DIRECTORY`.
+const NAMELESS: u32 = (libc::O_TMPFILE & !libc::O_DIRECTORY) as u32;
+const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
+const NAMELESS_SET_ID: &str = "linked to a name, the file would run as its owner or group";
 
 fn owned_by(owner: Owner) -> &'static [Line] {
     match owner {
@@ -269,12 +306,14 @@ const TOLD: &[Line] = &[
     (Call::Fchmodat2, When::Always, Action::Notify, "changes a mode"),
     (Call::Chown, When::Always, Action::Notify, "changes an owner"),
     (Call::Lchown, When::Always, Action::Notify, "changes an owner"),
+    (Call::Chown16, When::Always, Action::Notify, "the same of old 32-bit programs"),
+    (Call::Lchown16, When::Always, Action::Notify, "the same of old 32-bit programs"),
     (Call::Fchownat, When::Always, Action::Notify, "changes an owner"),
     (Call::Utime, When::Always, Action::Notify, "changes times"),
     (Call::Utimes, When::Always, Action::Notify, "changes times"),
     (Call::Futimesat, When::Always, Action::Notify, "changes times"),
-    (Call::Utimensat, When::NoneOf(1, &[0]), Action::Notify, "changes times; without a path, those of a descriptor"),
-    (Call::Utimensat64, When::NoneOf(1, &[0]), Action::Notify, "the same of 32-bit programs"),
+    (Call::Utimensat, When::NotNull(1), Action::Notify, "changes times; without a path, those of a descriptor"),
+    (Call::Utimensat64, When::NotNull(1), Action::Notify, "the same of 32-bit programs"),
     (Call::Setxattr, When::Always, Action::Notify, "changes attributes"),
     (Call::Lsetxattr, When::Always, Action::Notify, "changes attributes"),
     (Call::Removexattr, When::Always, Action::Notify, "changes attributes"),
@@ -285,13 +324,26 @@ const TOLD: &[Line] = &[
         Action::Notify,
         "by their length, the addresses that can be a file's and not the internet's",
     ),
-    (Call::Ioctl, When::Equals(1, 0x4008_6602), Action::Notify, "FS_IOC_SETFLAGS changes attributes"),
+    (Call::Socketcall, When::Equals(0, 3), Action::Notify, "connect of 32-bit programs, whose address stands in memory"),
+    (Call::Ioctl, When::OneOf(1, &[ioctls::SET_FLAGS_32, ioctls::SET_FLAGS]), Action::Notify, "FS_IOC_SETFLAGS changes attributes"),
 ];
 
 /// Without Landlock's scope, the own process group reaches out of the sandbox.
 const GROUP_SIGNALS: &[Line] = &[(Call::Kill, When::Equals(0, 0), PERM, "the process group may have members outside")];
 
 impl When {
+    /// The argument that it compares, where that is one and is left as it is.
+    pub(super) fn sole_argument(self) -> Option<u8> {
+        match self {
+            When::Equals(number, _)
+            | When::AnyBit(number, _)
+            | When::NoneOf(number, _)
+            | When::OneOf(number, _)
+            | When::Unlisted(number, _) => Some(number),
+            When::Always | When::NotNull(_) | When::MaskedEquals(..) | When::BothBits(..) | When::Both(..) | When::Among(..) => None,
+        }
+    }
+
     /// Whether it is so of these arguments.
     fn holds(self, arguments: &[u64; 6]) -> bool {
         let word = |number: u8| arguments[usize::from(number)] as u32;
@@ -300,7 +352,11 @@ impl When {
             When::Equals(number, value) => word(number) == value,
             When::AnyBit(number, bits) => word(number) & bits != 0,
             When::MaskedEquals(number, mask, value) => word(number) & mask == value,
+            When::NotNull(number) => arguments[usize::from(number)] != 0,
             When::NoneOf(number, values) => !values.contains(&word(number)),
+            When::OneOf(number, values) => values.contains(&word(number)),
+            When::Unlisted(number, commands) => !ioctls::is_allowed(commands, word(number)),
+            When::BothBits((one, bits), (other, others)) => word(one) & bits != 0 && word(other) & others != 0,
             When::Both((one, value), (other, none)) => word(one) == value && word(other) != none,
             When::Among((one, value), (other, values)) => word(one) == value && values.contains(&word(other)),
         }
@@ -310,7 +366,7 @@ impl When {
 /// The error number with which a call is refused and told of, and why; `None` if it came by for
 /// another reason.
 pub(crate) fn refusal(call: Call, arguments: &[u64; 6], owner: Owner) -> Option<(i32, &'static str)> {
-    let lines = REFUSED.iter().chain(owned_by(owner)).chain(GROUP_SIGNALS).chain(CONNECTED);
+    let lines = REFUSED.iter().chain(REFUSED_BY_HANDLER).chain(owned_by(owner)).chain(GROUP_SIGNALS).chain(CONNECTED);
     lines.filter(|line| line.0 == call && line.1.holds(arguments)).find_map(|(_, _, action, reason)| match action {
         Action::Told(number) => Some((i32::from(*number), *reason)),
         _ => None,
@@ -318,8 +374,11 @@ pub(crate) fn refusal(call: Call, arguments: &[u64; 6], owner: Owner) -> Option<
 }
 
 /// Whether a call, seen by an usher that is told of everything, comes by for that alone: no
-/// other line speaks of it.
+/// other line speaks of it. A connection may be to a socket of the host, which is judged.
 pub(crate) fn is_only_observed(call: Call, arguments: &[u64; 6]) -> bool {
+    if call == Call::Connect {
+        return false;
+    }
     let speaks = |line: &Line| line.0 == call && line.1.holds(arguments);
     let mut others = REFUSED.iter().chain(OF_ROOT).chain(GROUP_SIGNALS).chain(ASKED).chain(TOLD);
     OBSERVED.iter().any(speaks) && !others.any(speaks)
@@ -358,6 +417,7 @@ pub fn entries(arch: Arch, shape: Shape) -> Vec<Entry> {
     };
     REFUSED
         .iter()
+        .chain(limited::lines(shape.disk, shape.memory))
         .chain(connected)
         .chain(owned_by(shape.owner))
         .chain(ASKED)

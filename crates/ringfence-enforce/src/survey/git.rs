@@ -8,11 +8,24 @@ use super::settings;
 use super::surveyor::Surveyor;
 use crate::plan::{Cover, GuardKind, Kind};
 
-/// Settings and programs that git obeys, below a git directory.
-const PROTECTED: [&str; 5] = ["hooks", "config", "config.worktree", "commondir", "info/attributes"];
+/// Settings and programs that git obeys, below a git directory, and those of Sapling and lazygit,
+/// which keep their own there. The files in `remotes` and `branches` say where `git push` goes.
+const PROTECTED: [&str; 10] = [
+    "hooks",
+    "config",
+    "config.worktree",
+    "commondir",
+    "info/attributes",
+    "remotes",
+    "branches",
+    "lazygit.yml",
+    "sl/config",
+    "sl/sharedpath",
+];
 
 /// Names in a git directory with which comes what git obeys.
-pub(crate) const OBEYED: [&str; 8] = ["hooks", "config", "config.worktree", "commondir", "info", "attributes", "modules", "worktrees"];
+pub(crate) const OBEYED: [&str; 11] =
+    ["hooks", "config", "config.worktree", "commondir", "info", "attributes", "remotes", "branches", "lazygit.yml", "modules", "worktrees"];
 
 /// So many settings of a kind are looked at.
 const MANY: usize = 24;
@@ -20,9 +33,14 @@ const MANY: usize = 24;
 /// Covers what exists of them and pins the directories around.
 pub(super) fn survey(directory: &AbsPath, surveyor: &mut Surveyor<'_>) {
     let Ok(metadata) = fs::symlink_metadata(directory.as_path()) else { return };
+    if surveyor.is_made(directory) {
+        return;
+    }
     if metadata.is_symlink() {
-        // Git follows it. Another in its place would be obeyed just so.
+        // Git follows it. Another in its place would be obeyed just so, and so would the
+        // directory that git finds further up once it is gone.
         surveyor.keep(directory);
+        surveyor.pin(directory, GuardKind::Link);
         if let Some(target) = followed(directory).filter(|target| !surveyor.is_pinned(target)) {
             self::survey(&target, surveyor);
             around(directory, &target, surveyor);
@@ -55,16 +73,26 @@ pub(super) fn survey(directory: &AbsPath, surveyor: &mut Surveyor<'_>) {
         surveyor.protect(&directory.join(name));
     }
     around(directory, directory, surveyor);
-    let modules = directory.join("modules");
-    surveyor.pin(&modules, GuardKind::Git);
-    nested(&modules, 0, surveyor);
+    submodules(directory, surveyor);
     surveyor.pin(&directory.join("worktrees"), GuardKind::Git);
     for worktree in directories(&directory.join("worktrees"), surveyor) {
+        if surveyor.is_made(&worktree) {
+            continue;
+        }
         surveyor.pin(&worktree, GuardKind::Git);
         for name in ["config.worktree", "commondir", "gitdir"] {
             surveyor.protect(&worktree.join(name));
         }
+        submodules(&worktree, surveyor);
     }
+}
+
+/// Protects the git directories of submodules, which git keeps in that of the working tree they
+/// stand in: a linked worktree has its own.
+fn submodules(directory: &AbsPath, surveyor: &mut Surveyor<'_>) {
+    let modules = directory.join("modules");
+    surveyor.pin(&modules, GuardKind::Git);
+    nested(&modules, 0, surveyor);
 }
 
 /// Protects the hooks that git is told to run from the working tree around `dot_git`, whose
@@ -89,9 +117,11 @@ fn around(dot_git: &AbsPath, directory: &AbsPath, surveyor: &mut Surveyor<'_>) {
     for file in &said.included {
         surveyor.protect(file);
     }
-    let words = said.words.iter().filter(|word| word.contains('/'));
-    for place in words.flat_map(|word| trees.iter().map(|tree| settings::expanded(word, tree, &surveyor.grants.home))).collect::<Vec<_>>() {
-        if place.as_path().is_file() {
+    for (word, tree) in said.words.iter().flat_map(|word| trees.iter().map(move |tree| (word, tree))) {
+        // In a git directory, a single word such as `HEAD` names a file that git itself writes.
+        let is_in_tree = word.contains('/') || tree != directory;
+        let place = settings::expanded(word, tree, &surveyor.grants.home);
+        if is_in_tree && place.as_path().is_file() {
             surveyor.protect(&place);
         }
     }

@@ -47,43 +47,119 @@ pub fn gitlinks(index: &[u8]) -> Vec<PathBuf> {
     // are names of nothing.
     let mut found = entries(index, 20);
     found.extend(entries(index, 32));
-    let is_below = |path: &PathBuf| path.components().all(|part| matches!(part, Component::Normal(_))) && !path.as_os_str().is_empty();
-    found.retain(is_below);
+    found.retain(|path| is_below(path));
     found.sort();
     found.dedup();
     found
 }
 
-fn entries(index: &[u8], hash: usize) -> Vec<PathBuf> {
-    /// Times, device, inode; then the mode, owner and size.
-    const MODE: usize = 24;
-    const FIXED: usize = 40;
-    const GITLINK: u32 = 0o160_000;
-    let number = |at: usize| Some(u32::from_be_bytes(index.get(at..at + 4)?.try_into().ok()?));
+/// An entry of an index: a file, and what git last saw of it, each cut to 32 bits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tracked {
+    /// Below the working tree.
+    pub path: PathBuf,
+    /// Seconds of its last change.
+    pub modified: u32,
+    /// Inode number.
+    pub inode: u32,
+    /// Length in bytes.
+    pub size: u32,
+}
+
+/// All entries of an index.
+///
+/// By the length of names of objects by which every name is as long as its entry says.
+pub fn tracked(index: &[u8]) -> Vec<Tracked> {
     let mut found = Vec::new();
-    let (Some(b"DIRC"), Some(version), Some(count)) = (index.get(..4), number(4), number(8)) else { return found };
+    for hash in [20, 32] {
+        found.clear();
+        let mut is_right = true;
+        let end = each(index, hash, |entry| {
+            is_right &= entry.has_its_length(index);
+            let path = PathBuf::from(std::ffi::OsString::from_vec(entry.name.to_vec()));
+            let [modified, inode, size] = [8, 20, 36].map(|at| number(entry.fixed, at).unwrap_or_default());
+            found.push(Tracked { path, modified, inode, size });
+        });
+        if end.is_some() && is_right && found.iter().all(|entry| is_below(&entry.path)) {
+            return found;
+        }
+    }
+    Vec::new()
+}
+
+fn is_below(path: &Path) -> bool {
+    path.components().all(|part| matches!(part, Component::Normal(_))) && !path.as_os_str().is_empty()
+}
+
+fn entries(index: &[u8], hash: usize) -> Vec<PathBuf> {
+    const GITLINK: u32 = 0o160_000;
+    let mut found = Vec::new();
+    each(index, hash, |entry| {
+        if entry.mode() & 0o170_000 == GITLINK {
+            found.push(PathBuf::from(std::ffi::OsString::from_vec(entry.name.to_vec())));
+        }
+    });
+    found
+}
+
+pub(super) fn number(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+/// The length of a name that is as long or longer, as the flags of its entry say it.
+const LONGEST_NAME: usize = 0xfff;
+
+/// An entry of an index as it stands there.
+pub(super) struct RawEntry<'a> {
+    /// Offset in the index.
+    pub(super) at: usize,
+    /// Times, device, inode, mode, owner and size.
+    fixed: &'a [u8],
+    /// Length of the name by the flags, which have room for [`LONGEST_NAME`].
+    flagged_length: usize,
+    pub(super) name: &'a [u8],
+}
+
+impl RawEntry<'_> {
+    pub(super) fn mode(&self) -> u32 {
+        /// Behind times, device and inode.
+        const MODE: usize = 24;
+        number(self.fixed, MODE).unwrap_or_default()
+    }
+
+    /// Answers whether flags and name agree. In version 4 git does not look at the length in the
+    /// flags: a name goes on where the last one ended.
+    pub(super) fn has_its_length(&self, index: &[u8]) -> bool {
+        number(index, 4) == Some(4) || self.flagged_length == self.name.len().min(LONGEST_NAME)
+    }
+}
+
+/// Tells each entry; answers where the last one ends, and `None` if there are fewer than the index
+/// says.
+pub(super) fn each(index: &[u8], hash: usize, mut tell: impl FnMut(RawEntry<'_>)) -> Option<usize> {
+    const FIXED: usize = 40;
+    let (Some(b"DIRC"), Some(version), Some(count)) = (index.get(..4), number(index, 4), number(index, 8)) else { return None };
     let (mut at, mut name) = (12, Vec::new());
     for _ in 0..count {
         let flags_at = at + FIXED + hash;
-        let (Some(mode), Some(flags)) = (number(at + MODE), index.get(flags_at..flags_at + 2)) else { break };
-        let mut name_at = flags_at + if version >= 3 && flags[0] & 0x40 != 0 { 4 } else { 2 };
+        let (fixed, flags) = (index.get(at..at + FIXED)?, index.get(flags_at..flags_at + 2)?);
+        let mut name_at = flags_at + if flags[0] & 0x40 != 0 { 4 } else { 2 };
         if version == 4 {
-            let Some((dropped, next)) = varint(index, name_at) else { break };
+            let (dropped, next) = varint(index, name_at)?;
             name.truncate(name.len().saturating_sub(dropped));
             name_at = next;
         } else {
             name.clear();
         }
-        let Some(length) = index.get(name_at..).and_then(|rest| rest.iter().position(|byte| *byte == 0)) else { break };
+        let length = index.get(name_at..)?.iter().position(|byte| *byte == 0)?;
         name.extend_from_slice(&index[name_at..name_at + length]);
-        if mode & 0o170_000 == GITLINK {
-            found.push(PathBuf::from(std::ffi::OsString::from_vec(name.clone())));
-        }
+        let flagged_length = usize::from(u16::from_be_bytes([flags[0], flags[1]])) & LONGEST_NAME;
+        tell(RawEntry { at, fixed, flagged_length, name: &name });
         let end = name_at + length;
         // Up to seven more make the length a multiple of eight.
         at = if version == 4 { end + 1 } else { at + ((end - at) / 8 + 1) * 8 };
     }
-    found
+    Some(at)
 }
 
 /// A number as packs have it: seven bits a byte, and one is added for each byte that follows.
@@ -99,11 +175,11 @@ fn varint(bytes: &[u8], mut at: usize) -> Option<(usize, usize)> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::path::PathBuf;
 
     /// An index with these entries; in version 4, `drop` tells what of the last name goes.
-    fn index(version: u32, hash: usize, entries: &[(u32, u8, &str)]) -> Vec<u8> {
+    pub(in crate::survey) fn index(version: u32, hash: usize, entries: &[(u32, u8, &str)]) -> Vec<u8> {
         let mut index = [b"DIRC".as_slice(), &version.to_be_bytes(), &(entries.len() as u32).to_be_bytes()].concat();
         for (mode, drop, name) in entries {
             let start = index.len();
@@ -148,5 +224,16 @@ mod tests {
             super::gitlinks(&whole[..end]);
         }
         check(b"", &[]);
+    }
+
+    #[test]
+    fn every_entry_is_tracked() {
+        let paths = |index: &[u8]| super::tracked(index).into_iter().map(|entry| entry.path).collect::<Vec<_>>();
+        for (version, hash) in [(2, 20), (3, 20), (2, 32), (3, 32)] {
+            let whole = index(version, hash, &[(0o100_644, 0, ".env"), (0o100_755, 0, "a/b.pem"), (0o160_000, 0, "lib")]);
+            assert_eq!(paths(&whole), [".env", "a/b.pem", "lib"].map(PathBuf::from), "{version} {hash}");
+        }
+        assert_eq!(paths(&index(4, 20, &[(0o100_644, 0, "a/x"), (0o100_644, 1, "y")])), ["a/x", "a/y"].map(PathBuf::from));
+        assert!(paths(b"DIRC").is_empty());
     }
 }

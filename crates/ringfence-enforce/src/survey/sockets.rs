@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use ringfence_policy::AbsPath;
 
@@ -18,8 +19,8 @@ use super::is_socket;
 pub(super) struct Bound {
     /// Names that say where they are.
     pub(super) absolute: BTreeSet<AbsPath>,
-    /// Whether some are relative to directories that nobody remembers.
-    pub(super) has_relative: bool,
+    /// Names relative to working directories that the kernel does not tell.
+    pub(super) relative: BTreeSet<PathBuf>,
 }
 
 /// Asks the kernel.
@@ -36,7 +37,7 @@ fn read(table: &[u8]) -> Bound {
             Some(path) => drop(found.absolute.insert(path)),
             // An abstract name begins with a NUL, which is printed like this.
             None if name.starts_with(b"@") => {}
-            None => found.has_relative = true,
+            None => drop(found.relative.insert(PathBuf::from(OsStr::from_bytes(name)))),
         }
     }
     found
@@ -51,6 +52,18 @@ fn name(line: &[u8]) -> Option<&[u8]> {
         rest = &rest[end..];
     }
     rest.strip_prefix(b" ").filter(|name| !name.is_empty())
+}
+
+/// Where relative names may lead: from the working directory of each process that we may ask.
+/// A process that has changed it since is not found by that.
+pub(super) fn from_working_directories(names: &BTreeSet<PathBuf>) -> Vec<AbsPath> {
+    if names.is_empty() {
+        return Vec::new();
+    }
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = processes.filter(|entry| entry.file_name().as_bytes().first().is_some_and(u8::is_ascii_digit));
+    let directories: BTreeSet<PathBuf> = numbers.filter_map(|entry| fs::read_link(entry.path().join("cwd")).ok()).collect();
+    directories.iter().flat_map(|directory| names.iter().filter_map(|name| AbsPath::new(directory.join(name)))).collect()
 }
 
 /// Every socket below `directories`.
@@ -75,7 +88,7 @@ mod tests {
     fn check(line: &str, absolute: &[&str], has_relative: bool) {
         let found = super::read(format!("Num RefCount Protocol Flags Type St Inode Path\n{line}\n").as_bytes());
         assert_eq!(found.absolute.iter().map(ToString::to_string).collect::<Vec<_>>(), absolute, "{line}");
-        assert_eq!(found.has_relative, has_relative, "{line}");
+        assert_eq!(!found.relative.is_empty(), has_relative, "{line}");
     }
 
     #[test]

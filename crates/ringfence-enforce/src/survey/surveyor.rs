@@ -1,16 +1,18 @@
 //! From rules and found files to covers, pins and further rules.
 
 use std::cell::OnceCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use ringfence_policy::{AbsPath, Access, Effect, Grants, NameIndex, Origin, Rule, Source, Verdict, builtin};
+use ringfence_policy::builtin::{self, Setting};
+use ringfence_policy::{AbsPath, Access, Effect, Grants, NameIndex, Origin, Rule, Source, Verdict};
 
 use super::folding::Folding;
 use super::links::Links;
+use super::mounts::HostMounts;
 use super::walk::{self, Eyes, Walk};
-use super::{Linked, Survey, git, gitlinks, is_socket, is_walked, settings, sockets};
+use super::{Linked, Survey, git, gitlinks, is_socket, is_walked, kind_of, settings, sockets};
 use crate::plan::{Cover, Guard, GuardKind, Kind};
 
 /// A survey on its way.
@@ -22,24 +24,31 @@ pub(super) struct Surveyor<'a> {
     hooks: OnceCell<Vec<String>>,
     writable: Vec<&'a AbsPath>,
     pinned: HashSet<AbsPath>,
+    /// Tells git directories, worktrees' directories and `.git` files that commands made.
+    is_made: &'a dyn Fn(&AbsPath) -> bool,
 }
 
 impl<'a> Surveyor<'a> {
-    pub(super) fn new(grants: &'a Grants, links: Links, found: Survey) -> Self {
+    pub(super) fn new(grants: &'a Grants, links: Links, found: Survey, is_made: &'a dyn Fn(&AbsPath) -> bool) -> Self {
         let writable = grants.rules.iter().filter(|rule| rule.effect == Effect::Write).map(|rule| &rule.root).collect();
-        Self { grants, links, found, hooks: OnceCell::new(), writable, pinned: HashSet::new() }
+        Self { grants, links, found, hooks: OnceCell::new(), writable, pinned: HashSet::new(), is_made }
     }
 
     pub(super) fn survey(mut self) -> Survey {
         let mut linked = Linked::new();
+        let mounts = HostMounts::read();
         for rule in &self.grants.rules {
             match rule.effect {
-                Effect::Deny => self.deny(rule, &mut linked),
+                Effect::Deny => {
+                    self.deny(rule, &mut linked);
+                    self.deny_mounted(rule, &mounts);
+                }
                 Effect::Protect => self.protect_by(rule),
                 Effect::Read | Effect::Write | Effect::Private { .. } => {}
             }
         }
         self.settings_of_the_home();
+        self.secrets_of_tools(&mut linked);
         self.trees(linked);
         self.found
     }
@@ -47,15 +56,27 @@ impl<'a> Surveyor<'a> {
     /// One repository and those in it.
     pub(super) fn repository(mut self, directory: &AbsPath) -> Survey {
         self.pin_ancestors(directory);
+        self.pin_tree(directory);
         git::survey(directory, &mut self);
         self.found
+    }
+
+    /// Guards the working tree around `dot_git`: agents and editors that are started there obey
+    /// the settings at its top.
+    fn pin_tree(&mut self, dot_git: &AbsPath) {
+        let is_dot_git = dot_git.name().is_some_and(|name| name.eq_ignore_ascii_case(".git"));
+        let Some(tree) = dot_git.parent().filter(|tree| is_dot_git && self.writable_root(tree).is_some()) else { return };
+        // A writable root has rules for each of the names.
+        if !self.writable.contains(&&tree) {
+            self.pin(&tree, GuardKind::Tree);
+        }
     }
 
     /// Covers what a rule denies, by whatever name it is reached.
     fn deny(&mut self, rule: &Rule, linked: &mut Linked) {
         let Some(found) = self.found.found.get(&rule.root) else { return self.deny_absent(rule) };
         let (real, kind) = (found.real.clone(), found.kind);
-        note_linked(&real, kind, linked);
+        note_linked(&real, linked);
         let verdict = |path: &AbsPath| self.grants.verdict(path, Access::Read);
         if verdict(&real) == Verdict::Denied {
             self.found.covers.insert(real.clone(), Cover::Deny(kind));
@@ -66,6 +87,22 @@ impl<'a> Surveyor<'a> {
             self.found.rules.push(Rule { root: real.clone(), ..rule.clone() });
         }
         self.pin_ancestors(&real);
+    }
+
+    /// Covers what a rule denies where the host has mounted it a second time, in an opened tree.
+    fn deny_mounted(&mut self, rule: &Rule, mounts: &HostMounts) {
+        let Some(real) = self.found.found.get(&rule.root).map(|found| found.real.clone()) else { return };
+        for alias in mounts.aliases(&real) {
+            // The user means the directory that the command is started in.
+            let is_open = self.grants.verdict(&alias, Access::Read) == Verdict::Allowed && !self.grants.workspace.is_within(&alias);
+            let Ok(metadata) = fs::symlink_metadata(alias.as_path()) else { continue };
+            if !is_open || self.is_named(&alias) {
+                continue;
+            }
+            self.found.covers.insert(alias.clone(), Cover::Deny(kind_of(metadata.file_type())));
+            self.found.rules.push(Rule { root: alias.clone(), ..rule.clone() });
+            self.pin_ancestors(&alias);
+        }
     }
 
     /// What is denied and absent must not be made, where a link on the way leads to either.
@@ -82,7 +119,7 @@ impl<'a> Surveyor<'a> {
     fn settings_of_the_home(&mut self) {
         let home = &self.grants.home;
         let places: Vec<AbsPath> =
-            builtin::ROOT_PROTECTS.iter().map(|entry| entry.text).chain([".config/git/config"]).map(|name| home.join(name)).collect();
+            builtin::SETTINGS.iter().map(|setting| setting.text).chain([".config/git/config"]).map(|name| home.join(name)).collect();
         // Settings whose place the environment names.
         let config = std::env::var_os("XDG_CONFIG_HOME").and_then(AbsPath::new).filter(|config| self.writable_root(config).is_some());
         for name in config.iter().flat_map(|config| ["git", "ringfence"].map(|name| config.join(name))).collect::<Vec<_>>() {
@@ -125,6 +162,44 @@ impl<'a> Surveyor<'a> {
         }
     }
 
+    /// Protects a setting that exists where no rule speaks of it. The directories above may be
+    /// renamed: the cover moves with the file, and the rule keeps another from its place.
+    fn setting(&mut self, path: AbsPath, setting: &Setting) {
+        // Commands may change and remove what they made together with a repository: the sweep looks
+        // through it after each. Git itself writes `.gitmodules`, and runs nothing that only stands
+        // there.
+        let is_gitmodules = path.name().is_some_and(|name| name == ".gitmodules");
+        if (is_gitmodules || self.is_made(&path)) && self.is_in_made_repository(&path) {
+            return;
+        }
+        if fs::symlink_metadata(path.as_path()).is_ok_and(|metadata| metadata.is_symlink()) {
+            return self.protect_link(&path);
+        }
+        let origin = Origin::new(Source::BuiltIn, setting.text);
+        self.found.covers.entry(path.clone()).or_insert(Cover::ReadOnly);
+        self.found.rules.push(Rule { root: path, effect: Effect::Protect, origin, locked: false });
+    }
+
+    /// Keeps a link that has the name of a setting, and protects what it leads to, unless a command
+    /// made the link or it leads to a directory around what is worked in.
+    fn protect_link(&mut self, link: &AbsPath) {
+        self.pin(link, GuardKind::Link);
+        let Some(trail) = self.links.trail(link) else { return };
+        let is_around = link.is_within(&trail.end) || self.grants.workspace.is_within(&trail.end);
+        if is_around || self.is_made(link) {
+            trail.links.iter().for_each(|(at, _)| self.keep(at));
+        } else {
+            self.protect(link);
+        }
+    }
+
+    /// Tells whether the innermost repository around `path` is one that commands made: they may
+    /// change and remove all of it.
+    fn is_in_made_repository(&self, path: &AbsPath) -> bool {
+        let mut around = path.ancestors().skip(1).map(|above| above.join(".git")).take_while(|git| self.writable_root(git).is_some());
+        around.find(|git| fs::symlink_metadata(git.as_path()).is_ok()).is_some_and(|git| self.is_made(&git))
+    }
+
     /// Nothing may be made here.
     pub(super) fn keep(&mut self, path: &AbsPath) {
         if self.grants.verdict(path, Access::Write) == Verdict::Allowed {
@@ -155,13 +230,18 @@ impl<'a> Surveyor<'a> {
         self.writable.iter().copied().filter(|root| path.is_within(root)).max_by_key(|root| root.depth())
     }
 
+    /// Answers whether commands made what stands at `path`.
+    pub(super) fn is_made(&self, path: &AbsPath) -> bool {
+        (self.is_made)(path)
+    }
+
     pub(super) fn is_pinned(&self, path: &AbsPath) -> bool {
         self.pinned.contains(path)
     }
 
     pub(super) fn pin(&mut self, path: &AbsPath, kind: GuardKind) {
         if !self.pinned.insert(path.clone()) {
-            if kind == GuardKind::Git {
+            if matches!(kind, GuardKind::Git | GuardKind::Tree) {
                 self.found.guards.iter_mut().filter(|guard| guard.path == *path).for_each(|guard| guard.kind = kind);
             }
             return;
@@ -184,9 +264,9 @@ impl<'a> Surveyor<'a> {
         let roots = outermost(roots);
         let index = NameIndex::new(grants);
         self.found.folding = roots.iter().map(Folding::of).max().unwrap_or_default();
-        let walk = Walk::new(grants, &index, self.found.folding, Eyes::Person).run(&roots);
+        self.found.walked = self.with_workspace(&roots);
+        let walk = Walk::new(grants, &index, self.found.folding, Eyes::Person).run(&self.found.walked);
         self.found.directories = walk.directories;
-        self.found.walked = roots.clone();
         for entry in walk.caught {
             if entry.links > 1 {
                 linked.insert((entry.inode, entry.device), entry.cover);
@@ -195,14 +275,17 @@ impl<'a> Surveyor<'a> {
             self.pin_ancestors(&entry.path);
             self.found.covers.insert(entry.path, entry.cover);
         }
+        for (path, setting) in walk.settings {
+            self.setting(path, setting);
+        }
         for link in &walk.protected_links {
-            self.protect(link);
+            self.protect_link(link);
         }
         for link in &walk.denied_links {
             self.pin(link, GuardKind::Link);
             self.pin_ancestors(link);
         }
-        self.sockets(&roots, &walk.unseen, &mut linked);
+        self.sockets(&walk.unseen, &mut linked);
         self.found.fold(&walk.full, &roots);
         let mut repositories = walk.repositories;
         let mut done = HashSet::new();
@@ -210,12 +293,16 @@ impl<'a> Surveyor<'a> {
             if !done.insert(directory.clone()) {
                 continue;
             }
-            self.pin_ancestors(&directory);
+            if !self.is_made(&directory) {
+                self.pin_ancestors(&directory);
+                self.pin_tree(&directory);
+            }
             git::survey(&directory, self);
             self.sockets_in(&directory, &mut linked);
             repositories.extend(gitlinks::of(&directory).iter().map(|tree| tree.join(".git")));
         }
-        self.found.note_linked_protects(&mut linked);
+        self.mounted_again();
+        self.found.note_linked(&mut linked);
         if !linked.is_empty() {
             for (path, cover) in walk::aliases(&roots, &linked, &self.found.covers) {
                 self.found.covers.insert(path, cover);
@@ -226,12 +313,62 @@ impl<'a> Surveyor<'a> {
 }
 
 impl Surveyor<'_> {
-    /// Covers sockets of the host where nobody has looked.
-    fn sockets(&mut self, roots: &[AbsPath], unseen: &[AbsPath], linked: &mut Linked) {
+    /// The trees to walk: a project below `~/vendor` is none that the walk of `~` leaves out.
+    fn with_workspace(&self, roots: &[AbsPath]) -> Vec<AbsPath> {
+        let skipped = walk::vendored(self.grants);
+        let workspace = self.found.found.get(&self.grants.workspace).map(|found| &found.real);
+        let is_left_out = |workspace: &&AbsPath| {
+            let mut ways = roots.iter().filter_map(|root| workspace.relative_to(root));
+            ways.any(|way| way.iter().any(|name| skipped.contains(name)))
+        };
+        roots.iter().chain(workspace.filter(is_left_out)).cloned().collect()
+    }
+
+    /// Covers what is covered also where the host has mounted it a second time, in an opened tree.
+    fn mounted_again(&mut self) {
+        let opened = |point: &AbsPath| self.found.walked.iter().any(|root| point.is_within(root) || root.is_within(point));
+        let mounts = HostMounts::read().doubled(opened);
+        if mounts.is_empty() {
+            return;
+        }
+        // Denied directories elsewhere were looked at with their rules.
+        let covers = self.found.covers.iter().filter(|(path, _)| self.found.is_walked(path));
+        for (path, cover) in covers.map(|(path, cover)| (path.clone(), *cover)).collect::<Vec<_>>() {
+            for alias in mounts.aliases(&path) {
+                self.cover_alias(alias, cover);
+            }
+        }
+    }
+
+    /// Covers another name of something that is covered, unless a person opened that name.
+    fn cover_alias(&mut self, alias: AbsPath, cover: Cover) {
+        let (effect, access) = match cover {
+            Cover::Deny(_) => (Effect::Deny, Access::Read),
+            Cover::ReadOnly | Cover::Shallow => (Effect::Protect, Access::Write),
+        };
+        let is_open = self.grants.verdict(&alias, access) == Verdict::Allowed && !self.grants.workspace.is_within(&alias);
+        if !is_open || self.is_named(&alias) || self.found.covers.contains_key(&alias) {
+            return;
+        }
+        let Ok(metadata) = fs::symlink_metadata(alias.as_path()) else { return };
+        let cover = if let Cover::Deny(_) = cover { Cover::Deny(kind_of(metadata.file_type())) } else { cover };
+        let origin = Origin::new(Source::BuiltIn, alias.to_string());
+        self.found.covers.insert(alias.clone(), cover);
+        self.found.rules.push(Rule { root: alias.clone(), effect, origin, locked: false });
+        self.pin_ancestors(&alias);
+    }
+
+    /// Covers sockets of the host in opened trees that are not walked: vendored ones, the system's,
+    /// and those of tools.
+    fn sockets(&mut self, unseen: &[AbsPath], linked: &mut Linked) {
         let bound = sockets::bound();
-        let mut places: Vec<AbsPath> = if bound.has_relative { sockets::search(unseen) } else { Vec::new() };
-        places.extend(bound.absolute.iter().filter_map(|path| self.links.trail(path)).map(|trail| trail.end));
-        for place in places.iter().filter(|place| roots.iter().any(|root| place.is_within(root))) {
+        let mut places: Vec<AbsPath> = if bound.relative.is_empty() { Vec::new() } else { sockets::search(unseen) };
+        places.extend(sockets::from_working_directories(&bound.relative));
+        let opened = self.grants.rules.iter().filter(|rule| rule.opens()).filter_map(|rule| self.found.found.get(&rule.root));
+        let opened = outermost(opened.map(|found| found.real.clone()).collect());
+        places.extend(bound.absolute);
+        let ends: Vec<AbsPath> = places.iter().filter_map(|path| self.links.trail(path)).map(|trail| trail.end).collect();
+        for place in ends.iter().filter(|place| opened.iter().any(|root| place.is_within(root))) {
             self.socket(place, linked);
         }
     }
@@ -260,20 +397,24 @@ impl Surveyor<'_> {
 }
 
 impl Survey {
-    /// Protected files with other names: what is written by one name is written by all.
-    fn note_linked_protects(&self, linked: &mut Linked) {
-        let mut note = |path: &std::path::Path| {
-            if let Ok(metadata) = fs::symlink_metadata(path)
-                && metadata.is_file()
-                && metadata.nlink() > 1
-            {
-                linked.entry((metadata.ino(), metadata.dev())).or_insert(Cover::ReadOnly);
-            }
-        };
-        for (path, _) in self.covers.iter().filter(|(_, cover)| **cover == Cover::ReadOnly) {
-            note(path.as_path());
-            for entry in fs::read_dir(path.as_path()).into_iter().flatten().flatten().take(ENOUGH) {
-                note(&entry.path());
+    /// Tells whether a path lies in one of the trees that were walked.
+    fn is_walked(&self, path: &AbsPath) -> bool {
+        self.walked.iter().any(|root| path.is_within(root))
+    }
+
+    /// Notes covered files that have other names: what is read or written by one name is so by all.
+    fn note_linked(&self, linked: &mut Linked) {
+        for (path, cover) in &self.covers {
+            match cover {
+                // The walk has noted single files, and those elsewhere were noted with their rules.
+                Cover::Deny(Kind::File) => {}
+                Cover::Deny(Kind::Directory) if !self.is_walked(path) => {}
+                Cover::Deny(Kind::Directory) => each_linked(path, MANY_LINKED, &mut |identity| {
+                    linked.insert(identity, Cover::Deny(Kind::File));
+                }),
+                Cover::ReadOnly | Cover::Shallow => each_linked(path, MANY_LINKED, &mut |identity| {
+                    linked.entry(identity).or_insert(Cover::ReadOnly);
+                }),
             }
         }
     }
@@ -310,27 +451,38 @@ fn outermost(mut roots: Vec<AbsPath>) -> Vec<AbsPath> {
     kept
 }
 
-/// How much of a directory is looked at for files with several names.
+/// Number of entries in a directory outside that are looked at for files with several names.
 const ENOUGH: usize = 512;
 
+/// The same of a directory in an opened tree.
+const MANY_LINKED: usize = 4096;
+
 /// Remembers denied files that have other names: a hard link in the workspace would open them.
-fn note_linked(path: &AbsPath, kind: Kind, linked: &mut Linked) {
-    let mut note = |metadata: fs::Metadata| {
+pub(super) fn note_linked(path: &AbsPath, linked: &mut Linked) {
+    each_linked(path, ENOUGH, &mut |identity| {
+        linked.insert(identity, Cover::Deny(Kind::File));
+    });
+}
+
+/// Tells of inode and device of each file with several names that is at or below `path`, among the
+/// first `most` entries, those of the upper directories first.
+fn each_linked(path: &AbsPath, mut most: usize, note: &mut dyn FnMut((u64, u64))) {
+    let mut tell = |metadata: &fs::Metadata| {
         if metadata.is_file() && metadata.nlink() > 1 {
-            linked.insert((metadata.ino(), metadata.dev()), Cover::Deny(Kind::File));
+            note((metadata.ino(), metadata.dev()));
         }
     };
-    match kind {
-        Kind::File => {
-            if let Ok(metadata) = fs::symlink_metadata(path.as_path()) {
-                note(metadata);
-            }
-        }
-        Kind::Directory => {
-            for entry in fs::read_dir(path.as_path()).into_iter().flatten().flatten().take(ENOUGH) {
-                if let Ok(metadata) = entry.metadata() {
-                    note(metadata);
-                }
+    let Ok(metadata) = fs::symlink_metadata(path.as_path()) else { return };
+    tell(&metadata);
+    let mut waiting = VecDeque::from(if metadata.is_dir() { vec![path.as_path().to_owned()] } else { Vec::new() });
+    while let Some(directory) = waiting.pop_front() {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            let Some(rest) = most.checked_sub(1) else { return };
+            most = rest;
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => waiting.push_back(entry.path()),
+                Ok(kind) if kind.is_file() => drop(entry.metadata().map(|metadata| tell(&metadata))),
+                _ => {}
             }
         }
     }

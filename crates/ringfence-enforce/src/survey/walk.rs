@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::sync::{Condvar, Mutex};
 use std::thread;
 
+use ringfence_policy::builtin::{Setting, pointer_at, setting_at};
 use ringfence_policy::{AbsPath, Access, Effect, Grants, NameIndex, Rule, Source, Verdict};
 
 use super::folding::Folding;
@@ -22,6 +24,8 @@ pub(crate) struct Found {
     /// Links with denied names: with them would go the knowledge that what they lead to is
     /// denied.
     pub(crate) denied_links: Vec<AbsPath>,
+    /// Settings that programs obey, where no rule speaks of them.
+    pub(crate) settings: Vec<(AbsPath, &'static Setting)>,
     /// Everything named `.git`, and every directory that git takes for a repository or might
     /// after a file more.
     pub(crate) repositories: Vec<AbsPath>,
@@ -105,6 +109,7 @@ impl<'a> Walk<'a> {
             found.caught.extend(part.caught);
             found.protected_links.extend(part.protected_links);
             found.denied_links.extend(part.denied_links);
+            found.settings.extend(part.settings);
             found.repositories.extend(part.repositories);
             found.unseen.extend(part.unseen);
             found.full.extend(part.full);
@@ -213,6 +218,10 @@ impl<'a> Walk<'a> {
                 if matches!(cover, Cover::Deny(_)) {
                     return Taken::Denied;
                 }
+            } else if self.eyes == Eyes::Person
+                && let Some(setting) = self.setting(&path, file_type)
+            {
+                found.settings.push((path, setting));
             }
         }
         if file_type.is_dir() {
@@ -226,12 +235,28 @@ impl<'a> Walk<'a> {
         if self.grants.verdict(path, Access::Read) == Verdict::Denied {
             return Some(Cover::Deny(kind_of(file_type)));
         }
+        // A name that is left open of a file, and denied of a directory: `secrets.d`. What a
+        // rule opens below it is mounted above the cover.
+        if file_type.is_dir() && self.grants.verdict(&path.join("x"), Access::Read) == Verdict::Denied {
+            return Some(Cover::Deny(Kind::Directory));
+        }
         // One that appears may be the command's own.
         if self.eyes == Eyes::Person && is_socket(file_type) && !self.grants.network.unix_sockets.contains(path) {
             return Some(Cover::Deny(Kind::File));
         }
         let writable = self.grants.opener(path).is_some_and(|rule| rule.effect != Effect::Read);
         (writable && self.grants.verdict(path, Access::Write) == Verdict::ReadOnly).then_some(Cover::ReadOnly)
+    }
+
+    /// The setting that stands here, if it could be written and no rule opens it by name.
+    fn setting(&self, path: &AbsPath, file_type: fs::FileType) -> Option<&'static Setting> {
+        let names = path.as_path().iter().map(OsStr::as_bytes);
+        let pointer = || pointer_at(names.clone()).filter(|_| !file_type.is_dir());
+        let (setting, _) = setting_at(names.clone()).or_else(pointer)?;
+        let opener = self.grants.opener(path).filter(|rule| rule.effect == Effect::Write && rule.root != *path)?;
+        // A rule on a directory within the setting's own path is a person's word, too.
+        let is_named = setting.text.contains('/') && opener.root.depth() + setting.names().count() > path.depth();
+        (!is_named).then_some(setting)
     }
 
     /// Whether a link with a denied name may shut this: whoever made the link must not shut
@@ -278,7 +303,7 @@ fn is_head(name: &OsStr, folding: Folding) -> bool {
 /// Names of directories in which no pattern holds, so that nobody need look into them.
 ///
 /// The built-in exceptions say so of vendored trees, but only for the built-in patterns.
-pub(crate) fn vendored(grants: &Grants) -> BTreeSet<OsString> {
+pub fn vendored(grants: &Grants) -> BTreeSet<OsString> {
     if grants.patterns.iter().any(|pattern| pattern.origin.source != Source::BuiltIn) {
         return BTreeSet::new();
     }

@@ -91,9 +91,6 @@ impl<'a> Covers<'a> {
 
     /// Covers what stands at `path`, unless it is covered or gone, or was opened meanwhile.
     pub(super) fn put(&mut self, path: &AbsPath, cover: Cover) -> io::Result<()> {
-        if self.lifted.is_off(path, cover) {
-            return Ok(());
-        }
         let how = ResolveFlags::NO_SYMLINKS;
         let target = match rustix::fs::openat2(CWD, path.as_path(), OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), how) {
             Ok(target) => target,
@@ -101,6 +98,11 @@ impl<'a> Covers<'a> {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS | Errno::NAMETOOLONG) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
+        // Asked once it is open: what is opened is told of before it is mounted, so a mount that was
+        // found here is known.
+        if self.lifted.is_off(path, cover) {
+            return Ok(());
+        }
         self.count += 1;
         let covered = match cover {
             Cover::Deny(_) => self.deny(path, &target),
@@ -123,7 +125,12 @@ impl<'a> Covers<'a> {
             FileType::Directory => Kind::Directory,
             _ => Kind::File,
         };
-        put(&self.node(path, kind)?, target)
+        let node = self.node(path, kind)?;
+        // Getting one may have taken a while.
+        if self.lifted.is_off(path, Cover::Deny(kind)) {
+            return Ok(());
+        }
+        put(&node, target)
     }
 
     fn is_cover(&self, device: u64) -> bool {

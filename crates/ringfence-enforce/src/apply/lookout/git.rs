@@ -3,6 +3,7 @@
 //! The command's own are its own, and are looked through when it has ended; git's protects
 //! hold in all others, from the moment they are seen.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io;
@@ -18,14 +19,19 @@ use crate::survey;
 
 type Identity = (u64, u64);
 
+/// Directories of a git directory in which each name is that of another one.
+const STORES: [&str; 2] = ["modules", "worktrees"];
+
 pub(super) struct Repositories<'a> {
     grants: &'a Grants,
     /// Where the usher finds what it is to guard.
     plan: OwnedFd,
-    /// Those that need not be looked at: guarded from the start, or the command's own. Known
-    /// by when they were made: the command could make one and take it away again, and the
-    /// host's would come to lie in its place, with the same inode.
-    known: HashSet<Birth>,
+    /// Those that the user is known to have made: guarded from the start, or asked about.
+    /// Known by when they were made: the command could make one and take it away again, and
+    /// the host's would come to lie in its place, with the same inode.
+    foreign: RefCell<HashSet<Birth>>,
+    /// Those that a command is known to have made.
+    own: RefCell<HashSet<Birth>>,
     /// What the usher was told of.
     guarded: HashSet<Identity>,
     ruled: HashSet<AbsPath>,
@@ -40,8 +46,9 @@ impl<'a> Repositories<'a> {
         let outermost =
             |path: &AbsPath| guards.iter().map(|guard| &guard.path).filter(|above| path.is_within(above)).min_by_key(|above| above.depth());
         let places = guards.iter().filter_map(|guard| Some((guard.path.clone(), outermost(&guard.path)?.clone()))).collect();
-        let known = guards.iter().filter_map(|guard| Birth::of(CWD, guard.path.as_path())).collect();
-        Self { grants, plan, known, guarded: HashSet::new(), ruled: HashSet::new(), places }
+        let foreign = guards.iter().filter_map(|guard| Birth::of(CWD, guard.path.as_path())).collect();
+        let (foreign, own) = (RefCell::new(foreign), RefCell::default());
+        Self { grants, plan, foreign, own, guarded: HashSet::new(), ruled: HashSet::new(), places }
     }
 
     /// The repository of which git would obey `name` in this directory.
@@ -51,7 +58,7 @@ impl<'a> Repositories<'a> {
         // In these, every name is that of a git directory.
         let holds_many = directory.as_path().strip_prefix(repository.as_path()).is_ok_and(|below| {
             let first = below.iter().next().unwrap_or_default();
-            first == "modules" || first == "worktrees"
+            STORES.iter().any(|store| first == *store)
         });
         (is_obeyed || holds_many).then(|| repository.clone())
     }
@@ -64,21 +71,53 @@ impl<'a> Repositories<'a> {
     /// Looks at a repository that was found: a `.git`, or a directory that is one. Answers
     /// what of it is to be covered, and where to watch for more.
     pub(super) fn found(&mut self, repository: &AbsPath, covers: &Covers<'_>) -> io::Result<Coming> {
-        let Some(itself) = Birth::of(CWD, repository.as_path()).filter(|birth| !self.known.contains(birth)) else {
+        let Some(itself) = Birth::of(CWD, repository.as_path()).filter(|birth| !self.foreign.borrow().contains(birth)) else {
             return Ok(Coming::default());
         };
         let is_dot_git = repository.name().is_some_and(|name| name.eq_ignore_ascii_case(".git"));
-        let made = if is_dot_git { Some(itself) } else { Birth::of(CWD, repository.join("HEAD").as_path()) };
-        if made.is_some_and(|made| covers.is_own(made)) {
-            self.known.insert(itself);
+        // Of a bare repository that the command made just now, the `HEAD` is known.
+        let head = if is_dot_git { None } else { Birth::of(CWD, repository.join("HEAD").as_path()) };
+        if self.is_own(itself, covers) || head.is_some_and(|head| covers.is_own(head)) {
+            self.foreign.borrow_mut().remove(&itself);
+            self.own.borrow_mut().insert(itself);
             return Ok(Coming::default());
         }
-        self.protect(repository)
+        // Looked at again whenever it is found: what is in it may be others by then.
+        self.foreign.borrow_mut().remove(&itself);
+        self.protect(repository, covers)
+    }
+
+    /// Looks at a name that has appeared in a git directory, and that git would obey there.
+    pub(super) fn entered(&mut self, repository: &AbsPath, path: &AbsPath, covers: &Covers<'_>) -> io::Result<Coming> {
+        if !Birth::of(CWD, path.as_path()).is_some_and(|birth| self.is_own(birth, covers)) {
+            return self.protect(repository, covers);
+        }
+        let is_store =
+            path.parent().as_ref() == Some(repository) && path.name().is_some_and(|name| STORES.iter().any(|store| name == *store));
+        if !is_store {
+            return Ok(Coming::default());
+        }
+        // The command made the first worktree; the next one may be the user's.
+        self.places.insert(path.clone(), repository.clone());
+        Ok(Coming { watched: vec![path.clone()], anew: Some(path.clone()), ..Coming::default() })
+    }
+
+    /// Answers whether a command made a name of git's.
+    fn is_own(&self, birth: Birth, covers: &Covers<'_>) -> bool {
+        if self.own.borrow().contains(&birth) || self.foreign.borrow().contains(&birth) {
+            return self.own.borrow().contains(&birth);
+        }
+        let is_own = covers.is_own(birth);
+        let asked = if is_own { &self.own } else { &self.foreign };
+        asked.borrow_mut().insert(birth);
+        is_own
     }
 
     /// What git obeys in a repository that came from outside.
-    pub(super) fn protect(&mut self, repository: &AbsPath) -> io::Result<Coming> {
-        let found = survey::repository(self.grants, repository);
+    fn protect(&mut self, repository: &AbsPath, covers: &Covers<'_>) -> io::Result<Coming> {
+        // What was found is the user's; a worktree in it need not be.
+        let is_made = |path: &AbsPath| path != repository && Birth::of(CWD, path.as_path()).is_some_and(|birth| self.is_own(birth, covers));
+        let found = survey::repository(self.grants, repository, &is_made);
         let own = [repository.clone(), repository.join("info")].into_iter().filter(|place| place.as_path().is_dir());
         let guarded = found.guards.iter().filter(|guard| guard.kind == GuardKind::Git).map(|guard| guard.path.clone());
         let watched: Vec<AbsPath> = own.chain(guarded.filter(|place| place.is_within(repository))).collect();
@@ -89,7 +128,7 @@ impl<'a> Repositories<'a> {
         if !guards.is_empty() || !rules.is_empty() {
             Addendum { guards, rules, revised: None }.append(&self.plan)?;
         }
-        Ok(Coming { covers: found.covers.into_iter().collect(), watched })
+        Ok(Coming { covers: found.covers.into_iter().collect(), watched, anew: None })
     }
 }
 
@@ -98,4 +137,6 @@ impl<'a> Repositories<'a> {
 pub(super) struct Coming {
     pub(super) covers: Vec<(AbsPath, Cover)>,
     pub(super) watched: Vec<AbsPath>,
+    /// A directory whose names may have appeared before it was watched.
+    pub(super) anew: Option<AbsPath>,
 }

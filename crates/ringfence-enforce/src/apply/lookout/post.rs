@@ -385,8 +385,12 @@ impl<'a> Post<'a> {
         let Ok(metadata) = fs::symlink_metadata(path.as_path()) else { return Ok(()) };
         self.keep_below(&path)?;
         if let Some(repository) = self.repositories.of(directory, name) {
-            let coming = self.repositories.protect(&repository)?;
+            let coming = self.repositories.entered(&repository, &path, &self.covers)?;
+            let anew = coming.anew.clone();
             self.come(coming)?;
+            for entry in anew.iter().flat_map(|store| fs::read_dir(store.as_path())).flatten().flatten() {
+                self.called(&path, &entry.file_name())?;
+            }
         }
         let mut found = Found::default();
         if name == "HEAD" && metadata.is_file() {
@@ -410,7 +414,7 @@ impl<'a> Post<'a> {
     }
 
     /// Covers what git obeys in a repository that came in.
-    fn come(&mut self, Coming { covers, watched }: Coming) -> io::Result<()> {
+    fn come(&mut self, Coming { covers, watched, .. }: Coming) -> io::Result<()> {
         for place in watched {
             self.watch(&place);
         }

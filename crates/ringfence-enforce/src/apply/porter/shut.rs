@@ -25,7 +25,32 @@ pub struct Holder {
     pub pid: u32,
     /// Its name.
     pub name: String,
+    by: HeldBy,
 }
+
+impl Holder {
+    /// Says how the process holds the directory at `path`.
+    pub fn reason(&self, path: &AbsPath) -> String {
+        let who = format!("process {} of the sandbox ({})", self.pid, self.name);
+        match self.by {
+            HeldBy::Place => format!("{who} stands in {path} or has it open"),
+            HeldBy::Socket => format!("{who} has a socket with fds that were sent and not received, and {path} may be one of them"),
+        }
+    }
+}
+
+/// How a process holds a directory that was shut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum HeldBy {
+    /// It stands in the directory, or has it open.
+    Place,
+    /// A Unix socket of it holds fds that were sent and not received. The kernel does not tell of which
+    /// files, so it may hold any directory.
+    Socket,
+}
+
+/// The pid of init in the sandbox.
+const INIT: u32 = 1;
 
 /// So many are told of: one is enough.
 const TOLD: usize = 8;
@@ -72,12 +97,18 @@ fn holders(covers: &[Covered]) -> Vec<Holder> {
             let place = AbsPath::new(place)?;
             shut.iter().find(|(_, path)| place.is_within(path)).map(|(at, _)| *at)
         });
-        if let Some(covered) = held {
-            let name = fs::read_to_string(process.join("comm")).unwrap_or_default().trim_end().to_owned();
-            holders.push(Holder { covered, pid, name });
-            if holders.len() == TOLD {
-                break;
+        let (covered, by) = match held {
+            Some(at) => (vec![at], HeldBy::Place),
+            // The fds that init receives come from outside.
+            None if pid != INIT && threads.iter().any(|thread| has_fds_in_flight(thread)) => {
+                (shut.iter().map(|(at, _)| *at).collect(), HeldBy::Socket)
             }
+            None => continue,
+        };
+        let name = fs::read_to_string(process.join("comm")).unwrap_or_default().trim_end().to_owned();
+        holders.extend(covered.into_iter().map(|covered| Holder { covered, pid, name: name.clone(), by }));
+        if holders.len() >= TOLD {
+            break;
         }
     }
     holders
@@ -88,6 +119,15 @@ fn places(thread: &Path) -> Vec<std::path::PathBuf> {
     let own = [thread.join("cwd"), thread.join("root")];
     let open = listed(&thread.join("fd")).into_iter().filter(|link| link.is_dir());
     own.into_iter().chain(open).filter_map(|link| fs::read_link(link).ok()).collect()
+}
+
+/// Answers whether a Unix socket of a thread holds fds that were sent and not received (Linux 5.6).
+fn has_fds_in_flight(thread: &Path) -> bool {
+    let is_socket = |link: &Path| fs::read_link(link).is_ok_and(|target| target.as_os_str().as_encoded_bytes().starts_with(b"socket:"));
+    listed(&thread.join("fd")).iter().filter(|link| is_socket(link)).filter_map(|link| link.file_name()).any(|number| {
+        let about = fs::read_to_string(thread.join("fdinfo").join(number)).unwrap_or_default();
+        about.lines().filter_map(|line| line.strip_prefix("scm_fds:")).any(|count| count.trim() != "0")
+    })
 }
 
 fn listed(directory: &Path) -> Vec<std::path::PathBuf> {

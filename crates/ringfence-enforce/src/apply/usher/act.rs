@@ -8,25 +8,30 @@ use ringfence_sys::process::{self, Fork};
 use ringfence_sys::{net, seccomp};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
+use rustix::time::Timespec;
 
 use super::Reply;
 use super::caller::{Caller, Masks};
 use super::foresee::held;
+use super::hard_links::{Names, is_only_name_in};
 use super::judge::Judge;
+use super::magic;
+use super::open_flags::{PLAIN, Wish};
 use super::place::{self, End, Ground, Last, Lead, Place};
+use super::project_lock::Hold;
 use super::reach;
+use super::sockets;
 use super::tell::Making;
-use crate::apply::{Deed, OnExecute};
+use super::terminal::{is_own_terminal, is_terminal_of_caller};
+use crate::apply::Deed;
 use crate::seccomp::calls::{Arch, Call};
 
 const HERE: i32 = libc::AT_FDCWD;
 
-/// The bits of a mode that are taken over: no file is made to run as its owner or group.
-const PLAIN: u32 = 0o1777;
-
 /// Carries out `call` for `caller`, if it may.
 pub(super) fn act(call: Call, caller: &Caller<'_>, masks: &mut Masks, judge: &mut Judge) -> Result<Reply, Errno> {
     let acted = carry_out(call, caller, masks, judge);
+    judge.lock.release();
     for (directory, path) in held_by(call, acted.as_ref().err()) {
         if let Ok(Some(held)) = held(caller, (directory.map_or(HERE, |number| caller.int(number)), *path)) {
             judge.foreseen(caller, &held);
@@ -46,7 +51,7 @@ fn tell_failed(call: Call, caller: &Caller<'_>, judge: &mut Judge, error: Errno)
     {
         return Ok(());
     }
-    let Some((directory, path, making)) = form(call).filter(|_| error != Errno::XDEV) else { return Ok(()) };
+    let Some((directory, path, making)) = form(call) else { return Ok(()) };
     judge.failed(caller, error, (from(directory), &caller.text(path)?), making)
 }
 
@@ -110,7 +115,8 @@ fn form(call: Call) -> Option<(Option<usize>, usize, Making)> {
 }
 
 fn carry_out(call: Call, caller: &Caller<'_>, masks: &mut Masks, judge: &mut Judge) -> Result<Reply, Errno> {
-    let mut acts = Acts { caller, masks, judge };
+    let mut acts = Acts { caller, masks, judge, hold: Hold::of(call), began: sockets::now() };
+    let arch = Arch::from_audit(caller.notification.arch);
     match call {
         Call::Open => acts.open(HERE, 0, caller.int(1), caller.raw(2) as u32),
         Call::Creat => acts.open(HERE, 0, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, caller.raw(1) as u32),
@@ -128,8 +134,13 @@ fn carry_out(call: Call, caller: &Caller<'_>, masks: &mut Masks, judge: &mut Jud
         Call::Renameat2 => acts.rename((caller.int(0), 1), (caller.int(2), 3), caller.raw(4) as u32),
         Call::Unlink => acts.unlink(HERE, 0, 0),
         Call::Unlinkat => acts.unlink(caller.int(0), 1, caller.int(2)),
+        Call::Rmdir => acts.unlink(HERE, 0, libc::AT_REMOVEDIR),
         Call::Bind => acts.bind(caller.int(0), caller.raw(1), caller.raw(2)),
         Call::Socketcall => acts.socketcall(),
+        Call::Truncate if arch == Some(Arch::X86) => acts.truncate(caller.int(1).into()),
+        Call::Truncate => acts.truncate(caller.raw(1) as i64),
+        Call::Truncate64 => acts.truncate((caller.raw(1) & 0xffff_ffff | caller.raw(2) << 32) as i64),
+        Call::Ioctl => acts.set_flags(),
         _ => Err(Errno::NOSYS),
     }
 }
@@ -156,10 +167,14 @@ pub(super) fn open_nothing(caller: &Caller<'_>) -> Option<Reply> {
     Some(Reply::Descriptor(opened.ok()?, wish.target_flags()))
 }
 
-struct Acts<'a, 'b> {
-    caller: &'a Caller<'b>,
+pub(super) struct Acts<'a, 'b> {
+    pub(super) caller: &'a Caller<'b>,
     masks: &'a mut Masks,
-    judge: &'a mut Judge,
+    pub(super) judge: &'a mut Judge,
+    /// How the call holds the project's lock.
+    pub(super) hold: Hold,
+    /// The time before anything was opened, by the clock of file systems.
+    pub(super) began: Timespec,
 }
 
 impl Acts<'_, '_> {
@@ -181,12 +196,22 @@ impl Acts<'_, '_> {
         // No link on the way and a name that matters to nobody: one call, as the caller
         // would have made it. The name made is the one read, whatever happens meanwhile.
         if place::last_name(&path).is_some_and(|name| !self.judge.is_interesting(name)) && !self.judge.begins_in_git(&start) {
+            // What is new has no other name and nothing to take away. What was there the last time
+            // is likely to be there again.
+            if wish.flags.contains(OFlags::CREATE | OFlags::TRUNC)
+                && self.judge.expects_new
+                && let Ok(made) = wish.exclusively().open_at(start.as_fd(), &path)
+            {
+                self.judge.took_name();
+                return wish.exclusively().reply(made);
+            }
             match wish.open_at(start.as_fd(), &path) {
                 Err(Errno::LOOP) => {}
                 other => {
                     // Whoever waits for the other end of a pipe must not keep what the caller has open.
                     let may_wait = wish.only_reads() || matches!(other, Err(Errno::NXIO));
                     let start = if may_wait { Ground::Opened(start.into_opened()?) } else { start };
+                    self.judge.count_opened(&wish, &other);
                     return self.opened(other, &wish, start.as_fd(), &path);
                 }
             }
@@ -197,38 +222,56 @@ impl Acts<'_, '_> {
             Last::Follow
         };
         match place::walk(self.caller, start, &path, follow)? {
-            Lead::Open(through) => {
-                if wish.writes() {
-                    self.judge.write_open(self.caller, &through)?;
-                }
-                let through = format!("self/fd/{}", through.as_raw_fd());
-                // Without waiting: a pipe without another end is refused, not waited for.
-                let flags = (wish.flags - (OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW)) | OFlags::NONBLOCK;
-                let opened = rustix::fs::openat(self.caller.host_proc, through, flags, Mode::empty())?;
-                wish.reply(opened)
-            }
-            Lead::Place(place) => {
-                let exists = place.kind().is_some();
-                // What exists is opened, not made: should it vanish meanwhile, the call fails
-                // rather than making it anew unjudged. Its covers decide who may read it.
-                if !exists && !wish.flags.contains(OFlags::CREATE) {
-                    return Err(Errno::NOENT);
-                } else if !exists {
-                    self.judge.make(self.caller, &place, Operation::Create)?;
-                } else if wish.flags.contains(OFlags::CREATE | OFlags::EXCL) {
-                    return Err(Errno::EXIST);
-                } else if wish.writes() {
-                    self.judge.write(self.caller, &place)?;
-                }
-                let name = CString::new(place.name.as_encoded_bytes()).map_err(|_| Errno::INVAL)?;
-                let wish = if exists { wish.without_making() } else { wish };
-                let opened = wish.open_at(place.directory.as_fd(), &name);
-                if !exists && opened.is_ok() {
-                    self.judge.made(self.caller, &place);
-                }
-                self.opened(opened, &wish, place.directory.as_fd(), &name)
-            }
+            Lead::Open(through) => self.open_through(&through, &wish),
+            Lead::Place(place) => self.open_place(&place, wish),
         }
+    }
+
+    fn open_place(&mut self, place: &Place, wish: Wish) -> Result<Reply, Errno> {
+        self.judge.lock.take(self.hold);
+        let exists = place.kind().is_some();
+        // What exists is opened, not made: should it vanish meanwhile, the call fails
+        // rather than making it anew unjudged. Its covers decide who may read it.
+        if !exists && !wish.flags.contains(OFlags::CREATE) {
+            return Err(Errno::NOENT);
+        } else if !exists {
+            self.judge.make(self.caller, place, Operation::Create)?;
+            self.judge.point(self.caller, place)?;
+        } else if wish.flags.contains(OFlags::CREATE | OFlags::EXCL) {
+            return Err(Errno::EXIST);
+        } else if wish.writes() {
+            self.judge.write(self.caller, place)?;
+        }
+        let name = CString::new(place.name.as_encoded_bytes()).map_err(|_| Errno::INVAL)?;
+        let wish = if exists { wish.without_making() } else { wish };
+        let opened = wish.open_at(place.directory.as_fd(), &name);
+        if !exists && opened.is_ok() {
+            self.judge.made(self.caller, place);
+        }
+        self.judge.lock.release();
+        self.opened(opened, &wish, place.directory.as_fd(), &name)
+    }
+
+    /// Opens again what one of `/proc`'s links leads to.
+    fn open_through(&mut self, through: &OwnedFd, wish: &Wish) -> Result<Reply, Errno> {
+        if wish.writes() {
+            self.judge.write_open(self.caller, through)?;
+            self.refuse_shared(through)?;
+        }
+        let through = format!("self/fd/{}", through.as_raw_fd());
+        // Without waiting: a pipe without another end is refused, not waited for.
+        let flags = (wish.flags - (OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW)) | OFlags::NONBLOCK;
+        wish.reply(rustix::fs::openat(self.caller.host_proc, through, flags, Mode::empty())?)
+    }
+
+    /// Refuses to open a file for writing that has a name outside: it has none here that could be
+    /// given a copy. A caller that has it open for writing gains nothing, such as by `/dev/stdout`.
+    pub(super) fn refuse_shared(&mut self, through: &OwnedFd) -> Result<(), Errno> {
+        let status = rustix::fs::fstat(through)?;
+        if magic::writes_to(self.caller, &status)? || self.judge.names_of(self.caller, through, &status)? != Names::Outside {
+            return Ok(());
+        }
+        Err(self.judge.refuse_shared(self.caller, through))
     }
 
     fn opened(&mut self, opened: Result<OwnedFd, Errno>, wish: &Wish, start: BorrowedFd<'_>, path: &CStr) -> Result<Reply, Errno> {
@@ -242,9 +285,7 @@ impl Acts<'_, '_> {
                 if place::last_name(path).is_some_and(|name| name == "tty") && is_own_terminal(&opened) {
                     return self.open_terminal(wish);
                 }
-                if wish.writes() {
-                    self.judge.write_lasting(self.caller, &opened)?;
-                }
+                let opened = if wish.writes() { self.prepare_writing(opened, wish, start, path)? } else { opened };
                 // Opened for reading, a pipe does not tell whether it has a writer yet; in
                 // the other directions it is open as the caller would have had it.
                 if wish.only_reads() {
@@ -259,21 +300,6 @@ impl Acts<'_, '_> {
         }
     }
 
-    /// `/dev/tty` is another terminal, or none, for each session: the caller's is found by
-    /// its number among those of the sandbox, unless its session is ours.
-    fn open_terminal(&self, wish: &Wish) -> Result<Reply, Errno> {
-        const OURS: i32 = 0;
-        let (session, terminal) = self.caller.terminal(self.caller.pid()).ok_or(Errno::NXIO)?;
-        let flags = wish.without_making().flags | OFlags::NONBLOCK;
-        if self.caller.terminal(OURS).is_some_and(|(ours, _)| ours == session) {
-            return wish.reply(rustix::fs::open("/dev/tty", flags, Mode::empty())?);
-        }
-        match (rustix::fs::major(terminal), rustix::fs::minor(terminal)) {
-            (136..=143, number) => wish.reply(rustix::fs::open(format!("/dev/pts/{number}"), flags, Mode::empty())?),
-            _ => Err(Errno::NXIO),
-        }
-    }
-
     /// Opens in a process of its own, which may wait as long as the caller would have. (Not
     /// in a thread: the warden's children are in another process namespace than it is.)
     fn open_later(&self, wish: &Wish, start: BorrowedFd<'_>, path: &CStr) -> Result<Reply, Errno> {
@@ -284,7 +310,7 @@ impl Acts<'_, '_> {
                 let opened = if wish.flags.contains(OFlags::WRONLY) {
                     self.wait_for_reader(&wish, start, path)
                 } else {
-                    rustix::fs::openat2(start, path, wish.flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+                    rustix::fs::openat2(start, path, wish.flags - OFlags::TRUNC, Mode::empty(), ResolveFlags::NO_SYMLINKS)
                         .map_err(|error| error.raw_os_error())
                 };
                 let _ = match opened {
@@ -301,6 +327,8 @@ impl Acts<'_, '_> {
         loop {
             match wish.open_at(start, path) {
                 Err(Errno::NXIO) => {}
+                // Whatever took the pipe's place was not judged.
+                Ok(opened) if !is_fifo(&opened) => return Err(libc::ENXIO),
                 Ok(opened) => return wish.unblocked(opened).map_err(Errno::raw_os_error),
                 Err(error) => return Err(error.raw_os_error()),
             }
@@ -316,10 +344,16 @@ impl Acts<'_, '_> {
 
     /// The place a name will be made at, judged.
     fn place(&mut self, directory: i32, path: usize, operation: Operation) -> Result<Place, Errno> {
+        let place = self.resolve(directory, path)?;
+        self.judge.lock.take(self.hold);
+        self.judge.make(self.caller, &place, operation)?;
+        Ok(place)
+    }
+
+    fn resolve(&self, directory: i32, path: usize) -> Result<Place, Errno> {
         let path = self.caller.text(path)?;
         let place = place::keep(self.caller, directory, &path)?;
         self.caller.still_waits()?;
-        self.judge.make(self.caller, &place, operation)?;
         Ok(place)
     }
 
@@ -333,6 +367,7 @@ impl Acts<'_, '_> {
     /// The same for what is not a directory, and so cannot be written with a slash.
     fn file_place(&mut self, directory: i32, path: usize) -> Result<Place, Errno> {
         let place = self.place(directory, path, Operation::Create)?;
+        self.judge.point(self.caller, &place)?;
         match (place.end, place.kind()) {
             (End::Slash, None) => Err(Errno::NOENT),
             (End::Slash, Some(_)) => Err(Errno::EXIST),
@@ -342,6 +377,7 @@ impl Acts<'_, '_> {
 
     fn mkdir(&mut self, directory: i32, path: usize, mode: u32) -> Result<Reply, Errno> {
         let place = self.place(directory, path, Operation::Create)?;
+        self.judge.make_directory(self.caller, &place)?;
         self.masks.put_on(self.caller);
         let made = rustix::fs::mkdirat(&place.directory, place.name.as_os_str(), Mode::from_raw_mode(mode & 0o7777));
         self.done(&place, made)
@@ -373,26 +409,31 @@ impl Acts<'_, '_> {
             return Err(Errno::INVAL);
         }
         let path = self.caller.text(old.1)?;
-        let source = if path.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
-            self.caller.directory(old.0)?
+        let (source, only_name) = if path.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
+            (self.caller.directory(old.0)?, None)
         } else {
             let last = if flags & libc::AT_SYMLINK_FOLLOW != 0 { Last::Follow } else { Last::Keep };
             match place::walk(self.caller, place::start(self.caller, old.0, &path)?, &path, last)? {
-                Lead::Open(source) => source,
-                Lead::Place(place) => rustix::fs::openat(
-                    &place.directory,
-                    place.name.as_os_str(),
-                    OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-                    Mode::empty(),
-                )?,
+                Lead::Open(source) => (source, None),
+                Lead::Place(place) => {
+                    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                    (rustix::fs::openat(&place.directory, place.name.as_os_str(), flags, Mode::empty())?, Some(place))
+                }
             }
         };
         let place = self.file_place(new.0, new.1)?;
+        if self.judge.is_kept_from_links(self.caller.host_proc, &source) {
+            return Err(Errno::ACCESS);
+        }
         if FileType::from_raw_mode(rustix::fs::fstat(&source)?.st_mode).is_symlink() {
             self.judge.link_into(self.caller, &place)?;
         }
+        let is_inside = only_name.is_some_and(|name| is_only_name(&name, &source)) || self.judge.is_inside(&source);
         let name = format!("self/fd/{}", source.as_raw_fd());
         let made = rustix::fs::linkat(self.caller.host_proc, name, &place.directory, place.name.as_os_str(), AtFlags::SYMLINK_FOLLOW);
+        if made.is_ok() && is_inside {
+            self.judge.linked_inside(&source);
+        }
         self.done(&place, made)
     }
 
@@ -402,8 +443,11 @@ impl Acts<'_, '_> {
         // `.` and `..` are somebody's working directory and not to be renamed.
         let busy = |error| if error == Errno::EXIST { Errno::BUSY } else { error };
         let source = place::keep(self.caller, old.0, &path).map_err(busy)?;
+        let target = self.resolve(new.0, new.1).map_err(busy);
+        self.judge.lock.take(self.hold);
         self.judge.leave(self.caller, &source)?;
-        let target = self.place(new.0, new.1, Operation::Rename).map_err(busy)?;
+        let target = target?;
+        self.judge.make(self.caller, &target, Operation::Rename)?;
         self.judge.moved(self.caller, &source, &target)?;
         if flags.contains(RenameFlags::EXCHANGE) {
             self.judge.moved(self.caller, &target, &source)?;
@@ -416,8 +460,18 @@ impl Acts<'_, '_> {
             self.judge.leave(self.caller, &target)?;
             self.judge.make(self.caller, &source, Operation::Rename)?;
         }
+        self.judge.unlinks(&target);
+        let is_swapped = flags.contains(RenameFlags::EXCHANGE) && self.judge.is_packed_refs(&source);
+        if is_swapped || self.judge.is_packed_refs(&target) {
+            return self.rename_refs(&source, &target, flags);
+        }
+        // Every checkout puts another `HEAD` in the place of the one that is there.
+        let is_new_head = target.name == "HEAD" && target.kind() == Some(FileType::RegularFile) && flags.is_empty();
         let renamed =
             rustix::fs::renameat_with(&source.directory, source.name.as_os_str(), &target.directory, target.name.as_os_str(), flags);
+        if is_new_head {
+            return renamed.map(|()| Reply::Value(0));
+        }
         if renamed.is_ok() && flags.contains(RenameFlags::EXCHANGE) {
             self.judge.made(self.caller, &source);
         }
@@ -438,6 +492,7 @@ impl Acts<'_, '_> {
             return Err(if place.kind() == Some(FileType::Directory) { Errno::ISDIR } else { Errno::NOTDIR });
         }
         self.judge.remove(self.caller, &place)?;
+        self.judge.unlinks(&place);
         rustix::fs::unlinkat(&place.directory, place.name.as_os_str(), flags).map(|()| Reply::Value(0))
     }
 
@@ -473,6 +528,7 @@ impl Acts<'_, '_> {
             });
         }
         let place = place::keep(self.caller, HERE, &path)?;
+        self.judge.lock.take(self.hold);
         self.judge.make(self.caller, &place, Operation::Create)?;
         rustix::process::fchdir(&place.directory)?;
         let name = place.name.as_encoded_bytes();
@@ -504,20 +560,13 @@ impl Acts<'_, '_> {
     }
 }
 
-/// The device that is each session's own terminal.
-const TERMINAL: (u32, u32) = (5, 0);
-
-fn is_terminal(status: &rustix::fs::Stat) -> bool {
-    let is_device = FileType::from_raw_mode(status.st_mode) == FileType::CharacterDevice;
-    is_device && (rustix::fs::major(status.st_rdev), rustix::fs::minor(status.st_rdev)) == TERMINAL
+/// Whether a file has the name `place` and no other.
+fn is_only_name(place: &Place, file: &OwnedFd) -> bool {
+    rustix::fs::fstat(file).is_ok_and(|status| is_only_name_in(place.directory.as_fd(), &place.name, &status))
 }
 
-fn is_own_terminal(opened: &OwnedFd) -> bool {
-    rustix::fs::fstat(opened).is_ok_and(|status| is_terminal(&status))
-}
-
-fn is_terminal_of_caller(start: BorrowedFd<'_>, path: &CStr) -> bool {
-    status_of(start, path).is_some_and(|status| is_terminal(&status))
+fn is_fifo(opened: &OwnedFd) -> bool {
+    rustix::fs::fstat(opened).is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Fifo)
 }
 
 fn is_pipe(start: BorrowedFd<'_>, path: &CStr) -> bool {
@@ -525,76 +574,8 @@ fn is_pipe(start: BorrowedFd<'_>, path: &CStr) -> bool {
 }
 
 /// What stands at a path, through no link.
-fn status_of(start: BorrowedFd<'_>, path: &CStr) -> Option<rustix::fs::Stat> {
+pub(super) fn status_of(start: BorrowedFd<'_>, path: &CStr) -> Option<rustix::fs::Stat> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let there = rustix::fs::openat2(start, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS).ok()?;
     rustix::fs::fstat(there).ok()
-}
-
-/// How a file is to be opened.
-#[derive(Clone, Copy)]
-struct Wish {
-    flags: OFlags,
-    mode: Mode,
-    on_execute: OnExecute,
-}
-
-impl Wish {
-    /// `openat` ignores bits that `openat2` refuses.
-    fn new(flags: i32, mode: u32) -> Self {
-        const KNOWN: i32 = libc::O_ACCMODE
-            | libc::O_CREAT
-            | libc::O_EXCL
-            | libc::O_TRUNC
-            | libc::O_APPEND
-            | libc::O_NONBLOCK
-            | libc::O_SYNC
-            | libc::O_DSYNC
-            | libc::O_DIRECT
-            | libc::O_DIRECTORY
-            | libc::O_NOFOLLOW
-            | libc::O_NOATIME;
-        let known = OFlags::from_bits_retain((flags & KNOWN) as u32) | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::LARGEFILE;
-        let mode = if known.contains(OFlags::CREATE) { Mode::from_raw_mode(mode & PLAIN) } else { Mode::empty() };
-        Self { flags: known, mode, on_execute: OnExecute::of(flags) }
-    }
-
-    fn writes(&self) -> bool {
-        self.flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC)
-    }
-
-    /// Whether it waits for somebody to write, if it is a pipe.
-    fn only_reads(&self) -> bool {
-        !self.flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::NONBLOCK)
-    }
-
-    fn without_making(self) -> Self {
-        Self { flags: self.flags - (OFlags::CREATE | OFlags::EXCL), mode: Mode::empty(), ..self }
-    }
-
-    /// What keeps an open from waiting. What is made anew is a plain file, which never does.
-    fn impatience(&self) -> OFlags {
-        if self.flags.contains(OFlags::CREATE | OFlags::EXCL) { OFlags::empty() } else { OFlags::NONBLOCK }
-    }
-
-    /// Never waits and follows no link.
-    fn open_at(&self, directory: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Errno> {
-        rustix::fs::openat2(directory, path, self.flags | self.impatience(), self.mode, ResolveFlags::NO_SYMLINKS)
-    }
-
-    fn target_flags(&self) -> u32 {
-        self.on_execute.flags()
-    }
-
-    /// Takes off the flag with which it was opened so as not to wait.
-    fn unblocked(&self, opened: OwnedFd) -> Result<OwnedFd, Errno> {
-        if !self.flags.contains(OFlags::NONBLOCK) && !self.impatience().is_empty() {
-            rustix::fs::fcntl_setfl(&opened, self.flags & (OFlags::APPEND | OFlags::DIRECT | OFlags::NOATIME))?;
-        }
-        Ok(opened)
-    }
-
-    fn reply(&self, opened: OwnedFd) -> Result<Reply, Errno> {
-        Ok(Reply::Descriptor(self.unblocked(opened)?, self.target_flags()))
-    }
 }

@@ -37,7 +37,7 @@ impl Caller<'_> {
     /// Whether the same stands where `memory` was read; reads all of it again.
     pub(super) fn has(&self, memory: &Memory) -> bool {
         memory.texts.borrow().iter().all(|(address, text)| self.text_from(*address).as_ref() == Ok(text))
-            && memory.bytes.borrow().iter().all(|(address, bytes)| self.bytes(*address, bytes.len()).as_ref() == Ok(bytes))
+            && memory.bytes.borrow().iter().all(|(address, bytes)| self.bytes_from(*address, bytes.len()).as_ref() == Ok(bytes))
     }
 
     pub(super) fn pid(&self) -> i32 {
@@ -96,14 +96,22 @@ impl Caller<'_> {
         Err(Errno::NAMETOOLONG)
     }
 
-    /// Bytes at an address.
+    /// Bytes at an address. Read once, as [`Caller::text_at`].
     pub(super) fn bytes(&self, address: u64, length: usize) -> Result<Vec<u8>, Errno> {
+        let is_known = |(known, bytes): &&(u64, Vec<u8>)| *known == address && bytes.len() >= length;
+        if let Some((_, bytes)) = self.read.bytes.borrow().iter().find(is_known) {
+            return Ok(bytes[..length].to_vec());
+        }
+        let bytes = self.bytes_from(address, length)?;
+        self.read.bytes.borrow_mut().push((address, bytes.clone()));
+        Ok(bytes)
+    }
+
+    fn bytes_from(&self, address: u64, length: usize) -> Result<Vec<u8>, Errno> {
         let mut bytes = vec![0; length];
-        let got = self.look(address, &mut bytes)?;
-        if got < length {
+        if self.look(address, &mut bytes)? < length {
             return Err(Errno::FAULT);
         }
-        self.read.bytes.borrow_mut().push((address, bytes.clone()));
         Ok(bytes)
     }
 
@@ -204,6 +212,17 @@ impl Caller<'_> {
         let text = std::str::from_utf8(&text[..length][text[..length].iter().rposition(|byte| *byte == b')')? + 1..]).ok()?;
         let mut fields = text.split_whitespace().skip(3);
         Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+    }
+
+    /// How large the caller may make a file; `None` is no limit.
+    pub(super) fn largest_file(&self) -> Option<u64> {
+        let name = format!("{}/limits", self.pid());
+        let file = rustix::fs::openat(self.host_proc, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let mut text = vec![0; 4096];
+        let length = rustix::io::read(&file, &mut text).ok()?;
+        let text = std::str::from_utf8(&text[..length]).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("Max file size"))?;
+        line.split_whitespace().next()?.parse().ok()
     }
 
     fn mask(&self) -> Option<u32> {

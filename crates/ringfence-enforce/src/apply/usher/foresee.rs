@@ -6,7 +6,7 @@
 //! That it will fail must be known before, since nobody hears how a call has ended.
 
 use std::collections::HashMap;
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatVfsMountFlags, Statx, Stat
 use rustix::io::Errno;
 
 use super::caller::Caller;
-use super::place::Last;
+use super::place::{self, Last};
 use crate::seccomp::calls::Call;
 
 /// What a call wants to do to what is there.
@@ -51,9 +51,6 @@ pub(super) struct Foreseen {
 
 /// Whether `call` is going to fail by the policy.
 pub(super) fn foresee(call: Call, caller: &Caller<'_>, mounts: &mut Mounts) -> Option<Foreseen> {
-    if call == Call::Connect {
-        return connect(caller).ok()?;
-    }
     let form = form(call, caller)?;
     let directory = form.directory.map_or(libc::AT_FDCWD, |number| caller.int(number));
     let path = form.path.map_or(Ok(c"".to_owned()), |number| caller.text(number));
@@ -72,29 +69,6 @@ pub(super) fn held(caller: &Caller<'_>, (directory, path): (i32, usize)) -> Resu
         return Ok(None);
     }
     Ok(Some(Foreseen { there: way.open(Last::Keep)?, operation: Operation::Rename }))
-}
-
-/// Whether a connection is to a socket that has a path, and no cover stands there.
-pub(super) fn is_plain_connect(caller: &Caller<'_>) -> bool {
-    let is_unix = caller.bytes(caller.raw(1), 2).is_ok_and(|family| family == (libc::AF_UNIX as u16).to_ne_bytes());
-    is_unix && !matches!(connect(caller), Ok(Some(_)))
-}
-
-/// A connection to a socket of the host, which a cover stands on.
-fn connect(caller: &Caller<'_>) -> Result<Option<Foreseen>, Errno> {
-    const LONGEST: u64 = 128;
-    let address = caller.bytes(caller.raw(1), caller.raw(2).min(LONGEST) as usize)?;
-    let (family, path) = address.split_at_checked(2).ok_or(Errno::INVAL)?;
-    let path = CString::new(path.split(|byte| *byte == 0).next().unwrap_or_default()).map_err(|_| Errno::INVAL)?;
-    if family != (libc::AF_UNIX as u16).to_ne_bytes() || path.is_empty() {
-        return Ok(None);
-    }
-    let (way, status) = Way::find(caller, (libc::AT_FDCWD, &path), Last::Follow)?;
-    let is_socket = FileType::from_raw_mode(status.stx_mode.into()) == FileType::Socket;
-    if !is_mounted(&status) || is_socket {
-        return Ok(None);
-    }
-    Ok(Some(Foreseen { there: way.open(Last::Follow)?, operation: Operation::Connect }))
 }
 
 fn look(caller: &Caller<'_>, mounts: &mut Mounts, (directory, path): (i32, &CStr), form: Form) -> Result<Option<Foreseen>, Errno> {
@@ -129,8 +103,10 @@ fn form(call: Call, caller: &Caller<'_>) -> Option<Form> {
         Call::Open => opened(None, 0, caller.int(1)),
         Call::Openat => opened(Some(0), 1, caller.int(2)),
         Call::Truncate | Call::Truncate64 => at(None, 0, Follow, Content),
-        Call::Chmod | Call::Chown | Call::Utime | Call::Utimes | Call::Setxattr | Call::Removexattr => at(None, 0, Follow, Attributes),
-        Call::Lchown | Call::Lsetxattr | Call::Lremovexattr => at(None, 0, Keep, Attributes),
+        Call::Chmod | Call::Chown | Call::Chown16 | Call::Utime | Call::Utimes | Call::Setxattr | Call::Removexattr => {
+            at(None, 0, Follow, Attributes)
+        }
+        Call::Lchown | Call::Lchown16 | Call::Lsetxattr | Call::Lremovexattr => at(None, 0, Keep, Attributes),
         Call::Fchmodat | Call::Futimesat => at(Some(0), 1, Follow, Attributes),
         Call::Fchmodat2 | Call::Utimensat | Call::Utimensat64 => at(Some(0), 1, flagged(3), Attributes),
         Call::Fchownat => at(Some(0), 1, flagged(4), Attributes),
@@ -157,28 +133,34 @@ struct Way<'a> {
 }
 
 enum From<'a> {
+    /// By a path from the host's `/proc`.
     Proc(BorrowedFd<'a>),
+    /// Open already; the path is empty.
     Opened(OwnedFd),
 }
 
 impl<'a> Way<'a> {
     /// Also says what stands there.
-    fn find(caller: &Caller<'a>, (directory, path): (i32, &CStr), last: Last) -> Result<(Self, Statx), Errno> {
-        let written = Path::new(OsStr::from_bytes(path.to_bytes()));
+    fn find(caller: &Caller<'a>, (directory, text): (i32, &CStr), last: Last) -> Result<(Self, Statx), Errno> {
+        let written = Path::new(OsStr::from_bytes(text.to_bytes()));
         let own = PathBuf::from(caller.pid().to_string());
         // By the caller's own directory in `/proc`: it saves opening where the path begins.
         let path = match (written.strip_prefix("/proc/self"), directory) {
             (Ok(rest), _) => own.join(rest),
             _ if written.is_absolute() => written.to_owned(),
             (_, libc::AT_FDCWD) => own.join("cwd").join(written),
-            (_, number) if path.is_empty() => own.join(format!("fd/{number}")),
+            (_, number) if text.is_empty() => own.join(format!("fd/{number}")),
             (_, number) => own.join(format!("fd/{number}")).join(written),
         };
         let way = Way { from: From::Proc(caller.host_proc), path };
         match way.status(last) {
-            // A process that hides from its own user, who we are.
-            Err(Errno::ACCESS | Errno::PERM) if !written.is_absolute() => {
-                let way = Way { from: From::Opened(caller.directory(directory)?), path: Path::new(".").join(written) };
+            // A name that is not there where the path begins leads through no link.
+            Err(Errno::NOENT) if last == Last::Keep && !text.to_bytes().contains(&b'/') => Err(Errno::NOENT),
+            // A process that hides from its own user, who we are; or a path that leads through a link to
+            // the caller's own directory in `/proc`.
+            Err(Errno::ACCESS | Errno::PERM | Errno::NOENT) => {
+                let there = if text.is_empty() { caller.directory(directory)? } else { place::open(caller, directory, text, last)? };
+                let way = Way { from: From::Opened(there), path: PathBuf::new() };
                 way.status(last).map(|status| (way, status))
             }
             status => status.map(|status| (way, status)),
@@ -198,11 +180,15 @@ impl<'a> Way<'a> {
         /// A number that no other mount ever gets (6.8); older kernels answer the usual one.
         const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
         let keep = if last == Last::Keep { AtFlags::SYMLINK_NOFOLLOW } else { AtFlags::empty() };
-        let mask = StatxFlags::TYPE | StatxFlags::MNT_ID | UNIQUE;
-        rustix::fs::statx(self.start(), &self.path, keep | AtFlags::NO_AUTOMOUNT | AS_KNOWN, mask)
+        let mask = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::BTIME | StatxFlags::MNT_ID | UNIQUE;
+        let empty = if let From::Opened(_) = self.from { AtFlags::EMPTY_PATH } else { AtFlags::empty() };
+        rustix::fs::statx(self.start(), &self.path, keep | empty | AtFlags::NO_AUTOMOUNT | AS_KNOWN, mask)
     }
 
     fn open(&self, last: Last) -> Result<OwnedFd, Errno> {
+        if let From::Opened(there) = &self.from {
+            return rustix::io::fcntl_dupfd_cloexec(there, 3);
+        }
         let keep = if last == Last::Keep { OFlags::NOFOLLOW } else { OFlags::empty() };
         rustix::fs::openat(self.start(), &self.path, keep | OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
     }
@@ -215,7 +201,7 @@ fn is_name(path: &CStr) -> bool {
 }
 
 /// Whether a mount stands on it: such a name cannot be taken away.
-fn is_mounted(status: &Statx) -> bool {
+pub(super) fn is_mounted(status: &Statx) -> bool {
     status.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
 }
 

@@ -1,41 +1,54 @@
 //! May this name be made here?
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::ffi::{OsStr, OsString};
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use ringfence_api::{Denial, Operation};
 use ringfence_policy::{
-    AbsPath, Access, Because, Decision, Effect, Grants, NameIndex, NetworkMode, Observe, Pattern, Rule, Source, Verdict,
+    AbsPath, Access, Because, Decision, Effect, Grants, Limit, NameIndex, NetworkMode, Observe, Pattern, Rule, Source, Verdict,
 };
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 use super::caller::Caller;
+use super::disk_space::SpaceCount;
+use super::excepted::ExceptedTrees;
+use super::hard_links::{HardLinks, Names, is_at};
 use super::place::{End, Ground, Place};
+use super::project_lock::ProjectLock;
+use super::sockets::Sockets;
 use super::tell::denial;
 use crate::apply::{Addendum, Asker, Birth, Launch, Planted};
-use crate::plan::{Guard, GuardKind, Step};
+use crate::plan::{Guard, GuardKind, OwnPlaces, Step};
 use crate::seccomp::Owner;
 use crate::seccomp::calls::Call;
-use crate::survey::walk::vendored;
 
 /// What the usher knows of the policy, and what it has seen made.
 pub(super) struct Judge {
     pub(super) grants: Grants,
+    /// Held from before a call is judged until it is carried out.
+    pub(super) lock: ProjectLock,
     index: NameIndex,
-    guards: HashMap<(u64, u64), (AbsPath, GuardKind)>,
+    pub(super) guards: HashMap<(u64, u64), (AbsPath, GuardKind)>,
     /// Those of them that are git directories or lie in one.
-    git_guards: HashSet<(u64, u64)>,
+    pub(super) git_guards: HashSet<(u64, u64)>,
+    /// Directories that the command made in one of them, for those of worktrees.
+    pub(super) new_stores: HashSet<(u64, u64)>,
+    /// Those of them that are the top of a repository's working tree.
+    pub(super) trees: HashSet<(u64, u64)>,
     /// Whether there are links that must stay.
     keeps_links: bool,
     pub(super) denials: Vec<Denial>,
-    /// Names of directories in which no pattern holds.
-    vendored: BTreeSet<OsString>,
+    /// Directories in which patterns do not hold.
+    pub(super) excepted: ExceptedTrees,
+    hard_links: HardLinks,
+    /// Whether the next file that is opened to be made or emptied is likely to be new.
+    pub(super) expects_new: bool,
     /// Places of the sandbox's own, of which no rule speaks.
-    pub(super) own: Vec<AbsPath>,
+    pub(super) own: OwnPlaces,
     /// Whether the tripwire tells of what is looked for in vain.
     is_wired: bool,
     /// Whether some hosts can be reached.
@@ -46,29 +59,38 @@ pub(super) struct Judge {
     /// Directories in which the command made git directories, and which the caller of the
     /// sandbox has yet to be told of: open, so that they are found wherever they move.
     pub(super) made: Vec<(Option<OwnedFd>, AbsPath, Planted, Option<Birth>)>,
-    known: HashSet<(u64, u64, Planted, Option<Birth>)>,
+    pub(super) known: HashSet<(u64, u64, Planted, Option<Birth>)>,
     /// Rules that follow from what came in since, whatever the policy says.
     found: Vec<Rule>,
+    pub(super) sockets: Sockets,
+    /// Disk space that was taken, where a limit counts it.
+    pub(super) space: Option<SpaceCount>,
 }
 
 impl Judge {
     /// `None` if what was handed over cannot be read.
-    pub(super) fn new(launch: &Launch) -> Option<Self> {
+    pub(super) fn new(launch: &Launch, lock: ProjectLock) -> Option<Self> {
         let grants: Grants = postcard::from_bytes(&launch.grants).ok()?;
         let index = NameIndex::new(&grants);
         let identity = |guard: &Guard| (guard.device, guard.inode);
         let guards = launch.plan.guards().iter().map(|guard| (identity(guard), (guard.path.clone(), guard.kind))).collect();
         let git_guards = launch.plan.guards().iter().filter(|guard| guard.kind == GuardKind::Git).map(identity).collect();
+        let trees = launch.plan.guards().iter().filter(|guard| guard.kind == GuardKind::Tree).map(identity).collect();
         let keeps_links = launch.plan.guards().iter().any(|guard| guard.kind == GuardKind::Link);
-        let own = launch.plan.own_places();
-        let vendored = vendored(&grants);
+        let own = launch.plan.own_places(&grants);
+        let excepted = ExceptedTrees::new(&grants);
         let is_wired = launch.plan.steps.contains(&Step::Tripwire);
         Some(Self {
             grants,
-            vendored,
+            lock,
+            excepted,
+            hard_links: HardLinks::default(),
+            expects_new: true,
             index,
             guards,
             git_guards,
+            new_stores: HashSet::new(),
+            trees,
             keeps_links,
             own,
             is_wired,
@@ -79,6 +101,8 @@ impl Judge {
             made: Vec::new(),
             known: HashSet::new(),
             found: Vec::new(),
+            sockets: Sockets::default(),
+            space: launch.plan.most(Limit::Disk).map(SpaceCount::new),
         })
     }
 
@@ -87,7 +111,7 @@ impl Judge {
         let Some((added, end)) = Addendum::read(plan, known) else { return known };
         for Addendum { guards, rules, revised } in added {
             if let Some(revised) = revised {
-                self.vendored = vendored(&revised.grants);
+                self.excepted = ExceptedTrees::new(&revised.grants);
                 self.grants = revised.grants;
                 self.grants.rules.extend(self.found.iter().cloned());
             }
@@ -95,6 +119,9 @@ impl Judge {
                 let identity = (guard.device, guard.inode);
                 if guard.kind == GuardKind::Git {
                     self.git_guards.insert(identity);
+                }
+                if guard.kind == GuardKind::Tree {
+                    self.trees.insert(identity);
                 }
                 self.keeps_links |= guard.kind == GuardKind::Link;
                 self.guards.insert(identity, (guard.path, guard.kind));
@@ -137,8 +164,7 @@ impl Judge {
     /// tripwire, it tells.
     pub(super) fn missed(&mut self, caller: &Caller<'_>, path: &AbsPath, operation: Operation, wanted: Access) {
         let decision = self.grants.decide(path, wanted);
-        let is_own = self.own.iter().any(|own| path.is_within(own));
-        if !self.is_wired && !is_own && matches!(decision.verdict, Verdict::Absent | Verdict::Denied) {
+        if !self.is_wired && !self.own.contain(path) && matches!(decision.verdict, Verdict::Absent | Verdict::Denied) {
             self.refuse(caller, operation, &decision);
         }
     }
@@ -150,15 +176,25 @@ impl Judge {
     }
 
     /// Whether a call that changes what is there is decided about, rather than only told of:
-    /// links with a denied name must stay, and nothing can cover a link.
-    pub(super) fn decides(&self, call: Call) -> bool {
-        self.keeps_links && matches!(call, Call::Unlink | Call::Unlinkat)
+    /// links with a denied name must stay, and nothing can cover a link; the names that a file has
+    /// left are counted; and what is changed by a path or in memory must be the file that was judged.
+    /// So must directories of git's: another one would get the inode of one that is gone.
+    pub(super) fn decides(&self, call: Call, arguments: &[u64; 6]) -> bool {
+        match call {
+            Call::Rmdir => !self.git_guards.is_empty(),
+            Call::Unlinkat if arguments[2] as i32 & libc::AT_REMOVEDIR != 0 => self.keeps_links || !self.git_guards.is_empty(),
+            Call::Unlink | Call::Unlinkat => self.keeps_links || !self.hard_links.is_empty(),
+            Call::Truncate | Call::Truncate64 | Call::Ioctl => true,
+            _ => false,
+        }
     }
 
     /// Whether the name alone could matter: most do not, and cost nothing more.
     pub(super) fn is_interesting(&self, name: &OsStr) -> bool {
         // A policy that was just made is followed before its directory may have a cover.
-        self.index.interesting(name) || name == ".git" || name == "HEAD" || name == "policy.toml"
+        // In a directory that ignores case, any spelling is the file.
+        const NAMES: [&str; 4] = [".git", "HEAD", "policy.toml", "packed-refs"];
+        self.index.interesting(name) || NAMES.iter().any(|known| name.eq_ignore_ascii_case(known)) || is_applied_by_git(name)
     }
 
     /// Judges making `place`'s name.
@@ -167,14 +203,17 @@ impl Judge {
             return Ok(());
         }
         let path = path_of(caller, place)?;
-        let decision = self.grants.decide(&path, Access::Write);
+        let mut decision = self.grants.decide(&path, Access::Write);
+        if let Some(rule) = self.setting_of_tree(&decision, place)? {
+            (decision.verdict, decision.rule) = (Verdict::ReadOnly, Some(Because::Rule(rule)));
+        }
         let refused = match decision.verdict {
             Verdict::Denied => true,
             Verdict::ReadOnly => self.is_protected(&decision, place)?,
             // With a HEAD, git would take the project itself for a repository, settings and all.
             Verdict::Allowed if place.name == "HEAD" && path.parent().as_ref() == Some(&self.grants.workspace) => true,
             // A git directory by any other name.
-            Verdict::Allowed => self.is_obeyed(place)?,
+            Verdict::Allowed => self.is_obeyed(place)? || (operation != Operation::Rename && self.is_packed_refs(place)),
             // What is outside fails by itself: the mounts are read-only there.
             Verdict::Absent => false,
         };
@@ -190,7 +229,8 @@ impl Judge {
     fn is_obeyed(&self, place: &Place) -> Result<bool, Errno> {
         let status = rustix::fs::fstat(&place.directory)?;
         let is_git = self.git_guards.contains(&(status.st_dev, status.st_ino));
-        Ok(is_git && matches!(place.name.as_bytes(), b"hooks" | b"config" | b"config.worktree" | b"commondir" | b"attributes"))
+        let is_setting = matches!(place.name.as_bytes(), b"hooks" | b"config" | b"config.worktree" | b"commondir" | b"attributes");
+        Ok(is_git && (is_setting || is_applied_by_git(&place.name)))
     }
 
     /// Whether a directory is one of git's. Somebody may have opened it before it was covered.
@@ -211,6 +251,10 @@ impl Judge {
             return Ok(());
         }
         let decision = self.grants.decide(&path_of(caller, place)?, Access::Write);
+        if self.is_packed_refs(place) || (is_applied_by_git(&place.name) && self.is_git(place.directory.as_fd())) {
+            self.refuse_since(caller, Operation::Write, &decision.path, Denial::GIT_WOULD_OBEY);
+            return Err(Errno::ACCESS);
+        }
         let error = match decision.verdict {
             Verdict::Denied => Errno::ACCESS,
             Verdict::ReadOnly if self.is_protected(&decision, place)? => Errno::ROFS,
@@ -237,8 +281,8 @@ impl Judge {
     /// Judges writing to what was opened by its name, where people may have let single files be
     /// mounted: one that the host has replaced since has no name left, and what is written to
     /// it would vanish. Whoever answers opens the one that took its place.
-    pub(super) fn write_lasting(&mut self, caller: &Caller<'_>, opened: &OwnedFd) -> Result<(), Errno> {
-        if self.asker == Asker::Nobody || rustix::fs::fstat(opened)?.st_nlink > 0 {
+    pub(super) fn write_lasting(&mut self, caller: &Caller<'_>, opened: &OwnedFd, status: &Stat) -> Result<(), Errno> {
+        if self.asker == Asker::Nobody || status.st_nlink > 0 {
             return Ok(());
         }
         // The kernel's own word for it stands behind the name.
@@ -246,20 +290,56 @@ impl Judge {
         let name = path.as_bytes().strip_suffix(b" (deleted)").unwrap_or(path.as_bytes());
         let path = AbsPath::new(OsStr::from_bytes(name)).ok_or(Errno::NOENT)?;
         let decision = self.grants.decide(&path, Access::Write);
+        // In a writable directory it was removed, and is written without a name as by any program.
+        let is_in_directory = self.grants.opener(&path).is_some_and(|rule| rule.root != path);
+        if decision.verdict == Verdict::Allowed && is_in_directory {
+            return Ok(());
+        }
         self.refuse(caller, Operation::Write, &decision);
         Err(Errno::ACCESS)
     }
 
-    /// Notes that `place`'s name was made just now.
-    pub(super) fn made(&mut self, caller: &Caller<'_>, place: &Place) {
-        let what = match place.name.as_bytes() {
-            b".git" => Planted::DotGit,
-            b"HEAD" => Planted::Head,
-            _ => return,
-        };
-        if let Ok(path) = path_of(caller, place) {
-            self.remember(place, &path, what);
+    /// Tells whether all names of a file lie where the command may write. `status` is of `opened`.
+    pub(super) fn names_of(&mut self, caller: &Caller<'_>, opened: &OwnedFd, status: &Stat) -> Result<Names, Errno> {
+        if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile || status.st_nlink == 0 {
+            return Ok(Names::Inside);
         }
+        let path = path_of_directory(caller.host_proc, opened.as_fd())?;
+        // Without the name by which it was opened, the ones it has left may all lie outside.
+        if status.st_nlink == 1 && is_at(&path, status) {
+            return Ok(Names::Inside);
+        }
+        let writable = || self.grants.rules.iter().filter(|rule| rule.effect == Effect::Write).map(|rule| &rule.root);
+        // A file that the user opened by itself is meant by whatever name.
+        let is_meant = writable().any(|root| *root == path);
+        if is_meant || self.own.contain(&path) {
+            return Ok(Names::Inside);
+        }
+        let roots: Vec<AbsPath> = writable().cloned().collect();
+        self.hard_links.names_of(opened, &roots)
+    }
+
+    /// Tells whether it is known that all names of a file lie where the command may write.
+    pub(super) fn is_inside(&self, file: &OwnedFd) -> bool {
+        self.hard_links.is_inside(file)
+    }
+
+    /// Notes that a file all of whose names are in writable trees got another one.
+    pub(super) fn linked_inside(&mut self, file: &OwnedFd) {
+        self.hard_links.note_inside(file);
+    }
+
+    /// Notes that the name at `place` is about to be removed.
+    pub(super) fn unlinks(&mut self, place: &Place) {
+        self.hard_links.forget(place);
+    }
+
+    /// Notes that a file is not written, since other names of it lie outside.
+    pub(super) fn refuse_shared(&mut self, caller: &Caller<'_>, opened: &OwnedFd) -> Errno {
+        if let Ok(path) = path_of_directory(caller.host_proc, opened.as_fd()) {
+            self.refuse_since(caller, Operation::Write, &path, Denial::NAMES_OUTSIDE);
+        }
+        Errno::ACCESS
     }
 
     /// Judges taking away the name of what stands at `place`.
@@ -268,7 +348,7 @@ impl Judge {
         if let Some((path, kind)) = self.guards.get(&(status.st_dev, status.st_ino)) {
             let why = match kind {
                 GuardKind::Git => Denial::KEEPS_ITS_NAME,
-                GuardKind::Above => Denial::HOLDS_DENIED,
+                GuardKind::Above | GuardKind::Tree => Denial::HOLDS_DENIED,
                 GuardKind::Link => Denial::LINK_STAYS,
             };
             self.refuse_since(caller, Operation::Rename, &path.clone(), why);
@@ -293,7 +373,21 @@ impl Judge {
     /// Judges taking away a name for good.
     pub(super) fn remove(&mut self, caller: &Caller<'_>, place: &Place) -> Result<(), Errno> {
         let Ok(status) = rustix::fs::statat(&place.directory, place.name.as_os_str(), AtFlags::SYMLINK_NOFOLLOW) else { return Ok(()) };
-        if FileType::from_raw_mode(status.st_mode).is_symlink() && self.guards.contains_key(&(status.st_dev, status.st_ino)) {
+        let identity = (status.st_dev, status.st_ino);
+        let kind = FileType::from_raw_mode(status.st_mode);
+        if kind.is_dir() && self.git_guards.contains(&identity) {
+            // The kernel refuses it by itself. `git worktree remove` tries it each time.
+            if place.has_entries() {
+                return Err(Errno::NOTEMPTY);
+            }
+            if place.name == "worktrees" {
+                return Err(Errno::ACCESS);
+            }
+            let path = path_of(caller, place)?;
+            self.refuse_since(caller, Operation::Write, &path, Denial::KEEPS_ITS_NAME);
+            return Err(Errno::ACCESS);
+        }
+        if kind.is_symlink() && self.guards.contains_key(&identity) {
             let decision = self.grants.decide(&path_of(caller, place)?, Access::Write);
             self.refuse(caller, Operation::Write, &decision);
             return Err(Errno::ACCESS);
@@ -306,7 +400,7 @@ impl Judge {
         match what.kind() {
             Some(FileType::Directory) => self.bring(caller, what, place),
             Some(FileType::Symlink) => self.link_into(caller, place),
-            _ => Ok(()),
+            _ => self.point(caller, place),
         }
     }
 
@@ -314,7 +408,7 @@ impl Judge {
     /// one would lead it to settings that have another name.
     pub(super) fn link_into(&mut self, caller: &Caller<'_>, place: &Place) -> Result<(), Errno> {
         let path = path_of(caller, place)?;
-        if self.is_above_rule(&path) || self.is_in_guarded_git(place.directory.as_fd())? {
+        if self.is_above_rule(&path) || self.is_above_setting(place, &path)? || self.is_in_guarded_git(place.directory.as_fd())? {
             return self.keep_out(caller, path);
         }
         Ok(())
@@ -323,38 +417,51 @@ impl Judge {
     /// Judges bringing a whole directory to `place`: with it comes what was made in it under
     /// other names, so nothing protected or denied may lie below, there or yet to be made.
     fn bring(&mut self, caller: &Caller<'_>, what: &Place, place: &Place) -> Result<(), Errno> {
+        self.make_directory(caller, place)?;
         let (path, from) = (path_of(caller, place)?, path_of(caller, what)?);
-        if self.is_above_rule(&path) || self.is_in_guarded_git(place.directory.as_fd())? || self.holds_caught(what, &from, &path)? {
+        let is_above = self.is_above_rule(&path) || self.is_above_setting(place, &path)?;
+        if is_above || self.is_in_guarded_git(place.directory.as_fd())? || self.holds_caught(what, &from, &path)? {
             return self.keep_out(caller, path);
         }
+        self.moved_out(what, &from, &path);
         Ok(())
     }
 
     /// Whether something denied or protected lies, or would lie, below `path`.
-    fn is_above_rule(&self, path: &AbsPath) -> bool {
+    pub(super) fn is_above_rule(&self, path: &AbsPath) -> bool {
         let mut rules = self.grants.rules.iter().filter(|rule| matches!(rule.effect, Effect::Protect | Effect::Deny));
         rules.any(|rule| rule.root != *path && rule.root.is_within(path))
     }
 
     /// Whether a pattern catches by its whole path what would come to lie below `path` with
     /// the directory `what`, or would no longer catch what it catches now. Those that catch by
-    /// the name alone have caught it where it is, and still do elsewhere, but for trees that
-    /// are not looked through.
+    /// the name alone have caught it where it is, and still do elsewhere, unless an exception holds
+    /// in one of the two places.
     fn holds_caught(&self, what: &Place, from: &AbsPath, path: &AbsPath) -> Result<bool, Errno> {
-        const MANY: usize = 100_000;
+        const MANY: usize = 1_000_000;
         let by_path = |pattern: &&Pattern| {
             let text = pattern.glob.text();
             text.strip_prefix("**/").unwrap_or(text).contains('/') && pattern.origin.source != Source::BuiltIn
         };
-        let is_vendored = |path: &AbsPath| path.as_path().iter().any(|name| self.vendored.contains(name));
-        if self.grants.patterns.iter().find(by_path).is_none() && (is_vendored(from) || !is_vendored(path)) {
+        if self.grants.patterns.iter().find(by_path).is_none() && !self.excepted.differs(&self.grants, from, path) {
             return Ok(false);
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(&what.directory, what.name.as_os_str(), flags, Mode::empty())?;
-        let mut waiting = vec![(opened, from.clone(), path.clone())];
+        let mut waiting = vec![PathBuf::new()];
         let mut seen = 0;
-        while let Some((directory, from, path)) = waiting.pop() {
+        while let Some(below) = waiting.pop() {
+            let directory = if below.as_os_str().is_empty() {
+                rustix::io::fcntl_dupfd_cloexec(&opened, 3)
+            } else {
+                rustix::fs::openat2(&opened, &below, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+            };
+            let directory = match directory {
+                Ok(directory) => directory,
+                Err(Errno::NOENT | Errno::NOTDIR) => continue,
+                // What cannot be looked through is not let in.
+                Err(_) => return Ok(true),
+            };
             for entry in rustix::fs::Dir::read_from(&directory)? {
                 let entry = entry?;
                 let name = OsStr::from_bytes(entry.file_name().to_bytes());
@@ -362,23 +469,34 @@ impl Judge {
                     continue;
                 }
                 seen += 1;
-                let (was, below) = (from.join(name), path.join(name));
-                let is_caught = |path: &AbsPath| matches!(self.grants.verdict(path, Access::Write), Verdict::Denied | Verdict::ReadOnly);
-                // What cannot be looked through is not let in.
-                if seen > MANY || is_caught(&below) || self.grants.verdict(&was, Access::Read) == Verdict::Denied {
+                let there = below.join(name);
+                if seen > MANY || (self.index.interesting(name) && self.is_caught(&from.join(&there), &path.join(&there))) {
                     return Ok(true);
                 }
-                if matches!(entry.file_type(), FileType::Directory | FileType::Unknown)
-                    && let Ok(opened) = rustix::fs::openat(&directory, name, flags, Mode::empty())
-                {
-                    waiting.push((opened, was, below));
+                if matches!(entry.file_type(), FileType::Directory | FileType::Unknown) {
+                    waiting.push(there);
                 }
             }
         }
         Ok(false)
     }
 
-    fn keep_out(&mut self, caller: &Caller<'_>, path: AbsPath) -> Result<(), Errno> {
+    /// Whether what moves from `was` to `path` is denied or protected at either. The built-in
+    /// protects of git hold in repositories that were there before, which keep their names.
+    fn is_caught(&self, was: &AbsPath, path: &AbsPath) -> bool {
+        let decision = self.grants.decide(path, Access::Write);
+        let is_of_git = || {
+            matches!(&decision.rule, Some(Because::Pattern(pattern))
+                if pattern.origin.source == Source::BuiltIn && pattern.glob.text().contains(".git/"))
+        };
+        match decision.verdict {
+            Verdict::Denied => true,
+            Verdict::ReadOnly if !is_of_git() => true,
+            _ => self.grants.verdict(was, Access::Read) == Verdict::Denied,
+        }
+    }
+
+    pub(super) fn keep_out(&mut self, caller: &Caller<'_>, path: AbsPath) -> Result<(), Errno> {
         self.refuse_since(caller, Operation::Rename, &path, Denial::IN_THE_WAY);
         Err(Errno::ACCESS)
     }
@@ -420,14 +538,12 @@ impl Judge {
         }
         Ok(false)
     }
+}
 
-    fn remember(&mut self, place: &Place, path: &AbsPath, what: Planted) {
-        let (Ok(status), Some(directory)) = (rustix::fs::fstat(&place.directory), path.parent()) else { return };
-        let birth = Birth::of(&place.directory, place.name.as_os_str());
-        if self.known.insert((status.st_dev, status.st_ino, what, birth)) {
-            self.made.push((rustix::io::fcntl_dupfd_cloexec(&place.directory, 3).ok(), directory, what, birth));
-        }
-    }
+/// Whether git on the host acts on a file of this name by itself, at the next commit: it copies the
+/// files that a `MERGE_RR` names, and applies the changes of a `MERGE_AUTOSTASH`.
+pub(super) fn is_applied_by_git(name: &OsStr) -> bool {
+    ["MERGE_RR", "MERGE_AUTOSTASH"].iter().any(|applied| name.eq_ignore_ascii_case(applied))
 }
 
 pub(super) fn path_of(caller: &Caller<'_>, place: &Place) -> Result<AbsPath, Errno> {

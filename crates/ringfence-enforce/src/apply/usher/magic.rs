@@ -48,15 +48,15 @@ fn is_pipe(opened: &OwnedFd) -> Result<bool, Errno> {
     Ok(rustix::fs::fstatfs(opened)?.f_type as i64 == PIPEFS_MAGIC)
 }
 
-/// Whether the caller has this open to write to.
-fn writes_to(caller: &Caller<'_>, pipe: &Stat) -> Result<bool, Errno> {
+/// Answers whether the caller has this file or pipe open for writing.
+pub(super) fn writes_to(caller: &Caller<'_>, file: &Stat) -> Result<bool, Errno> {
     let found = || {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let descriptors = rustix::fs::openat(caller.host_proc, format!("{}/fd", caller.pid()), flags, Mode::empty())?;
         for entry in Dir::read_from(&descriptors)? {
             let entry = entry?;
             let leads_there =
-                rustix::fs::statat(&descriptors, entry.file_name(), AtFlags::empty()).is_ok_and(|there| is_same(&there, pipe));
+                rustix::fs::statat(&descriptors, entry.file_name(), AtFlags::empty()).is_ok_and(|there| is_same(&there, file));
             // The link's own mode says what it is open for.
             let is_to_write = || {
                 let link = rustix::fs::statat(&descriptors, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);

@@ -27,6 +27,14 @@ pub(super) enum End {
 }
 
 impl Place {
+    /// Answers whether there is anything in the directory that stands here.
+    pub(super) fn has_entries(&self) -> bool {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(&self.directory, self.name.as_os_str(), flags, Mode::empty());
+        let entries = opened.and_then(rustix::fs::Dir::new);
+        entries.is_ok_and(|entries| entries.flatten().any(|entry| !matches!(entry.file_name().to_bytes(), b"." | b"..")))
+    }
+
     /// What stands there now; `None` if nothing does.
     pub(super) fn kind(&self) -> Option<FileType> {
         let status = rustix::fs::statat(&self.directory, self.name.as_os_str(), AtFlags::SYMLINK_NOFOLLOW).ok()?;
@@ -116,6 +124,37 @@ pub(super) fn keep(caller: &Caller<'_>, directory: i32, path: &CStr) -> Result<P
         },
         Err(error) => Err(error),
     }
+}
+
+/// What a path leads to, opened to be looked at. As the caller would get there: `/proc/self` on the
+/// way is the caller.
+pub(super) fn open(caller: &Caller<'_>, directory: i32, path: &CStr, last: Last) -> Result<OwnedFd, Errno> {
+    let start = start(caller, directory, path)?;
+    let keep = if last == Last::Keep { OFlags::NOFOLLOW } else { OFlags::empty() };
+    match rustix::fs::openat2(&start, path, PASS | keep, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+        Err(Errno::LOOP) => {}
+        opened => return opened,
+    }
+    if let Ground::Root(root) = start {
+        // A path that stays in the root's own file system does not come by `/proc`.
+        let opened = rustix::fs::openat2(root, path, PASS | keep, Mode::empty(), ResolveFlags::NO_XDEV);
+        if matches!(opened, Ok(_) | Err(Errno::NOENT)) {
+            return opened;
+        }
+    }
+    match walk(caller, start, path, last)? {
+        Lead::Open(through) => Ok(through),
+        Lead::Place(place) => rustix::fs::openat(&place.directory, place.name.as_os_str(), PASS | OFlags::NOFOLLOW, Mode::empty()),
+    }
+}
+
+/// The place of a path that leads through no link.
+pub(super) fn unlinked(start: BorrowedFd<'_>, path: &CStr) -> Result<Place, Errno> {
+    let name = last_name(path).ok_or(Errno::INVAL)?;
+    let above = &path.to_bytes()[..path.to_bytes().len() - name.len()];
+    let above = if above.is_empty() { c".".to_owned() } else { CString::new(above).map_err(|_| Errno::INVAL)? };
+    let directory = rustix::fs::openat2(start, above.as_c_str(), PASS | OFlags::DIRECTORY, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    Ok(Place { directory, name: name.to_owned(), end: End::Plain })
 }
 
 /// Walks a path component by component, as the kernel would for the caller: `/proc/self`

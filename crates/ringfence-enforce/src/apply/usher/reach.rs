@@ -4,13 +4,13 @@
 //! thread could put one of the host's sockets in the place of the one that was meant. What is
 //! connected is the very socket that was looked at, by a copy of its descriptor.
 
-use std::ffi::CString;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use ringfence_egress::dns::looked_up as looked_up_by;
 use ringfence_egress::pool::Pool;
+use ringfence_policy::NetworkMode;
 use ringfence_sys::process::{self, Fork};
 use ringfence_sys::{net, seccomp};
 use rustix::fs::OFlags;
@@ -21,19 +21,18 @@ use rustix::net::sockopt::{self, Timeout};
 use super::Reply;
 use super::caller::Caller;
 use super::judge::Judge;
-use super::place;
 use super::watched::is_watched;
 use crate::apply::connecting::{Carries, Told};
 use crate::apply::helper::{tell, tell_with};
 use crate::apply::{Report, waiting};
 use crate::seccomp::calls::{Arch, Call};
 
-const HERE: i32 = libc::AT_FDCWD;
 /// No address is longer.
 const LONGEST: u64 = 128;
 
-/// Connects for `caller`, or tells of it whoever does.
-pub(super) fn connect(caller: &Caller<'_>, control: &OwnedFd) -> Result<Reply, Errno> {
+/// Connects for `caller`, or passes the request on to the process that does. `target` is the socket that
+/// its address names by a path.
+pub(super) fn connect(caller: &Caller<'_>, target: Option<OwnedFd>, control: &OwnedFd) -> Result<Reply, Errno> {
     if caller.raw(2) > LONGEST {
         return Err(Errno::INVAL);
     }
@@ -46,7 +45,7 @@ pub(super) fn connect(caller: &Caller<'_>, control: &OwnedFd) -> Result<Reply, E
         return Err(if family(&address) == Some(libc::AF_UNSPEC) { Errno::OPNOTSUPP } else { Errno::ISCONN });
     }
     match family(&address) {
-        Some(libc::AF_UNIX) => unix(caller, socket, kind, &address),
+        Some(libc::AF_UNIX) => unix(caller, socket, kind, target, &address),
         Some(libc::AF_INET | libc::AF_INET6) => {
             let to = internet(&address).ok_or(Errno::INVAL)?;
             let carries = if kind == SocketType::STREAM { Carries::Stream } else { Carries::Datagrams };
@@ -114,22 +113,21 @@ fn hand_on(caller: &Caller<'_>, socket: &OwnedFd, to: SocketAddr, carries: Carri
     if is_told { Ok(Reply::Later) } else { Err(Errno::NETUNREACH) }
 }
 
-/// To a socket of the sandbox's own files, or one that is in none.
-fn unix(caller: &Caller<'_>, socket: OwnedFd, kind: SocketType, address: &[u8]) -> Result<Reply, Errno> {
-    let path = address.get(2..).unwrap_or_default();
-    let path = &path[..path.iter().position(|byte| *byte == 0).unwrap_or(path.len())];
-    let mut address = address.to_vec();
-    if path.starts_with(b"/proc/") {
-        // There, `self` would be us.
-        let place = place::keep(caller, HERE, &CString::new(path).map_err(|_| Errno::INVAL)?)?;
-        rustix::process::fchdir(&place.directory)?;
-        address = [&(libc::AF_UNIX as u16).to_ne_bytes(), place.name.as_encoded_bytes(), b"\0"].concat();
-    } else if !path.is_empty() && !path.starts_with(b"/") {
-        rustix::process::fchdir(caller.directory(HERE)?)?;
-    }
+/// To the very socket that was judged, or to one that is in no file.
+fn unix(caller: &Caller<'_>, socket: OwnedFd, kind: SocketType, target: Option<OwnedFd>, address: &[u8]) -> Result<Reply, Errno> {
     caller.still_waits()?;
     let waits = kind != SocketType::DGRAM && !rustix::fs::fcntl_getfl(&socket)?.contains(OFlags::NONBLOCK);
-    let ended = if waits { promptly(&socket, &address) } else { done(&socket, &address) };
+    let connect = |address: &[u8]| if waits { promptly(&socket, address) } else { done(&socket, address) };
+    let ended = match &target {
+        None => connect(address),
+        // In the sandbox's own `/proc` we are not.
+        Some(target) => {
+            rustix::process::fchdir(caller.host_proc)?;
+            let ended = connect(&address_of(&format!("self/fd/{}", target.as_raw_fd())));
+            rustix::process::fchdir(caller.at_hand.root()?)?;
+            ended
+        }
+    };
     if !waits || ended.as_ref().err() != Some(&Errno::AGAIN) {
         return ended;
     }
@@ -138,35 +136,39 @@ fn unix(caller: &Caller<'_>, socket: OwnedFd, kind: SocketType, address: &[u8]) 
     match process::fork().map_err(|_| Errno::AGAIN)? {
         Fork::Parent(_) => Ok(Reply::Later),
         Fork::Child => {
-            wait_to_connect(caller, &socket, &address);
+            wait_to_connect(caller, &socket, target.as_ref(), address);
             process::exit_now(0)
         }
     }
 }
 
-/// In a process of its own: connects, and answers the caller.
-///
-/// The kernel looks for the place again each time there might be room, and on its way may come by
-/// links to `/proc/self`, which is this very process. So nothing of the usher's is open in it by
-/// then: only the socket and what is answered by.
-fn wait_to_connect(caller: &Caller<'_>, socket: &OwnedFd, address: &[u8]) {
+fn address_of(path: &str) -> Vec<u8> {
+    [&(libc::AF_UNIX as u16).to_ne_bytes(), path.as_bytes(), b"\0"].concat()
+}
+
+/// In a process of its own: connects, and answers the caller. Nothing of the usher's is open in it by
+/// then but the socket, what is answered by, and what is connected to.
+fn wait_to_connect(caller: &Caller<'_>, socket: &OwnedFd, target: Option<&OwnedFd>, address: &[u8]) {
     let fail = |error: Errno| drop(seccomp::answer(caller.listener, caller.notification.id, Err(error.raw_os_error())));
-    if let Err(error) = keep_as_streams(socket, caller.listener) {
+    if let Err(error) = keep_as_streams(socket, caller.listener, target) {
         return fail(error);
     }
     let (socket, listener) = (rustix::stdio::stdin(), rustix::stdio::stdout());
-    let ended = process::close_from(2).and_then(|()| net::connect_raw(socket, address));
+    let (others, address) = target.map_or_else(|| (2, address.to_vec()), |_| (3, address_of("/proc/self/fd/2")));
+    let ended = process::close_from(others).and_then(|()| net::connect_raw(socket, &address));
     let ended = ended.map(|()| 0).map_err(|error| error.raw_os_error().unwrap_or(libc::EIO));
     let _ = seccomp::answer(listener, caller.notification.id, ended);
 }
 
-/// Puts two descriptors in the place of the standard streams that are read and written.
-fn keep_as_streams(socket: &OwnedFd, listener: BorrowedFd<'_>) -> Result<(), Errno> {
-    // One of them may stand where the other is to go.
+/// Puts descriptors in the place of the standard streams.
+fn keep_as_streams(socket: &OwnedFd, listener: BorrowedFd<'_>, target: Option<&OwnedFd>) -> Result<(), Errno> {
+    // One of them may stand where another is to go.
     let socket = rustix::io::fcntl_dupfd_cloexec(socket, 3)?;
     let listener = rustix::io::fcntl_dupfd_cloexec(listener, 3)?;
+    let target = target.map(|target| rustix::io::fcntl_dupfd_cloexec(target, 3)).transpose()?;
     rustix::stdio::dup2_stdin(&socket)?;
-    rustix::stdio::dup2_stdout(&listener)
+    rustix::stdio::dup2_stdout(&listener)?;
+    target.map_or(Ok(()), rustix::stdio::dup2_stderr)
 }
 
 /// Connects unless it would have to wait for room at the other end, which is `EAGAIN`.
@@ -202,7 +204,10 @@ pub(super) fn tell_of(call: Call, caller: &Caller<'_>, judge: &mut Judge, contro
 }
 
 /// Notes whom a program connects to in a network that leads nowhere.
-pub(super) fn refuse_connect(caller: &Caller<'_>, judge: &mut Judge) {
+fn refuse_connect(caller: &Caller<'_>, judge: &mut Judge) {
+    if judge.network() == NetworkMode::Full {
+        return;
+    }
     if let Some(to) = meant(Call::Connect, caller).filter(|to| !is_within(*to)) {
         let kind = if is_datagrams(caller) { "/udp" } else { "" };
         judge.refuse_host(caller, format!("{to}{kind}"));

@@ -47,7 +47,10 @@ impl Judge {
         let (path, operation) = meant(caller, directory, path, making)?;
         let decision = self.grants.decide(&path, Access::Write);
         let is_refused = match decision.verdict {
-            Verdict::Allowed => false,
+            Verdict::Allowed => {
+                self.failed_around(caller, error, operation, &path);
+                false
+            }
             Verdict::Absent => !self.is_own(&path),
             // In an opened tree it is as on the host that a directory is not there.
             Verdict::Denied | Verdict::ReadOnly => error != Errno::NOENT,
@@ -56,6 +59,17 @@ impl Judge {
             self.refuse(caller, operation, &decision);
         }
         Ok(())
+    }
+
+    /// Tells of a name that a rule opens and that cannot be made: it was absent when the sandbox was
+    /// made, and nothing may be made in the directory around it.
+    fn failed_around(&mut self, caller: &Caller<'_>, error: Errno, operation: Operation, path: &AbsPath) {
+        let around = path.parent().map(|around| self.grants.decide(&around, Access::Write));
+        let Some(around) = around.filter(|around| around.verdict != Verdict::Allowed && !self.is_own(&around.path)) else { return };
+        if matches!(error, Errno::ROFS | Errno::ACCESS | Errno::PERM) {
+            let (rule, origin, explicit) = Denial::because(&around);
+            self.denials.push(denial(caller, operation, path.to_string_lossy().into_owned(), (rule, origin), explicit));
+        }
     }
 
     /// Whether what is to get a name is there. If the policy is why it is not, tells so.
@@ -73,7 +87,7 @@ impl Judge {
     }
 
     fn is_own(&self, path: &AbsPath) -> bool {
-        self.own.iter().any(|own| path.is_within(own))
+        self.own.contain(path)
     }
 
     /// Tells of a call that a read-only mount refuses, or that a mount is in the way of.
@@ -85,7 +99,7 @@ impl Judge {
             // The kernel's own files refuse by themselves.
             Verdict::Absent if path.as_path().starts_with("/proc") => {}
             Verdict::Allowed => {
-                let is_opened = self.own.contains(&path) || self.grants.rules.iter().any(|rule| rule.root == path && rule.opens());
+                let is_opened = self.own.are(&path) || self.grants.rules.iter().any(|rule| rule.root == path && rule.opens());
                 let why = match operation {
                     Operation::Connect => Denial::HOST_SOCKET,
                     _ if is_opened => Denial::OPENED_BY_ITSELF,
@@ -139,6 +153,9 @@ impl Judge {
 
     /// Tells the caller of the sandbox what there is to tell.
     pub(super) fn report(&mut self, control: impl AsFd) {
+        if let Some(space) = &mut self.space {
+            space.report(&control);
+        }
         for denial in self.denials.drain(..) {
             tell(&control, &Report::Denied(Box::new(denial)));
         }
@@ -180,5 +197,5 @@ pub(super) fn denial(
 ) -> Denial {
     let time_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     let (pid, program) = (caller.notification.pid, caller.program());
-    Denial { operation, target, rule, origin, explicit, pid, program, time_ms, evidence: Evidence::Kernel, count: 1 }
+    Denial { operation, target, rule, origin, explicit, pid, program, time_ms, evidence: Evidence::Kernel, count: 1, optional: false }
 }

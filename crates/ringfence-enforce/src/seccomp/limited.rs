@@ -1,0 +1,37 @@
+//! Calls that take disk space or memory which no process is charged for.
+//!
+//! They are refused where a limit is on it, with an error at which programs fall back to what is
+//! counted. `write`, `sendfile`, `splice`, direct writes and dirty pages of mappings are counted by
+//! `write_bytes` of `/proc/PID/io`.
+
+use super::Uncounted;
+use super::bpf::Action;
+use super::calls::Call;
+use super::table::{Line, When};
+
+const UNSUPPORTED: Action = Action::Errno(libc::EOPNOTSUPP as u16);
+const OTHER_DEVICE: Action = Action::Errno(libc::EXDEV as u16);
+const ABSENT: Action = Action::Errno(libc::ENOSYS as u16);
+
+/// `_IOW(0x94, 9, int)` and `_IOW(0x94, 13, struct file_clone_range)`.
+const FICLONE: u32 = 0x4004_9409;
+const FICLONERANGE: u32 = 0x4020_940d;
+
+const DISK: &[Line] = &[
+    (Call::Fallocate, When::Always, UNSUPPORTED, "takes blocks without writing; the C library writes zeroes instead"),
+    (Call::Ioctl, When::Equals(1, FICLONE), UNSUPPORTED, "a reflink takes no blocks until one copy changes"),
+    (Call::Ioctl, When::Equals(1, FICLONERANGE), UNSUPPORTED, "a reflink takes no blocks until one copy changes"),
+    (Call::CopyFileRange, When::Always, OTHER_DEVICE, "a reflink, or a copy by the server, where the file system can; callers copy"),
+];
+
+const MEMORY: &[Line] = &[
+    (Call::MemfdCreate, When::Always, ABSENT, "in flight between sockets, a memfd is found in no process; callers fall back to /dev/shm"),
+    (Call::MemfdSecret, When::Always, ABSENT, "the same by another call"),
+    (Call::Vmsplice, When::Always, ABSENT, "a pipe holds whole huge pages that are unmapped from their process"),
+];
+
+/// The lines for limits on disk space and on memory.
+pub(super) fn lines(disk: Uncounted, memory: Uncounted) -> impl Iterator<Item = &'static Line> {
+    let only = |lines: &'static [Line], calls| if calls == Uncounted::Refused { lines } else { &[] };
+    only(DISK, disk).iter().chain(only(MEMORY, memory))
+}
