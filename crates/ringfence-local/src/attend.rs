@@ -1,5 +1,7 @@
 //! Standing by a command: passing signals on, keeping time, keeping output.
 
+mod relay;
+
 use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -7,21 +9,24 @@ use std::time::{Duration, Instant};
 
 use ringfence_api::{Connection, Denial, Granted, Operation, Outcome, Output, Request, Status, Stdio, Usage};
 use ringfence_enforce::Plan;
-use ringfence_enforce::apply::{Event, Group, Inside, LaunchError, Made, Reins, Running};
+use ringfence_enforce::apply::{Birth, Event, Group, Inside, LaunchError, Made, Planted, Reins, Running};
 use ringfence_policy::Limits;
 use ringfence_provider::ProviderError;
 use ringfence_shell::Capture;
-use ringfence_sys::signal::{self, Sender, Set};
+use ringfence_sys::signal::{self, Arrived, Sender, Set};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::allowances::Allowances;
 use crate::asks::Ground;
+use crate::deadline::Deadline;
 use crate::denials::Denials;
 use crate::egress::{Egress, Gate, Opened, Reserved};
 use crate::live::{Live, LookingOut};
+use crate::optional::marked;
 use crate::steward::{Spent, Steward};
 use crate::sweep::{Identity, identity};
 use crate::watch::Watch;
+use relay::Relay;
 
 /// What is done about a sandbox in which everything has ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -117,6 +122,8 @@ pub(crate) struct Seen {
     pub(crate) inside: Option<Arc<Inside>>,
     /// Whether somebody is to look out for what appears, and who does.
     pub(crate) live: LookingOut,
+    /// Names of git's that came from outside while it ran, when it has ended.
+    pub(crate) foreign: HashSet<Birth>,
     /// Whether there was anything to watch by.
     pub(crate) is_wired: bool,
     /// What went through, where that is told.
@@ -127,6 +134,8 @@ pub(crate) struct Seen {
     pub(crate) limits: Limits,
     /// Who keeps account of that, where somebody has to.
     pub(crate) steward: Option<Steward>,
+    /// True if denied reads are guessed from standard error, because nothing reports them.
+    pub(crate) is_guessed: bool,
 }
 
 impl Seen {
@@ -165,7 +174,11 @@ impl Seen {
     pub(crate) fn heed(&mut self, event: Event, subject: &dyn Subject) -> Result<Option<Event>, ProviderError> {
         match event {
             Event::Denied(denial) if is_nowhere(&denial) => {}
-            Event::Denied(denial) => self.denials.note(denial),
+            Event::Denied(denial) => {
+                let denial =
+                    self.ground.as_ref().map_or_else(|| denial.clone(), |ground| ground.read(|grants| marked(denial.clone(), grants)));
+                self.denials.note(denial);
+            }
             Event::Doors(doors) => {
                 let Some(gate) = &self.gate else { return Ok(None) };
                 let Some(reins) = subject.reins() else { return Ok(None) };
@@ -197,6 +210,7 @@ impl Seen {
             }
             Event::Settled => self.live.settled(),
             Event::Account(account) => self.steward.iter().for_each(|steward| steward.told(account)),
+            Event::TookSpace(taken) => self.steward.iter().for_each(|steward| steward.took_space(taken)),
             Event::Paused => self.live.paused(),
             Event::Inside(inside) => self.look_out(inside, subject)?,
             Event::Wired(device, init) => {
@@ -224,11 +238,10 @@ impl Seen {
             ground.let_in(&inside);
         }
         self.inside = Some(inside.clone());
-        if !matches!(self.live, LookingOut::Wanted) {
-            return Ok(());
-        }
+        let LookingOut::Wanted(made) = &mut self.live else { return Ok(()) };
+        let made = std::mem::take(made);
         let begun = subject.reins().ok_or_else(|| std::io::ErrorKind::Unsupported.into());
-        let begun = begun.and_then(|reins| Live::begin(inside, props, reins));
+        let begun = begun.and_then(|reins| Live::begin(inside, props, reins, made));
         let live = begun.map_err(|source| ProviderError::System { what: "look out for what appears", source })?;
         if let Some(ground) = &self.ground {
             ground.looked_out_for_by(live.renewal());
@@ -243,6 +256,8 @@ impl Seen {
             Some(place)
                 if self.made.iter().any(|known| known.what == made.what && known.directory.as_ref().and_then(identity) == Some(place)) => {}
             Some(_) if self.made.len() < MANY => self.made.push(made),
+            // What is in it would have to be looked for everywhere.
+            Some(_) if made.what == Planted::Tree => self.has_unknown = true,
             Some(identity) => {
                 self.more.insert(identity);
             }
@@ -251,28 +266,68 @@ impl Seen {
     }
 }
 
-/// Signals a person sends to a command through us.
-const PASSED_ON: &[i32] =
-    &[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGTSTP, libc::SIGCONT, libc::SIGWINCH];
+/// Signals that the kernel sends for a terminal, to the whole process group: the command has them.
+const OF_THE_TERMINAL: &[i32] = &[libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTSTP, libc::SIGWINCH];
 
-/// How long a command may take to end by itself once its time is up.
+/// Other signals that would end this process, but for those of its own faults. The first comes from
+/// `alarm(2)`, the next three from a limit or timer: all of these outlive `execve`.
+const FATAL: &[i32] = &[
+    libc::SIGALRM,
+    libc::SIGXCPU,
+    libc::SIGVTALRM,
+    libc::SIGPROF,
+    libc::SIGTERM,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGXFSZ,
+    libc::SIGSTKFLT,
+    libc::SIGIO,
+    libc::SIGPWR,
+];
+
+/// Signals that are passed on to the command: this process must not end before what the command
+/// planted is moved away.
+fn passed_on() -> Vec<i32> {
+    let others = [libc::SIGCONT].into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX());
+    OF_THE_TERMINAL.iter().chain(FATAL).copied().chain(others).collect()
+}
+
+/// Signals that wait while it lasts; then the mask before holds again.
+pub(crate) struct Masked(Set);
+
+impl Masked {
+    /// Those that are passed on, and SIGCHLD: a watcher of a child reads it from a descriptor.
+    pub(crate) fn begin() -> Result<Self, ProviderError> {
+        let set = Set::of(&[passed_on(), vec![libc::SIGCHLD]].concat());
+        signal::block(&set).map(Self).map_err(|source| ProviderError::System { what: "block signals", source })
+    }
+}
+
+impl Drop for Masked {
+    fn drop(&mut self) {
+        // The caller's signals are its own again, also those that came meanwhile.
+        let _ = signal::set_mask(&self.0);
+    }
+}
+
+/// How long init may take to end everything, before the sandbox is killed from outside.
 const GRACE: Duration = Duration::from_secs(2);
 
 type Start<'a> = dyn FnMut([BorrowedFd<'_>; 3], &Set) -> Result<Box<dyn Subject>, LaunchError> + 'a;
 
-/// Starts a command and stays with it to its end.
-pub(crate) fn run<F>(request: &Request, farewell: Farewell, seen: &mut Seen, mut start: F) -> Result<Outcome, ProviderError>
+/// Starts a command and stays with it to its end, while the signals of `masked` wait.
+pub(crate) fn run<F>(
+    request: &Request,
+    farewell: Farewell,
+    seen: &mut Seen,
+    masked: &Masked,
+    mut start: F,
+) -> Result<Outcome, ProviderError>
 where
     F: FnMut([BorrowedFd<'_>; 3], &Set) -> Result<Box<dyn Subject>, LaunchError>,
 {
-    let set = Set::of(PASSED_ON);
-    // SIGCHLD as well: whoever watches a child of its own reads it from a descriptor.
-    let mask = signal::block(&Set::of(&[PASSED_ON, &[libc::SIGCHLD]].concat()))
-        .map_err(|source| ProviderError::System { what: "block signals", source })?;
-    let result = Attendance::start(request, &set, &mask, seen, &mut start).and_then(|attendance| attendance.stay(farewell));
-    // The caller's signals are its own again, also those that came meanwhile.
-    let _ = signal::set_mask(&mask);
-    result
+    let set = Set::of(&passed_on());
+    Attendance::start(request, &set, &masked.0, seen, &mut start).and_then(|attendance| attendance.stay(farewell))
 }
 
 struct Attendance<'a> {
@@ -281,6 +336,8 @@ struct Attendance<'a> {
     signals: OwnedFd,
     /// What is kept of each stream, and where it comes from until its end.
     pipes: Vec<(Option<OwnedFd>, Capture)>,
+    /// Standard error on its way to the caller's own.
+    relay: Option<Relay>,
     begun: Instant,
     deadline: Option<Instant>,
     timed_out: bool,
@@ -294,9 +351,20 @@ impl<'a> Attendance<'a> {
     fn start(request: &'a Request, set: &Set, mask: &Set, seen: &'a mut Seen, start: &mut Start<'_>) -> Result<Self, ProviderError> {
         let system = |what: &'static str| move |error: rustix::io::Errno| ProviderError::System { what, source: error.into() };
         let signals = signal::descriptor(set).map_err(|source| ProviderError::System { what: "receive signals", source })?;
-        let mut pipes = Vec::new();
+        // They came while the sandbox was prepared. The terminal's, too, have to be passed on: there
+        // was no command yet that could have got them.
+        let early: Vec<i32> = std::iter::from_fn(|| signal::next(signals.as_fd()).ok().flatten()).map(|arrived| arrived.signal).collect();
+        let (mut pipes, mut relay) = (Vec::new(), None);
+        let own = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
         let started = match request.stdio {
-            Stdio::Inherit => start([rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()], mask),
+            Stdio::Inherit => match seen.is_guessed.then(Relay::new).transpose().map_err(system("make a pipe"))?.flatten() {
+                None => start(own, mask),
+                Some((made, ends)) => {
+                    relay = Some(made);
+                    let stderr = ends.stderr.as_fd();
+                    start([own[0], if ends.is_both { stderr } else { own[1] }, stderr], mask)
+                }
+            },
             Stdio::Capture { limit } => {
                 let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(system("make a pipe"));
                 let ((out, out_end), (err, err_end)) = (pipe()?, pipe()?);
@@ -311,13 +379,15 @@ impl<'a> Attendance<'a> {
         let subject = started.map_err(|error| not_started(request, error))?;
         seen.keep_account(subject.as_ref());
         seen.starts()?;
+        early.iter().filter(|signal| **signal != libc::SIGXFSZ).for_each(|signal| subject.signal(*signal));
         Ok(Self {
             request,
             subject,
             signals,
             pipes,
+            relay,
             begun,
-            deadline: request.deadline.map(|limit| begun + limit),
+            deadline: request.deadline.map(|limit| Deadline::new(begun, limit).polite),
             timed_out: false,
             is_ending: false,
             spent: Spent::within(&seen.limits),
@@ -372,7 +442,11 @@ impl<'a> Attendance<'a> {
         let (connections, connections_dropped) = self.seen.connections();
         let (denials, denials_dropped) = self.seen.refused();
         let mut output = self.pipes.into_iter().map(|(_, capture)| capture.finish());
-        let (stdout, stderr): (Output, Output) = (output.next().unwrap_or_default(), output.next().unwrap_or_default());
+        let (stdout, mut stderr): (Output, Output) = (output.next().unwrap_or_default(), output.next().unwrap_or_default());
+        if let Some(relay) = self.relay {
+            let is_cut = self.timed_out || self.is_ending;
+            stderr = relay.finish(if is_cut { Some(Instant::now()) } else { self.deadline }).finish();
+        }
         Outcome {
             stdout,
             stderr,
@@ -397,6 +471,7 @@ impl<'a> Attendance<'a> {
     /// Until something happens or the time is up.
     fn wait(&self) -> Result<Ready, ProviderError> {
         let mut waits = vec![PollFd::from_borrowed_fd(self.subject.descriptor(), PollFlags::IN), PollFd::new(&self.signals, PollFlags::IN)];
+        waits.extend(self.relay.iter().filter_map(Relay::polled));
         waits.extend(self.pipes.iter().filter_map(|(pipe, _)| pipe.as_ref()).map(|pipe| PollFd::new(pipe, PollFlags::IN)));
         let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let left = left.map(|left| rustix::time::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
@@ -407,16 +482,19 @@ impl<'a> Attendance<'a> {
         Ok(Ready { event: !waits[0].revents().is_empty(), signal: !waits[1].revents().is_empty() })
     }
 
-    /// What the terminal sends, it sends to the whole process group: the command has it.
+    /// A signal that the terminal sent is not passed on: the command has it. SIGXFSZ of the kernel is
+    /// about a file that ringfence itself writes.
     fn pass_on(&mut self) {
-        while let Ok(Some(arrived)) = signal::next(self.signals.as_fd()) {
-            if arrived.sender == Sender::Process || arrived.signal == libc::SIGCONT {
-                self.subject.signal(arrived.signal);
+        while let Ok(Some(Arrived { signal, sender })) = signal::next(self.signals.as_fd()) {
+            let is_ours = OF_THE_TERMINAL.contains(&signal) || signal == libc::SIGXFSZ;
+            if sender == Sender::Process || !is_ours {
+                self.subject.signal(signal);
             }
         }
     }
 
     fn drain(&mut self) {
+        self.relay.iter_mut().for_each(Relay::pass_on);
         if self.pipes.is_empty() {
             return;
         }
@@ -483,7 +561,7 @@ impl<'a> Attendance<'a> {
             self.timed_out = true;
             self.spent.took(self.begun.elapsed(), self.request.deadline);
             self.subject.signal(libc::SIGTERM);
-            self.deadline = Some(Instant::now() + GRACE);
+            self.deadline = self.request.deadline.map(|limit| Deadline::new(self.begun, limit).hard);
         }
     }
 }
@@ -505,6 +583,8 @@ fn is_nowhere(denial: &Denial) -> bool {
     let is_absent = |path: &std::path::Path| std::fs::symlink_metadata(path).is_err();
     match denial.operation {
         Operation::Create | Operation::Rename => denial.rule == Denial::NOTHING_OPENS_IT && target.parent().is_some_and(is_absent),
+        // The notify handler had it open when it refused: a command may have removed it since.
+        Operation::Write if Denial::OF_THE_SANDBOX.contains(&denial.rule.as_str()) => false,
         Operation::Read | Operation::Write | Operation::Execute => is_absent(target),
         Operation::Connect | Operation::Call | Operation::Command => false,
     }

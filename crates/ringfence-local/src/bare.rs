@@ -55,7 +55,9 @@ impl Session for Bare {
         let command = request.command[0].to_string_lossy().into_owned();
         let program = find(request).ok_or(ProviderError::NotExecuted { command, source: io::Error::from_raw_os_error(libc::ENOENT) })?;
         let mut seen = attend::Seen::default();
-        let ran = attend::run(request, attend::Farewell::Wait, &mut seen, |streams, mask| start(request, &program, streams, mask));
+        let masked = attend::Masked::begin()?;
+        let ran = attend::run(request, attend::Farewell::Wait, &mut seen, &masked, |streams, mask| start(request, &program, streams, mask));
+        drop(masked);
         ran.map(|outcome| Outcome { gaps: self.plan.gaps.clone(), ..outcome })
     }
 

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::time::Timespec;
 
+use crate::deadline::Deadline;
 use crate::packed;
 use crate::shell::feed::{Feed, Intake};
 use crate::shell::{Over, Place, Started, ended, family, number, ran};
@@ -96,7 +97,7 @@ impl Beside {
             kept: [Capture::new(limit), Capture::new(limit)],
             begun,
             allowed: how.deadline,
-            deadline: how.deadline.map(|limit| begun + limit),
+            deadline: how.deadline.map(|limit| Deadline::new(begun, limit).polite),
             interrupted: Arc::default(),
             firmer: &[libc::SIGINT, libc::SIGTERM, libc::SIGKILL],
             timed_out: false,
@@ -154,8 +155,9 @@ impl Beside {
                 family::signal_group(self.pid, *signal);
             }
             self.firmer = if firmer.is_empty() { self.firmer } else { firmer };
+            let own = self.allowed.filter(|_| self.timed_out).map(|limit| Deadline::new(self.begun, limit));
+            self.deadline = Some(own.and_then(|own| own.after(*signal)).unwrap_or_else(|| Instant::now() + GRACE));
         }
-        self.deadline = Some(Instant::now() + GRACE);
     }
 }
 

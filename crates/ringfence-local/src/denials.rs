@@ -23,7 +23,12 @@ impl Denials {
         let key = (denial.target.clone(), denial.program.clone(), denial.operation.word());
         let alike = if denial.explicit { self.explicit } else { self.kept.len() - self.explicit };
         match self.known.get(&key) {
-            Some(at) => self.kept[*at].count += denial.count,
+            Some(at) => {
+                let kept = &mut self.kept[*at];
+                kept.count += denial.count;
+                // Tried by several: one that does not run without it is enough.
+                kept.optional &= denial.optional;
+            }
             None if alike < READABLE => {
                 self.explicit += usize::from(denial.explicit);
                 self.known.insert(key, self.kept.len());
@@ -68,6 +73,7 @@ mod tests {
             time_ms: 0,
             evidence: Evidence::Kernel,
             count: 1,
+            optional: false,
         }
     }
 
@@ -91,6 +97,16 @@ mod tests {
     fn two_crowds_lose_none_of_the_count() {
         let (kept, dropped) = crowd().with(crowd()).into_parts();
         assert_eq!(kept.iter().map(|denial| denial.count).sum::<u64>() + dropped, 20_000);
+    }
+
+    #[test]
+    fn a_denial_stays_optional_only_if_every_attempt_is() {
+        for (second, expect) in [(true, true), (false, false)] {
+            let mut denials = Denials::default();
+            denials.note(Denial { optional: true, ..denial("/same".into()) });
+            denials.note(Denial { optional: second, ..denial("/same".into()) });
+            assert_eq!(denials.into_parts().0[0].optional, expect);
+        }
     }
 
     #[test]

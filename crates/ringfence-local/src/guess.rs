@@ -1,6 +1,6 @@
 //! Denials that nobody told of, from the standard error of a command that failed.
 //!
-//! Only where there is no tripwire. A guess takes two that agree: a line with an error of the
+//! Only where there is no tripwire, or none can lie: in a home or project below `/tmp`. A guess takes two that agree: a line with an error of the
 //! operating system and a path, and the policy, which must answer that very path with that
 //! very error. What a program says of a path that is open is its own business.
 //!
@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::SystemTime;
 
 use ringfence_api::{Denial, Evidence, Operation, Output};
-use ringfence_enforce::Plan;
+use ringfence_enforce::{OwnPlaces, Plan};
 use ringfence_policy::{AbsPath, Access, Because, Decision, Grants, Verdict};
 
 use crate::denials::Denials;
@@ -42,13 +42,19 @@ const ERRORS: &[(&[u8], Access, &[Verdict])] = &[
 pub(crate) struct Guess<'a> {
     grants: &'a Grants,
     cwd: &'a AbsPath,
-    /// Places of the sandbox's own, of which no rule speaks.
-    own: Vec<AbsPath>,
+    own: OwnPlaces,
+    /// True if a tripwire tells of everything that is not surrounded by places of the sandbox's own.
+    is_wired: bool,
 }
 
 impl<'a> Guess<'a> {
     pub(crate) fn new(plan: &Plan, grants: &'a Grants, cwd: &'a AbsPath) -> Self {
-        Self { grants, cwd, own: plan.own_places() }
+        Self { grants, cwd, own: plan.own_places(grants), is_wired: plan.is_wired() }
+    }
+
+    /// True if some denied reads are known only from what a command says of them.
+    pub(crate) fn is_needed(plan: &Plan, grants: &Grants) -> bool {
+        !plan.is_wired() || plan.own_places(grants).surround_any()
     }
 
     /// What was refused, as far as `stderr` shows and it is not among the `told`.
@@ -76,15 +82,35 @@ impl<'a> Guess<'a> {
     /// The policy's answer, if it is why this error was met at `path`.
     fn decision(&self, path: &AbsPath, error: usize) -> Option<Decision> {
         let (_, wanted, verdicts) = ERRORS[error];
-        // What the host does not have either, nobody was kept from.
-        fs::symlink_metadata(path.as_path()).ok()?;
+        // A path that the host does not have is denied only in a denied directory.
+        if fs::symlink_metadata(path.as_path()).is_err() && !self.is_in_denied(path) {
+            return None;
+        }
         let real = || AbsPath::new(fs::canonicalize(path.as_path()).ok()?);
-        let is_why = |decision: &Decision| verdicts.contains(&decision.verdict) && !self.own.iter().any(|own| decision.path.is_within(own));
+        let is_untold = |path: &AbsPath| if self.is_wired { self.own.surround(path) } else { !self.own.contain(path) };
+        let is_why = |decision: &Decision| verdicts.contains(&decision.verdict) && is_untold(&decision.path);
         let decision = self.grants.decide(path, wanted);
         if is_why(&decision) {
             return Some(decision);
         }
         real().map(|real| self.grants.decide(&real, wanted)).filter(is_why)
+    }
+}
+
+impl Guess<'_> {
+    /// True if a directory that is denied, and is there, has `path` in it.
+    fn is_in_denied(&self, path: &AbsPath) -> bool {
+        let mut around = path.parent();
+        while let Some(directory) = around {
+            if self.grants.verdict(&directory, Access::Read) != Verdict::Denied {
+                return false;
+            }
+            if directory.as_path().is_dir() {
+                return true;
+            }
+            around = directory.parent();
+        }
+        false
     }
 }
 
@@ -103,6 +129,7 @@ fn denial(decision: &Decision) -> Denial {
         time_ms: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64),
         evidence: Evidence::Guessed,
         count: 1,
+        optional: false,
     }
 }
 

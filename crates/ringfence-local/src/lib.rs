@@ -10,10 +10,12 @@ mod beside;
 mod connections;
 mod cradle;
 mod crew;
+mod deadline;
 mod denials;
 mod egress;
 mod guess;
 mod live;
+mod optional;
 mod room;
 mod runs;
 mod shell;
@@ -25,20 +27,21 @@ mod watch;
 
 use std::cell::RefCell;
 use std::ffi::OsString;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Asker, Denial, Gap, Outcome, Quarantined, Request};
+use ringfence_api::{Asker, Denial, Gap, Outcome, Output, Quarantined, Request, Stdio};
 use ringfence_egress::dial::Outer;
-use ringfence_enforce::apply::{self, Ahead, Launch};
-use ringfence_enforce::{Network, Person, Plan, Step, plan, scene, survey};
+use ringfence_enforce::apply::{self, Ahead, Birth, Launch, MemoryCounter};
+use ringfence_enforce::{Network, Person, Plan, Step, plan, scene, survey_beside, vendored};
 use ringfence_policy::{AbsPath, Grants};
 use ringfence_provider::{Provider, ProviderError, Session, Standing};
 use ringfence_sys::signal::{self, Set};
+use rustix::fs::CWD;
 
-use attend::Farewell;
+use attend::{Farewell, Masked};
 use cradle::Cradle;
 pub use egress::own_addresses;
 use egress::{Gate, Reserved, Seal};
@@ -86,6 +89,7 @@ pub fn places() -> impl Fn() -> Local {
     files.raise();
     let cradle = Cradle::shared();
     crew::keep();
+    steward::share_cpus();
     move || Local { files: files.clone(), cradle: cradle.clone(), ..Local::default() }
 }
 
@@ -135,8 +139,9 @@ struct Planned {
 /// The plan for the host as it is now.
 fn planned(grants: &Arc<Grants>, person: &Person) -> Planned {
     let begun = Moment::now();
-    let listed = Runs::open(&person.quarantine).map(|runs| runs.listed()).unwrap_or_default();
-    let found = survey(grants);
+    let listed = Runs::open(&person.quarantine).map(|runs| runs.listed(grants)).unwrap_or_default();
+    let is_made = |path: &AbsPath| Birth::of(CWD, path.as_path()).is_some_and(|birth| listed.made().contains(&birth));
+    let found = survey_beside(grants, &is_made);
     let mut held = grants.clone();
     if !found.rules.is_empty() {
         Arc::make_mut(&mut held).rules.extend(found.rules.iter().cloned());
@@ -190,17 +195,22 @@ impl Session for Confined {
     fn run(&mut self, request: &Request) -> Result<Outcome, ProviderError> {
         refuse_directories()?;
         let ports = self.ports()?;
+        // Until what was planted is moved away.
+        let masked = Masked::begin()?;
         let command = request.command.iter().map(|word| word.as_bytes().to_vec()).collect();
         let (launch, campaign) = self.prepare(command, packed(&request.variables), &request.cwd);
         let network = launch.plan.network();
         let mut ahead = self.ahead.take().filter(|ahead| ahead.network() == network);
-        let mut seen = self.seen(&launch.plan, ports);
-        let attended = attend::run(request, self.farewell, &mut seen, |streams, mask| {
+        let mut seen = self.seen(&launch.plan, ports, &campaign);
+        seen.is_guessed = Guess::is_needed(&launch.plan, &self.held);
+        let attended = attend::run(request, self.farewell, &mut seen, &masked, |streams, mask| {
             let ahead =
                 ahead.take().map_or_else(|| self.cradle.start(&launch.plan, &self.person.quarantine, mask).map(|(ahead, _)| ahead), Ok)?;
-            ahead.launch(&launch, streams).map(|running| Box::new(running) as Box<dyn attend::Subject>)
+            let lock = campaign.lock();
+            ahead.launch(&launch, streams, lock.as_ref().map(AsFd::as_fd)).map(|running| Box::new(running) as Box<dyn attend::Subject>)
         });
         self.plan = launch.plan;
+        seen.foreign = seen.live.foreign();
         let unseen = std::mem::take(&mut seen.live).end(self.farewell);
         seen.own_up(&mut self.plan);
         if attended.is_err() {
@@ -209,6 +219,7 @@ impl Session for Confined {
         let observed = self.plan.steps.contains(&Step::Observe).then(|| std::mem::take(&mut seen.observed).finish());
         // Also after an error: by then the command may have made what it wanted.
         let quarantined = campaign.conclude(&mut seen, attended.is_ok());
+        drop(masked);
         Ok(Outcome { quarantined, observed, ..self.told(request, attended?, unseen?) })
     }
 
@@ -232,15 +243,27 @@ impl Confined {
         if looked.is_none_or(|looked| looked.elapsed() > FRESH) {
             Planned { plan: self.plan, held: self.held, begun: self.begun, listed: self.listed } = planned(&self.grants, &self.person);
         }
-        stores::make(&mut self.plan);
+        let stores = stores::make(&mut self.plan);
         let plan = std::mem::take(&mut self.plan);
-        let ground = Ground::of(&plan, self.begun);
+        let ground = Ground::of(&plan, self.begun, self.listed.heads(), vendored(&self.held)).beside(self.listed.made());
         let mark = runs.as_ref().and_then(|runs| runs.mark(&ground).ok());
         let listed = std::mem::take(&mut self.listed);
-        let campaign = Campaign { runs, left_over, mark, ground, listed, quarantine: self.person.quarantine.clone() };
+        let campaign = Campaign { runs, left_over, mark, ground, listed, quarantine: self.person.quarantine.clone(), stores };
         let asker = if self.asker.is_some() { apply::Asker::Somebody } else { apply::Asker::Nobody };
         let open_files = plan.steps.contains(&Step::Egress).then(|| self.files.raise()).flatten();
-        (Launch { plan, grants: apply::pack(&self.held), command, variables, cwd: cwd.clone(), asker, open_files }, campaign)
+        (
+            Launch {
+                plan,
+                grants: apply::pack(&self.held),
+                command,
+                variables,
+                cwd: cwd.clone(),
+                asker,
+                open_files,
+                memory: MemoryCounter::Complete,
+            },
+            campaign,
+        )
     }
 
     /// The host's ports that are to lead into the sandbox, as long as this one has them.
@@ -249,7 +272,7 @@ impl Confined {
         if network.has_a_border() { Reserved::of(&network.bind) } else { Ok(Reserved::default()) }
     }
 
-    fn seen(&self, plan: &Plan, ports: Reserved) -> attend::Seen {
+    fn seen(&self, plan: &Plan, ports: Reserved, campaign: &Campaign) -> attend::Seen {
         let ground = Arc::new(asks::Ground::new(self.held.clone(), plan.is_wired().then(|| scene(plan))));
         let watch = Watch::over(plan, &ground, self.asker.as_ref());
         let gate = plan.steps.contains(&Step::Egress).then(|| {
@@ -262,7 +285,7 @@ impl Confined {
             gate,
             ports,
             ground: Some(ground),
-            live: LookingOut::over(plan),
+            live: LookingOut::over(plan, campaign.listed.made()),
             ..attend::Seen::default()
         }
     }
@@ -271,9 +294,13 @@ impl Confined {
     fn told(&self, request: &Request, mut outcome: Outcome, unseen: Vec<Gap>) -> Outcome {
         outcome.enforced = self.plan.steps.iter().map(ToString::to_string).collect();
         outcome.gaps = self.plan.gaps.iter().cloned().chain(unseen).collect();
-        if !self.plan.is_wired() && outcome.exit_code() != 0 {
+        if Guess::is_needed(&self.plan, &self.held) && outcome.exit_code() != 0 {
             let guess = Guess::new(&self.plan, &self.held, &request.cwd);
             outcome.denials.extend(guess.at(&outcome.stderr, &outcome.denials));
+        }
+        if request.stdio == Stdio::Inherit {
+            // The caller has it.
+            outcome.stderr = Output::default();
         }
         outcome
     }
@@ -287,16 +314,29 @@ struct Campaign {
     ground: Ground,
     listed: Listed,
     quarantine: AbsPath,
+    /// Held until the sandbox has ended.
+    stores: stores::Locks,
 }
 
 impl Campaign {
+    /// The project's lock for a sandbox. It ends with that sandbox, so that the caller must not keep it.
+    fn lock(&self) -> Option<OwnedFd> {
+        self.runs.as_ref().and_then(Runs::lock)
+    }
+
     /// Moves away what was planted. Unless `is_known`, more may have been made than was told.
     fn conclude(self, seen: &mut attend::Seen, is_known: bool) -> Vec<Quarantined> {
-        let Self { runs, left_over, mark, ground, listed, quarantine } = self;
+        let Self { runs, left_over, mark, mut ground, listed, quarantine, stores } = self;
+        drop(stores);
         let is_all_known = is_known && !seen.has_unknown;
+        if is_all_known {
+            ground.foreign = std::mem::take(&mut seen.foreign);
+        }
         // Also what other commands made, now or before: unless the survey found it, this one
         // could write to it.
-        let (others, moved) = runs.as_ref().map(|runs| runs.made(&listed)).unwrap_or_default();
+        let (mut others, moved) = runs.as_ref().map(|runs| runs.made(&listed)).unwrap_or_default();
+        others.retain(|made| !ground.is_covered(made));
+        ground.forget_foreign(&others);
         let are_others = runs.as_ref().is_some_and(|runs| runs.others_go_on(mark.as_ref()));
         let mut made = std::mem::take(&mut seen.made);
         let mut more = std::mem::take(&mut seen.more);
@@ -308,7 +348,7 @@ impl Campaign {
             (true, true) => Look::Made,
         };
         // Somebody impatient would leave the rest unseen; the work is bounded.
-        let mask = signal::block(&Set::of(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP]));
+        let masked = Masked::begin();
         let mut quarantined = left_over.unwrap_or_default();
         let swept = sweep::sweep(made, look, &ground, &quarantine);
         quarantined.extend(swept.moved);
@@ -316,14 +356,20 @@ impl Campaign {
             runs.note(swept.spotted, &listed, mark.as_ref());
             if are_others {
                 // One that ended before this was told may have written to it after it was swept.
-                let (again, _) = runs.made(&listed);
-                quarantined.extend(sweep::sweep(again, Look::Made, &ground, &quarantine).moved);
+                let (mut again, _) = runs.made(&listed);
+                again.retain(|made| !ground.is_covered(made));
+                ground.forget_foreign(&again);
+                let swept = sweep::sweep(again, Look::Made, &ground, &quarantine);
+                if !swept.moved.is_empty() {
+                    runs.note(swept.spotted, &listed, mark.as_ref());
+                }
+                quarantined.extend(swept.moved);
             }
         }
         if let Some(mark) = mark {
             mark.remove();
         }
-        let _ = mask.map(|mask| signal::set_mask(&mask));
+        drop(masked);
         quarantined
     }
 }

@@ -21,6 +21,9 @@ use crate::watch::Own;
 /// Most commands end sooner: they need nobody who looks out.
 const A_MOMENT: Duration = Duration::from_millis(25);
 
+/// More names of git's than a command makes: what is not known to be its own is protected.
+const MANY: usize = 100_000;
+
 /// So long everybody has to stop.
 const PAUSE: Duration = Duration::from_millis(400);
 
@@ -85,8 +88,10 @@ impl Renewal {
 struct Told {
     /// How many directories are looked through again and again, and for want of what.
     unwatched: Option<(usize, Shortage)>,
-    /// Names of git's that the command made.
+    /// Names of git's that this command or an earlier one made.
     made: HashSet<Birth>,
+    /// Names of git's that were taken for the user's.
+    foreign: HashSet<Birth>,
     /// Whether nobody goes on.
     is_paused: bool,
     /// How often it was asked for that all be told.
@@ -124,28 +129,37 @@ pub(crate) enum LookingOut {
     /// Nobody need.
     #[default]
     Not,
-    /// As soon as there is something to look at.
-    Wanted,
+    /// As soon as there is something to look at. Knows what earlier commands made of git's.
+    Wanted(HashSet<Birth>),
     Begun(Live),
 }
 
 impl LookingOut {
-    /// As the plan says.
-    pub(crate) fn over(plan: &Plan) -> Self {
+    /// As the plan says, where earlier commands `made` names of git's.
+    pub(crate) fn over(plan: &Plan, made: &HashSet<Birth>) -> Self {
         let is_wanted = plan.steps.iter().any(|step| matches!(step, Step::Lookout { .. }));
-        if is_wanted { LookingOut::Wanted } else { LookingOut::Not }
+        if is_wanted { LookingOut::Wanted(made.clone()) } else { LookingOut::Not }
     }
 
     /// The command made a name of git's.
     pub(crate) fn made(&self, birth: Option<Birth>) {
-        // More than anybody makes: what is not known to be the command's own is protected.
-        const MANY: usize = 100_000;
         if let (LookingOut::Begun(live), Some(birth)) = (self, birth) {
             let made = &mut lock(&live.told).made;
             if made.len() < MANY {
                 made.insert(birth);
             }
         }
+    }
+
+    /// Names of git's that came from outside, once all that the command made was told. None if one of
+    /// them proved to be the command's since, or that cannot be known: what it made is looked through.
+    pub(crate) fn foreign(&self) -> HashSet<Birth> {
+        let LookingOut::Begun(live) = self else { return HashSet::new() };
+        let told = lock(&live.told);
+        if told.made.len() >= MANY || !told.made.is_disjoint(&told.foreign) {
+            return HashSet::new();
+        }
+        told.foreign.clone()
     }
 
     /// All that was made before somebody asked has been told.
@@ -173,17 +187,17 @@ impl LookingOut {
     pub(crate) fn end(self, farewell: Farewell) -> Result<Vec<Gap>, ProviderError> {
         match self {
             LookingOut::Begun(live) => live.end(farewell),
-            LookingOut::Not | LookingOut::Wanted => Ok(Vec::new()),
+            LookingOut::Not | LookingOut::Wanted(_) => Ok(Vec::new()),
         }
     }
 }
 
 impl Live {
     /// Begins, on a thread of its own.
-    pub(crate) fn begin(inside: Arc<Inside>, props: Option<Props>, reins: Reins) -> std::io::Result<Self> {
+    pub(crate) fn begin(inside: Arc<Inside>, props: Option<Props>, reins: Reins, made: HashSet<Birth>) -> std::io::Result<Self> {
         let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let bell = Arc::new(Bell { event, is_over: AtomicBool::new(false) });
-        let told = Arc::new(Mutex::new(Told::default()));
+        let told = Arc::new(Mutex::new(Told { made, ..Told::default() }));
         let changed = Arc::new(Condvar::new());
         let post = Post { inside, props, reins, told: told.clone(), changed: changed.clone(), bell: bell.clone() };
         let thread = crew::lend("lookout", None, move || post.keep())?;
@@ -310,8 +324,12 @@ impl Post {
         self.reins.settle();
         let is_waiting = |told: &mut Told| told.settled < asked && !told.made.contains(&birth);
         let waited = self.changed.wait_timeout_while(told, SETTLED, is_waiting);
-        let (told, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        told.made.contains(&birth)
+        let (mut told, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let is_own = told.made.contains(&birth);
+        if !is_own && told.foreign.len() < MANY {
+            told.foreign.insert(birth);
+        }
+        is_own
     }
 
     /// Lets nobody go on, and waits until nobody does.

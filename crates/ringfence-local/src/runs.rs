@@ -35,6 +35,9 @@ pub(crate) struct Mark {
     file: fs::File,
 }
 
+/// No mark begins with a dot.
+const LOCK: &str = ".lock";
+
 const PLAIN: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
 
 impl Runs {
@@ -53,6 +56,14 @@ impl Runs {
         Some(Self { directory: Arc::new(directory), quarantine: quarantine.clone() })
     }
 
+    /// The file that the notify handlers of the project's sandboxes lock, opened anew for each. Without a
+    /// store there is none, and two runs at once can race each other's judgements.
+    pub(crate) fn lock(&self) -> Option<OwnedFd> {
+        // Writable: NFS locks nothing else exclusively.
+        let flags = OFlags::RDWR | OFlags::CREATE | PLAIN;
+        rustix::fs::openat(&*self.directory, LOCK, flags, Mode::RUSR | Mode::WUSR).ok()
+    }
+
     /// Sweeps for the runs that could not. `None` if there are none.
     pub(crate) fn sweep_for_the_killed(&self) -> Option<Vec<Quarantined>> {
         let turn = self.turn().ok()?;
@@ -64,7 +75,10 @@ impl Runs {
             let mut text = Vec::new();
             let is_read = fs::File::from(file).read_to_end(&mut text).is_ok();
             if let Some(ground) = is_read.then(|| Ground::read(&text)).flatten() {
-                let Swept { moved, spotted } = sweep(Vec::new(), Look::Everywhere, &ground, &self.quarantine);
+                // Also what earlier commands made: the killed one could write to it.
+                let (mut made, _) = self.made_until_now(&Listed::default());
+                made.retain(|made| !ground.is_covered(made));
+                let Swept { moved, spotted } = sweep(made, Look::Everywhere, &ground, &self.quarantine);
                 swept.get_or_insert_default().extend(moved);
                 found.extend(spotted);
             }

@@ -290,6 +290,10 @@ impl Shell for Persistent {
         self.pid
     }
 
+    fn is_alive(&self) -> bool {
+        !self.is_over && std::fs::read_link(format!("/proc/{}/exe", self.pid)).is_ok()
+    }
+
     fn cwd(&self) -> Option<AbsPath> {
         AbsPath::new(std::fs::read_link(format!("/proc/{}/cwd", self.pid)).ok()?).filter(|_| !self.is_over)
     }

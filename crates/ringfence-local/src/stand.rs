@@ -25,6 +25,7 @@ use crate::guess::Guess;
 use crate::room;
 use crate::shell::{Persistent, Place, Started};
 use crate::steward::Steward;
+use crate::sweep::Suspension;
 use crate::{Campaign, Confined};
 
 /// How long a sandbox may take to be made, and to end.
@@ -36,6 +37,8 @@ pub(crate) struct Sandbox {
     ground: Arc<Ground>,
     keeper: Option<Hand>,
     campaign: Option<Campaign>,
+    /// Programs in unfinished operations that were taken away until the next command begins.
+    suspension: Mutex<Suspension>,
     /// The policy that holds in it.
     policy: Mutex<InForce>,
 }
@@ -73,7 +76,7 @@ impl Sandbox {
         let ports = confined.ports()?;
         let (mut launch, campaign) = confined.prepare(Vec::new(), Vec::new(), cwd);
         furnish(&mut launch.plan);
-        let mut seen = confined.seen(&launch.plan, ports);
+        let mut seen = confined.seen(&launch.plan, ports, &campaign);
         let network = launch.plan.network();
         let system = |what| move |source| ProviderError::System { what, source };
         let mask = signal::block(&Set::of(&[])).map_err(system("read the signal mask"))?;
@@ -84,7 +87,10 @@ impl Sandbox {
         let started =
             ahead.map_or_else(|| confined.cradle.start(&launch.plan, &confined.person.quarantine, &mask), |ahead| Ok((ahead, None)));
         let (ahead, seat) = started.map_err(not_raised)?;
-        let running = ahead.launch(&launch, [null.as_fd(), null.as_fd(), null.as_fd()]).map_err(not_raised)?;
+        let lock = campaign.lock();
+        let running = ahead.launch(&launch, [null.as_fd(), null.as_fd(), null.as_fd()], lock.as_ref().map(AsFd::as_fd));
+        let running = running.map_err(not_raised)?;
+        drop(lock);
         seen.keep_account(&running);
         let control = running.shared_descriptor();
         let state = State {
@@ -103,13 +109,13 @@ impl Sandbox {
         let keeper = keeper.map_err(system("start a thread"))?;
         let policy = InForce::of(confined.grants.clone(), confined.person.clone());
         let (keeper, campaign, policy) = (Some(keeper), Some(campaign), Mutex::new(policy));
-        let mut sandbox = Self { plan: launch.plan, ground, keeper, campaign, policy };
+        let mut sandbox = Self { plan: launch.plan, ground, keeper, campaign, suspension: Mutex::default(), policy };
         sandbox.ground.wait(PATIENCE, |state| state.is_standing.then_some(())).ok_or_else(|| sandbox.ground.why())?;
         drop(seat);
         let mut state = sandbox.ground.lock();
         state.seen.own_up(&mut sandbox.plan);
         sandbox.policy.lock().unwrap_or_else(PoisonError::into_inner).by(&sandbox.plan);
-        if !sandbox.plan.is_wired() {
+        if Guess::is_needed(&sandbox.plan, &confined.held) {
             state.blind = Some(Arc::new(sandbox.plan.clone()));
         }
         drop(state);
@@ -126,12 +132,15 @@ impl Sandbox {
             state.running.kill();
         }
         state.running.wait();
+        state.seen.foreign = state.seen.live.foreign();
         let unseen = std::mem::take(&mut state.seen.live).end(Farewell::Wait);
         // Whoever still knows of the sandbox keeps no port of it.
         let ways = (state.seen.egress.take(), std::mem::take(&mut state.seen.ports));
         drop(state);
         drop(ways);
         let _ = self.keeper.take().map(Hand::join);
+        // What was suspended is moved to quarantine with all else.
+        self.suspension.get_mut().unwrap_or_else(PoisonError::into_inner).end(&campaign.ground);
         let quarantined = campaign.conclude(&mut self.ground.lock().seen, ended.is_some());
         unseen.map(|_| quarantined)
     }
@@ -163,6 +172,26 @@ impl Standing for Sandbox {
 
     fn gaps(&self) -> Vec<Gap> {
         self.ground.lock().seen.live.gaps()
+    }
+
+    fn is_alive(&self) -> bool {
+        let mut state = self.ground.lock();
+        state.catch_up();
+        !state.is_over
+    }
+
+    fn suspend_programs(&self) {
+        // A process beside the shell may be about to use them.
+        let is_idle = self.ground.lock().jobs.len() <= 1;
+        if let Some(campaign) = self.campaign.as_ref().filter(|_| is_idle) {
+            self.suspension.lock().unwrap_or_else(PoisonError::into_inner).begin(&campaign.ground);
+        }
+    }
+
+    fn resume_programs(&self) {
+        if let Some(campaign) = &self.campaign {
+            self.suspension.lock().unwrap_or_else(PoisonError::into_inner).end(&campaign.ground);
+        }
     }
 
     fn revise(&self, grants: &Grants) -> Result<Revised, ProviderError> {

@@ -5,16 +5,18 @@
 //! a control group, it has counted time and memory itself.
 
 mod ledger;
+mod share;
 mod spent;
 mod tally;
 
+pub(crate) use share::share_cpus;
 pub(crate) use spent::Spent;
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringfence_api::Breach;
-use ringfence_enforce::apply::{Account, Group, Reins};
+use ringfence_enforce::apply::{Account, Group, Reins, SpaceTaken};
 use ringfence_policy::{Limit, Limits};
 use ringfence_provider::ProviderError;
 
@@ -24,6 +26,8 @@ use tally::Tally;
 
 /// So often it is looked.
 const LOOK: Duration = Duration::from_millis(20);
+/// The longest pause between looks at a sandbox of many in which nothing happens.
+const IDLE_LOOK: Duration = Duration::from_millis(60);
 
 /// For so long somebody who was told to end everything may take.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -55,14 +59,25 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     is_over: bool,
+    /// A command has begun since the last look.
+    has_begun: bool,
     breaches: Vec<Breach>,
     /// CPU time that counts for nobody who runs now, in milliseconds.
     before_ms: u64,
     cpu_ms: u64,
     /// What the sandbox's first process has told last.
     told: Account,
+    /// Disk space that was taken for it by the notify handler.
+    taken: SpaceTaken,
     /// How many the kernel had ended for want of memory.
     starved: u64,
+}
+
+impl State {
+    /// What was told. What the notify handler took counts as written.
+    fn account(&self) -> Account {
+        Account { written: self.told.written.saturating_add(self.taken.bytes()), ..self.told }
+    }
 }
 
 impl Steward {
@@ -71,7 +86,7 @@ impl Steward {
         const WATCHED: [Limit; 5] = [Limit::Cpu, Limit::Memory, Limit::Processes, Limit::OpenFiles, Limit::Disk];
         let is_watched = WATCHED.iter().any(|limit| limits.of(*limit).is_some());
         let charge = Charge { most: *limits, warden, reins, group };
-        is_watched.then(|| Self { shared: Arc::default(), charge: Arc::new(charge), keeper: None })
+        (is_watched || share::is_shared()).then(|| Self { shared: Arc::default(), charge: Arc::new(charge), keeper: None })
     }
 
     /// Keeps account from now on: something is about to run.
@@ -105,10 +120,17 @@ impl Steward {
         self.shared.lock().told = account;
     }
 
+    /// The notify handler took so much disk space so far.
+    pub(crate) fn took_space(&self, taken: SpaceTaken) {
+        self.shared.lock().taken = taken;
+    }
+
     /// A command begins: CPU time is its own from here on.
     pub(crate) fn begin(&self) {
         let mut state = self.shared.lock();
         state.before_ms = state.cpu_ms;
+        state.has_begun = true;
+        self.shared.changed.notify_all();
     }
 }
 
@@ -137,29 +159,52 @@ impl Shared {
 
     fn look_on(&self, charge: &Charge) {
         let Charge { most, warden, reins, group } = charge;
-        let mut ledger = Ledger::default();
-        while self.is_wanted_after(LOOK) {
+        let (mut ledger, mut last) = (Ledger::default(), Tally::default());
+        let mut pause = LOOK;
+        while self.is_wanted_after(pause) {
+            let begun = Instant::now();
             let counted = group.as_deref().map(Group::counted).unwrap_or_default();
             if most.disk.is_some() || most.memory.is_some() && counted.memory.is_none() {
                 reins.account();
             }
-            let told = self.lock().told;
+            let told = self.lock().account();
             let tally = ledger.look(*warden, most, told, counted);
             if self.judge(most, &tally) || self.note_starved(charge) {
                 reins.end();
                 // Whoever was to end it may be kept from it.
-                if self.is_wanted_after(PATIENCE) {
+                if !self.is_over_within(PATIENCE) {
                     reins.kill();
                 }
                 return;
             }
+            if share::is_shared() && tally.cpu_ms > share::MUCH_MS {
+                ledger.give_way();
+            }
+            let is_idle = share::is_shared() && tally == last;
+            pause = if is_idle { (pause * 2).clamp(LOOK, IDLE_LOOK) } else { next_pause(most, &tally, begun.elapsed()) };
+            last = tally;
         }
     }
 
+    fn is_over_within(&self, long: Duration) -> bool {
+        let waited = self.changed.wait_timeout_while(self.lock(), long, |state| !state.is_over);
+        waited.unwrap_or_else(PoisonError::into_inner).0.is_over
+    }
+
+    /// Waits, no longer than [`LOOK`] once a command begins, and answers if there is still something
+    /// to look at.
     fn is_wanted_after(&self, long: Duration) -> bool {
-        let state = self.lock();
-        let waited = self.changed.wait_timeout_while(state, long, |state| !state.is_over);
-        !waited.unwrap_or_else(PoisonError::into_inner).0.is_over
+        let mut end = Instant::now() + long;
+        let mut state = self.lock();
+        loop {
+            let rest = end.saturating_duration_since(Instant::now());
+            let waited = self.changed.wait_timeout_while(state, rest, |state| !state.is_over && !state.has_begun);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if state.is_over || !std::mem::take(&mut state.has_begun) {
+                return !state.is_over;
+            }
+            end = end.min(Instant::now() + LOOK);
+        }
     }
 
     /// The kernel has ended somebody for want of memory; answers whether it has since this was
@@ -199,6 +244,14 @@ impl Shared {
         found.iter().for_each(|breach| note(&mut state.breaches, *breach));
         !found.is_empty()
     }
+}
+
+/// The time until the next look. Near the limit of processes it is short, as far as looking takes
+/// no more than a tenth of a CPU: a new process takes a fraction of a millisecond.
+fn next_pause(most: &Limits, tally: &Tally, took: Duration) -> Duration {
+    const SHORT: Duration = Duration::from_millis(2);
+    let is_near = most.processes.is_some_and(|most| tally.processes > most / 2);
+    if is_near { (took * 9).clamp(SHORT, LOOK) } else { LOOK }
 }
 
 /// Each limit once.

@@ -5,34 +5,46 @@
 //! open and never follows a link; a path is for messages, or is opened and believed only of
 //! the directory it was to lead to.
 
+mod autostash;
 mod config;
 mod entered;
 mod ground;
 mod held;
+mod index;
+mod links;
 mod moment;
 mod pointer;
+mod replacements;
 mod roots;
+mod settings;
+mod state;
 mod store;
-mod todo;
+mod suspended;
+mod worktree_hooks;
 
 use std::collections::HashSet;
 use std::fs;
 use std::io::Write;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use ringfence_api::Quarantined;
-use ringfence_enforce::apply::{Made, Planted};
+use ringfence_enforce::apply::{Birth, Made, Planted};
 use ringfence_policy::AbsPath;
 use rustix::fs::{FileType, Mode, OFlags};
 
 pub(crate) use ground::Ground;
+use held::led_to;
 use held::{Held, Mounts, Next, Want, kind};
-pub(crate) use held::{Identity, identity, led_to};
+pub(crate) use held::{Identity, identity};
 pub(crate) use moment::Moment;
 use roots::Roots;
 use store::Store;
+pub(crate) use suspended::Suspension;
+
+/// Names by which git chooses settings and programs in a directory that it takes for its own.
+const OBEYED: [&str; 4] = ["config", "hooks", "commondir", "config.worktree"];
 
 /// Where to look beside where something was seen to be made.
 #[derive(Debug, Clone)]
@@ -53,24 +65,52 @@ pub(crate) struct Swept {
     pub(crate) spotted: Vec<Spotted>,
 }
 
-/// A directory in which something of git's was made.
+/// A directory in which something of git's was made, or a setting.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Spotted {
+    /// Of the directory, or of the setting.
     pub(crate) path: AbsPath,
+    /// Of the directory, which is the one around a setting.
     pub(crate) identity: Identity,
     pub(crate) what: Planted,
+    /// What is older there is the user's: a moment before the command began that was the first to make
+    /// something there. Nothing is, if a command brought it there with all that is in it.
+    pub(crate) since: Moment,
+}
+
+impl Spotted {
+    /// Path of the directory.
+    pub(crate) fn directory(&self) -> AbsPath {
+        match self.what {
+            Planted::Setting => self.path.parent().unwrap_or_else(AbsPath::root),
+            _ => self.path.clone(),
+        }
+    }
+
+    /// The directory, if it is still there.
+    pub(crate) fn open(&self) -> Option<OwnedFd> {
+        led_to(&self.directory(), self.identity)
+    }
 }
 
 /// Looks through what the command made of git's.
 pub(crate) fn sweep(made: Vec<Made>, mut look: Look, ground: &Ground, quarantine: &AbsPath) -> Swept {
-    let mut sweep = Sweep { store: Store::new(quarantine), swept: Swept::default(), ground, roots: &ground.roots, done: HashSet::new() };
+    let mut sweep = Sweep {
+        store: Store::new(quarantine),
+        swept: Swept::default(),
+        ground,
+        roots: &ground.roots,
+        done: HashSet::new(),
+        cleared: HashSet::new(),
+        searches: false,
+    };
     for Made { directory, path, what, .. } in made {
         let Some(directory) = directory else { continue };
         let found = ground.roots.find(&directory, &path);
         let spot = match found {
-            Some((directory, path)) => Spot { directory, path, standing: Standing::OnHost },
+            Some((directory, path)) => Spot { directory, path, standing: Standing::OnHost, came: Came::Alone },
             None => match held::hold(&directory, Want::Look) {
-                Ok(directory) => Spot { directory, path, standing: Standing::Adrift },
+                Ok(directory) => Spot { directory, path, standing: Standing::Adrift, came: Came::Alone },
                 Err(_) => {
                     look = Look::Everywhere;
                     continue;
@@ -79,19 +119,27 @@ pub(crate) fn sweep(made: Vec<Made>, mut look: Look, ground: &Ground, quarantine
         };
         sweep.look_at(&spot, what);
     }
+    sweep.searches = true;
     if !matches!(look, Look::Made) {
         for root in ground.roots.iter() {
-            sweep.everywhere(root, |directory| match &look {
+            sweep.everywhere(root, |directory, path| match &look {
                 Look::Made => false,
                 Look::Known(known) => identity(directory).is_some_and(|identity| known.contains(&identity)),
-                Look::Everywhere => ground.begun.may_precede_change_of(directory),
+                // What the survey would have found is new, wherever it was made.
+                Look::Everywhere => ground.was_surveyed(path) || ground.begun.may_precede_change_of(directory),
             });
+        }
+    }
+    // First: git enters the repositories that they name.
+    for path in &ground.gits {
+        if let Some(git) = ground.roots.open(path) {
+            sweep.indexes(&git, path);
         }
     }
     sweep.entered_by_git();
     for path in &ground.gits {
         if let Some(git) = ground.roots.open(path) {
-            sweep.todo(&git, path);
+            sweep.state(&git, path);
         }
     }
     sweep.swept
@@ -102,6 +150,23 @@ struct Spot {
     directory: Held,
     path: AbsPath,
     standing: Standing,
+    came: Came,
+}
+
+/// Way in which a name came to stand in a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Came {
+    /// It was made there.
+    Alone,
+    /// With the directory and all that is in it.
+    Whole,
+}
+
+/// Owner of a directory that has a `HEAD`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    Commands,
+    Users,
 }
 
 /// What the path of a spot is worth.
@@ -121,28 +186,40 @@ struct Sweep<'a> {
     roots: &'a Roots,
     /// Directories that were looked through.
     done: HashSet<Identity>,
+    /// Directories in which no links are left.
+    cleared: HashSet<Identity>,
+    /// Whole trees are searched, after all that is known to be made.
+    searches: bool,
 }
 
 impl Sweep<'_> {
     /// A whole tree, for what was not there before in directories that are `wanted`.
-    fn everywhere(&mut self, root: &AbsPath, wanted: impl Fn(&Held) -> bool) {
+    fn everywhere(&mut self, root: &AbsPath, wanted: impl Fn(&Held, &AbsPath) -> bool) {
         // Anew if somebody on the host moves directories under our feet.
         for _ in 0..3 {
             let Some(top) = self.roots.open(root) else { return };
             let seen = held::walk(top, Mounts::Cross, |directory, way| {
                 let is_there = |name: &str| kind(directory, name).is_some();
                 let (has_git, has_head) = (is_there(".git"), is_there("HEAD"));
-                if (has_git || has_head) && wanted(directory) {
-                    let path = root.join(way);
+                let has_settings = settings::may_have_settings(directory);
+                let is_candidate = has_git || has_head || has_settings;
+                // A path of its own for every directory would be quadratic in a deep tree.
+                let path = is_candidate.then(|| root.join(way)).filter(|path| wanted(directory, path));
+                if let Some(path) = path {
                     let is_new = |name: &str| !self.ground.covered.contains(&path.join(name));
-                    let (has_git, has_head) = (has_git && is_new(".git"), has_head && is_new("HEAD"));
+                    // Where the survey does not look, the user may have repositories too.
+                    let is_mine = has_git && self.ground.was_skipped(&path) && self.is_older(directory, ".git", self.ground.begun);
+                    let (has_git, has_head) = (has_git && !is_mine && is_new(".git"), has_head && is_new("HEAD"));
                     let Ok(directory) = held::hold(directory, Want::Look) else { return Ok(Next::Below) };
-                    let spot = Spot { directory, path, standing: Standing::OnHost };
+                    let spot = Spot { directory, path, standing: Standing::OnHost, came: Came::Alone };
                     if has_git {
                         self.look_at(&spot, Planted::DotGit);
                     }
                     if has_head {
                         self.look_at(&spot, Planted::Head);
+                    }
+                    if has_settings {
+                        self.settings_in(&spot);
                     }
                 }
                 Ok(Next::Below)
@@ -151,61 +228,148 @@ impl Sweep<'_> {
                 return;
             }
         }
+        self.not_looked_through(root);
+    }
+
+    fn was_before(&self, directory: impl AsFd) -> bool {
+        Birth::of_open(directory).is_some_and(|birth| self.ground.before.contains(&birth))
+    }
+
+    /// Answers whether the git directory at `path` is the user's: it was there before, or was made
+    /// outside since. The second is known only of a directory by the name of `.git`, which no
+    /// command makes unseen.
+    fn is_users(&self, directory: impl AsFd, path: &AbsPath, came: Came) -> bool {
+        let is_named = came == Came::Alone && path.name().is_some_and(|name| name == ".git");
+        self.was_before(&directory) || (is_named && Birth::of_open(&directory).is_some_and(|birth| self.ground.is_foreign(birth)))
+    }
+
+    fn look_at(&mut self, spot: &Spot, what: Planted) {
+        let directory = &spot.directory;
+        let is_left = match what {
+            Planted::DotGit => {
+                self.dot_git(spot);
+                let git = Birth::of(directory, ".git");
+                git.is_some_and(|git| !self.ground.before.contains(&git) && (spot.came == Came::Whole || !self.ground.is_foreign(git)))
+            }
+            Planted::Head => self.head(spot) == Whose::Commands && kind(directory, "HEAD").is_some(),
+            Planted::Store if self.was_before(directory) => false,
+            Planted::Store => {
+                self.worktree(directory, &spot.path);
+                self.submodules(directory, &spot.path, "modules");
+                repository_around(directory).is_some()
+            }
+            Planted::Tree => return self.tree(spot),
+            Planted::Setting => return self.settings_in(spot),
+        };
+        if spot.standing == Standing::OnHost
+            && is_left
+            && let Some(identity) = identity(directory)
+        {
+            let since = if spot.came == Came::Whole { Moment::new(0, 0) } else { self.ground.begun };
+            self.swept.spotted.push(Spotted { path: spot.path.clone(), identity, what, since });
+        }
+    }
+
+    /// A directory that came out of a tree which the survey does not walk.
+    fn tree(&mut self, spot: &Spot) {
+        let seen = held::hold(&spot.directory, Want::Look).and_then(|top| {
+            held::walk(top, Mounts::Cross, |directory, way| {
+                let is_there = |name: &str| kind(directory, name).is_some();
+                let found = [
+                    (Planted::DotGit, is_there(".git")),
+                    (Planted::Head, is_there("HEAD")),
+                    (Planted::Setting, settings::may_have_settings(directory)),
+                ];
+                for (what, _) in found.into_iter().filter(|(_, is_there)| *is_there) {
+                    let (directory, path) = (held::hold(directory, Want::Look)?, spot.path.join(way));
+                    self.look_at(&Spot { directory, path, standing: spot.standing, came: Came::Whole }, what);
+                }
+                Ok(Next::Below)
+            })
+        });
+        if seen.is_err() {
+            self.not_looked_through(&spot.path);
+        }
+    }
+
+    fn not_looked_through(&mut self, path: &AbsPath) {
         self.swept.moved.push(Quarantined {
-            path: root.to_string_lossy().into_owned(),
+            path: path.to_string_lossy().into_owned(),
             moved_to: "nowhere: NOT ALL OF IT WAS LOOKED THROUGH".into(),
             reason: "its directories were moved meanwhile".into(),
         });
     }
 
-    fn was_before(&self, directory: impl AsFd) -> bool {
-        identity(directory).is_some_and(|identity| self.ground.before.contains(&identity))
+    /// Answers whether something that git would obey in a directory is older than the command, or
+    /// than the earlier one that made the `HEAD` there.
+    fn has_older(&self, directory: &Held) -> bool {
+        let since = identity(directory).and_then(|identity| self.ground.heads.get(&identity).copied());
+        OBEYED.iter().any(|name| self.is_older(directory, name, since.unwrap_or(self.ground.begun)))
     }
 
-    fn look_at(&mut self, spot: &Spot, what: Planted) {
-        let name = match what {
-            Planted::DotGit => ".git",
-            Planted::Head => "HEAD",
-        };
-        match what {
-            Planted::DotGit => self.dot_git(spot),
-            Planted::Head => self.head(spot),
-        }
-        let is_known = match what {
-            Planted::DotGit => held::identity_at(&spot.directory, ".git").is_some_and(|identity| self.ground.before.contains(&identity)),
-            Planted::Head => self.was_before(&spot.directory),
-        };
-        if spot.standing == Standing::OnHost
-            && !is_known
-            && kind(&spot.directory, name).is_some()
-            && let Some(identity) = identity(&spot.directory)
-        {
-            self.swept.spotted.push(Spotted { path: spot.path.clone(), identity, what });
-        }
+    fn is_older(&self, directory: &Held, name: &str, moment: Moment) -> bool {
+        Birth::of(directory, name).is_some_and(|birth| moment.follows(birth))
+    }
+
+    /// Answers whether a directory where the survey does not look was a repository before. Its `HEAD`
+    /// may be new: git writes another one for every checkout. The notify handler reports no `HEAD` that
+    /// replaces another, so this matters only in a search. What git obeys must be as it was: a command
+    /// can move older files there.
+    fn was_vendored(&self, spot: &Spot) -> bool {
+        let directory = &spot.directory;
+        let is_listed = identity(directory).is_some_and(|identity| self.ground.heads.contains_key(&identity));
+        let are_older = ["objects", "refs", "config"].iter().all(|name| self.is_older(directory, name, self.ground.begun));
+        let is_whole = || OBEYED.iter().all(|name| kind(directory, *name).is_none() || self.is_unchanged(directory, name));
+        let is_searched = self.searches && spot.standing == Standing::OnHost;
+        is_searched && !is_listed && are_older && self.ground.was_skipped(&spot.path) && is_whole()
+    }
+
+    fn is_unchanged(&self, directory: &Held, name: &str) -> bool {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(directory, name, flags, Mode::empty());
+        file.is_ok_and(|file| !self.ground.begun.may_precede_change_of(&file))
     }
 
     /// A directory with a `HEAD`, which may make it a repository.
-    fn head(&mut self, spot: &Spot) {
+    fn head(&mut self, spot: &Spot) -> Whose {
         let directory = &spot.directory;
-        if self.was_before(directory) || !looks_like_git(directory) {
-            return;
+        if self.is_users(directory, &spot.path, spot.came) {
+            return Whose::Users;
+        }
+        if !looks_like_git(directory) {
+            return Whose::Commands;
         }
         if identity(directory).is_some_and(|identity| self.roots.is_one(identity)) {
-            return self.planted(spot);
+            self.planted(spot);
+            return Whose::Commands;
         }
-        let Some(git) = repository_around(directory) else { return self.repository(directory, &spot.path) };
+        if spot.came == Came::Alone && self.was_vendored(spot) {
+            return Whose::Users;
+        }
+        if spot.came == Came::Alone && self.has_older(directory) {
+            // Without it, git obeys nothing there, and what the user has there stays.
+            let reason = "makes git take a directory that was there before for a repository";
+            self.move_away(directory, "HEAD", &spot.path.join("HEAD"), reason);
+            return Whose::Users;
+        }
+        let Some(git) = repository_around(directory) else {
+            self.repository(directory, &spot.path);
+            return Whose::Commands;
+        };
         self.worktree(directory, &spot.path);
-        if !self.was_before(&git)
-            && let (Ok(git), Some(path)) = (held::hold(git, Want::Look), spot.path.parent().and_then(|above| above.parent()))
+        self.submodules(directory, &spot.path, "modules");
+        if let (Ok(git), Some(path)) = (held::hold(git, Want::Look), spot.path.parent().and_then(|above| above.parent()))
+            && !self.is_users(&git, &path, spot.came)
         {
             self.repository(&git, &path);
         }
+        Whose::Commands
     }
 
     /// Files of a repository that lie about in a writable root: git would obey them there.
     fn planted(&mut self, spot: &Spot) {
-        for name in ["HEAD", "config", "hooks", "commondir", "config.worktree"] {
-            if kind(&spot.directory, name).is_some() {
+        for name in ["HEAD"].iter().chain(&OBEYED) {
+            if kind(&spot.directory, name).is_some() && (*name == "HEAD" || !self.is_older(&spot.directory, name, self.ground.begun)) {
                 self.move_away(&spot.directory, name, &spot.path.join(name), "makes git take the project for a bare repository");
             }
         }
@@ -216,7 +380,7 @@ impl Sweep<'_> {
         let (directory, at) = (&spot.directory, spot.path.join(".git"));
         match kind(directory, ".git") {
             Some(FileType::Directory) => match held::enter(directory, ".git", Want::Look, Mounts::Cross) {
-                Ok(git) if self.was_before(&git) => {}
+                Ok(git) if self.is_users(&git, &at, spot.came) => {}
                 Ok(git) => self.repository(&git, &at),
                 Err(_) => self.move_away(directory, ".git", &at, "cannot be looked into"),
             },
@@ -235,21 +399,31 @@ impl Sweep<'_> {
             return;
         }
         self.settings(git, path);
-        if kind(git, "modules") == Some(FileType::Symlink) {
-            self.move_away(git, "modules", &path.join("modules"), "leads git somewhere else");
+        self.links(git, path);
+        // A worktree's directory holds those of the submodules in it.
+        for name in ["modules", "worktrees"] {
+            self.submodules(git, path, name);
         }
-        if let Ok(modules) = held::enter(git, "modules", Want::Look, Mounts::Cross) {
-            let path = path.join("modules");
-            let _ = held::walk(modules, Mounts::Cross, |directory, way| {
-                // Once, however many repositories there are around it.
-                if !identity(directory).is_some_and(|identity| self.done.insert(identity)) {
-                    return Ok(Next::Past);
-                }
-                if looks_like_git(directory) && repository_around(directory).is_none() && !self.was_before(directory) {
-                    self.settings(directory, &path.join(way));
-                }
-                Ok(Next::Below)
-            });
+    }
+
+    /// The git directories of submodules that are below a name in another one, at any depth.
+    fn submodules(&mut self, git: &Held, path: &AbsPath, name: &str) {
+        let Ok(top) = held::enter(git, name, Want::Look, Mounts::Cross) else { return };
+        let path = path.join(name);
+        let seen = held::walk(top, Mounts::Cross, |directory, way| {
+            // Once, however many repositories there are around it.
+            if !identity(directory).is_some_and(|identity| self.done.insert(identity)) {
+                return Ok(Next::Past);
+            }
+            if looks_like_git(directory) && repository_around(directory).is_none() && !self.was_before(directory) {
+                let path = path.join(way);
+                self.settings(directory, &path);
+                self.links(directory, &path);
+            }
+            Ok(Next::Below)
+        });
+        if seen.is_err() {
+            self.not_looked_through(&path);
         }
     }
 
@@ -258,6 +432,9 @@ impl Sweep<'_> {
         self.programs(git, path);
         if kind(git, "commondir").is_some() {
             self.move_away(git, "commondir", &path.join("commondir"), "makes git obey the settings of another directory");
+        }
+        if kind(git, "lazygit.yml").is_some() {
+            self.move_away(git, "lazygit.yml", &path.join("lazygit.yml"), "lazygit would run what it names");
         }
         let at = path.join("worktrees");
         if kind(git, "worktrees") == Some(FileType::Symlink) {
@@ -287,7 +464,10 @@ impl Sweep<'_> {
         for name in ["config", "config.worktree"] {
             self.config(git, name, &path.join(name));
         }
-        self.todo(git, path);
+        self.sapling(git, path);
+        self.state_elsewhere(git, path);
+        self.indexes(git, path);
+        self.state(git, path);
     }
 
     fn hooks(&mut self, git: &Held, path: &AbsPath) {
@@ -322,7 +502,8 @@ impl Sweep<'_> {
             Some(_) => return self.move_away(git, name, path, "is not a plain file"),
         }
         let Ok(text) = held::read(git, name) else { return self.move_away(git, name, path, "cannot be read") };
-        let filtered = config::filter(&text);
+        let tree = self.tree_of(git, &path.parent().unwrap_or_else(AbsPath::root)).filter(|_| name == "config");
+        let filtered = config::filter(&text, tree.as_ref().map(|(written, _)| written.as_str()));
         if filtered.dropped.is_empty() {
             return;
         }
@@ -358,7 +539,7 @@ fn looks_like_git(directory: impl AsFd) -> bool {
 }
 
 /// The repository among whose worktrees' directories `directory` is.
-fn repository_around(directory: &Held) -> Option<std::os::fd::OwnedFd> {
+fn repository_around(directory: &Held) -> Option<OwnedFd> {
     let worktrees = held::around(directory).ok()?;
     let git = held::around(&worktrees).ok()?;
     let is_so = held::identity_at(&git, "worktrees") == identity(&worktrees) && looks_like_git(&git);

@@ -18,6 +18,7 @@ use crate::asks::{Asks, Ground, Held, Matter, Place, Target, is_asked_about, is_
 use crate::crew;
 use crate::denials::Denials;
 use crate::live::Props;
+use crate::optional::marked;
 
 /// A sandbox whose tripwire is served from here, or in which somebody is asked about what is
 /// to be written.
@@ -133,7 +134,7 @@ impl Watcher for Log {
             return;
         }
         let Some(trip) = self.meant(trip) else { return };
-        self.refused(denial(&trip, &self.decide(&trip)));
+        self.refused(self.denial(&trip, &self.decide(&trip)));
     }
 
     fn can_ask(&self) -> bool {
@@ -170,7 +171,7 @@ impl Watcher for Log {
             return self.tripped(trip);
         }
         let decision = self.decide(&trip);
-        let denial = denial(&trip, &decision);
+        let denial = self.denial(&trip, &decision);
         let target = if is_asked_about(trip.operation) { Target::look(&trip.path, trip.operation) } else { None };
         let is_worth_it = || self.ground.read(|grants| is_worth_asking(&decision, grants));
         match (&self.asks, target) {
@@ -201,6 +202,7 @@ fn denial(trip: &Trip, decision: &Decision) -> Denial {
         time_ms,
         evidence: Evidence::Kernel,
         count: 1,
+        optional: false,
     }
 }
 
@@ -215,6 +217,10 @@ pub(crate) fn because(decision: &Decision) -> (String, String) {
 }
 
 impl Log {
+    fn denial(&self, trip: &Trip, decision: &Decision) -> Denial {
+        self.ground.read(|grants| marked(denial(trip, decision), grants))
+    }
+
     fn refused(&self, denial: Denial) {
         self.denials.lock().unwrap_or_else(PoisonError::into_inner).note(denial);
     }
@@ -249,7 +255,10 @@ impl Log {
     fn meant(&self, trip: Trip) -> Option<Trip> {
         match apply::intent(trip.pid) {
             Some(intent) if intent.path.is_within(&trip.path) => {
-                self.exists(&intent.path).then_some(Trip { path: intent.path, operation: intent.operation, ..trip })
+                // In a directory that is denied, also what is not there is denied.
+                let is_shut = |around: &AbsPath| self.ground.decide(around, Access::Read).verdict == Verdict::Denied;
+                let is_denied = || trip.path.parent().is_some_and(|around| is_shut(&around) && self.exists(&around));
+                (self.exists(&intent.path) || is_denied()).then_some(Trip { path: intent.path, operation: intent.operation, ..trip })
             }
             // By way of a link, which leads to the same on the host.
             Some(intent) => match real(&intent.path).filter(|real| real.is_within(&trip.path)) {

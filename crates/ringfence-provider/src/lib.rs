@@ -67,6 +67,18 @@ pub trait Standing: Send {
         Vec::new()
     }
 
+    /// False once it is known to have ended: a command that is started in it cannot run.
+    fn is_alive(&self) -> bool {
+        true
+    }
+
+    /// Takes programs away that commands left in unfinished operations, until the next one begins: the
+    /// user may continue the operation outside meanwhile.
+    fn suspend_programs(&self) {}
+
+    /// Puts back what [`Standing::suspend_programs`] took away.
+    fn resume_programs(&self) {}
+
     /// Lets another policy hold, as far as that can be done while things run. What stays as
     /// it was is among the changes, with the reason.
     fn revise(&self, grants: &Grants) -> Result<Revised, ProviderError>;
@@ -153,6 +165,11 @@ pub trait Shell: Send {
 
     /// Its number on the host.
     fn pid(&self) -> i32;
+
+    /// False once it is known to have ended.
+    fn is_alive(&self) -> bool {
+        true
+    }
 
     /// Where it is, unless it has ended.
     fn cwd(&self) -> Option<AbsPath>;

@@ -30,12 +30,6 @@ impl Hearing {
         None
     }
 
-    /// Whether nothing else was heard than an end with this status, in one piece.
-    pub fn is_pure(&self, status: i32) -> bool {
-        let digits = if status > 99 { 3 } else { 1 + usize::from(status > 9) };
-        self.noise == digits + Word::LENGTH + "  \n".len()
-    }
-
     /// Whether it is so loud that nobody should go on listening.
     pub fn is_loud(&self) -> bool {
         self.noise > Self::BORNE
@@ -93,17 +87,6 @@ mod tests {
         let whole = format!("{} 203 WORD\n", "x".repeat(50)).replace("WORD", word().text());
         for at in 0..whole.len() {
             check(&[&whole[..at], &whole[at..]], Some(203));
-        }
-    }
-
-    #[test]
-    fn what_else_was_heard_is_known() {
-        for (said, status, is_pure) in
-            [(" 0 WORD\n", 0, true), (" 10 WORD\n", 10, true), (" 100 WORD\n", 100, true), ("x 0 WORD\n", 0, false)]
-        {
-            let mut hearing = Hearing::default();
-            assert_eq!(hearing.hear(said.replace("WORD", word().text()).as_bytes(), &word()), Some(status));
-            assert_eq!(hearing.is_pure(status), is_pure, "{said}");
         }
     }
 

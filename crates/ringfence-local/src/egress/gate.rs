@@ -18,6 +18,7 @@ use super::seal::Seal;
 use crate::asks::{Asks, Ground, Halted, Held, Matter, Wanted};
 use crate::connections::Connections;
 use crate::denials::Denials;
+use crate::optional::marked;
 
 /// What holds of the network, and what was refused by it.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ pub(crate) struct Gate {
     denials: Mutex<Denials>,
     connections: Mutex<Connections>,
     /// Who looked up which name first.
-    askers: Mutex<HashMap<String, Caller>>,
+    askers: Mutex<HashMap<String, Lookup>>,
     /// Who asks, where somebody can be asked.
     asks: Option<Arc<Asks>>,
     /// What is put into requests, where something is.
@@ -43,6 +44,14 @@ pub(super) struct Admitted {
     pub(super) passage: Passage,
     /// What holds for this connection and perhaps for no other.
     pub(super) also: Option<HostRule>,
+}
+
+/// The first process that looked up a name.
+#[derive(Debug)]
+struct Lookup {
+    caller: Caller,
+    /// True if every process that looked it up runs without it.
+    optional: bool,
 }
 
 /// Who wanted something.
@@ -129,23 +138,29 @@ impl Gate {
         let mut refused = std::mem::take(&mut *self.denials());
         let askers = std::mem::take(&mut *self.askers());
         refused.each(|denial| {
-            if let Some(Caller { pid, program }) = askers.get(&denial.target).filter(|_| denial.pid == 0) {
-                (denial.pid, denial.program) = (*pid, program.clone());
+            if let Some(Lookup { caller, optional }) = askers.get(&denial.target).filter(|_| denial.pid == 0) {
+                (denial.pid, denial.program, denial.optional) = (caller.pid, caller.program.clone(), *optional);
             }
         });
         refused
     }
 
-    fn askers(&self) -> MutexGuard<'_, HashMap<String, Caller>> {
+    fn askers(&self) -> MutexGuard<'_, HashMap<String, Lookup>> {
         self.askers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes who looks up a name, as far as that was seen: whoever answers does not hear it.
     pub(crate) fn looks_up(&self, name: &str, pid: u32, program: &str) {
         const MANY: usize = 4096;
+        let caller = Caller { pid, program: program.to_owned() };
+        let because = (Denial::NETWORK_SHUT.to_owned(), String::new());
+        let attempt = told(name.to_owned(), because, false, &caller);
+        let optional = self.ground.read(|grants| marked(attempt, grants)).optional;
         let mut askers = self.askers();
-        if askers.len() < MANY && !askers.contains_key(name) {
-            askers.insert(name.to_owned(), Caller { pid, program: program.to_owned() });
+        if let Some(known) = askers.get_mut(name) {
+            known.optional &= optional;
+        } else if askers.len() < MANY {
+            askers.insert(name.to_owned(), Lookup { caller, optional });
         }
     }
 
@@ -216,7 +231,7 @@ fn denial(passage: &Passage, caller: &Caller) -> Denial {
 fn told(target: String, (rule, origin): (String, String), explicit: bool, caller: &Caller) -> Denial {
     let (operation, evidence, time_ms) = (Operation::Connect, Evidence::Kernel, now_ms());
     let Caller { pid, program } = caller.clone();
-    Denial { operation, target, rule, origin, explicit, pid, program, time_ms, evidence, count: 1 }
+    Denial { operation, target, rule, origin, explicit, pid, program, time_ms, evidence, count: 1, optional: false }
 }
 
 impl NameGate for Gate {

@@ -19,6 +19,7 @@ use rustix::time::Timespec;
 use super::family::Beginning;
 use super::feed::Intake;
 use super::{Over, Persistent, ended, family, ran};
+use crate::deadline::Deadline;
 use crate::steward::Spent;
 
 /// How long a command may take to mind each of: interrupt, terminate, kill.
@@ -64,6 +65,39 @@ pub(super) struct Course<'a> {
     is_idle: bool,
     /// Whether nothing more can be told: nobody has that pipe any more.
     is_shut: bool,
+    /// When it was last looked whether the shell waits for the next command.
+    looked: Instant,
+    peak: Peak,
+}
+
+/// The most memory that one process of a command was seen to have.
+///
+/// Only a shell knows it of processes that it has waited for. So they are looked at while they run:
+/// soon and often at first, and less often later. The kernel keeps the peak of each, so one that is
+/// seen once is known; one that comes and goes between two looks is not.
+struct Peak {
+    kb: u64,
+    next: Instant,
+    pause: Duration,
+}
+
+impl Peak {
+    const FIRST: Duration = Duration::from_millis(10);
+    const LONGEST: Duration = Duration::from_millis(250);
+
+    fn new(begun: Instant) -> Self {
+        Self { kb: 0, next: begun + Self::FIRST, pause: Self::FIRST }
+    }
+
+    /// Looks, if it is time.
+    fn look(&mut self, shell: i32, beginning: &Beginning) {
+        if Instant::now() < self.next {
+            return;
+        }
+        self.kb = self.kb.max(family::peak_since(shell, beginning));
+        self.pause = (self.pause * 2).min(Self::LONGEST);
+        self.next = Instant::now() + self.pause;
+    }
 }
 
 /// How it came to an end.
@@ -86,7 +120,7 @@ impl<'a> Course<'a> {
         shell.refresh(input)?;
         let mut course = Self::new(shell, script, word);
         course.kept = [Capture::new(line.limit), Capture::new(line.limit)];
-        course.deadline = line.deadline.map(|limit| course.begun + limit);
+        course.deadline = line.deadline.map(|limit| Deadline::new(course.begun, limit).polite);
         course.allowed = line.deadline;
         course.spent = Spent::within(&course.shell.place.limits());
         course.shell.place.begin();
@@ -106,6 +140,7 @@ impl<'a> Course<'a> {
 
     fn new(shell: &'a mut Persistent, script: Vec<u8>, word: Word) -> Self {
         let beginning = Beginning { at: family::now(), before: shell.left.known() };
+        let begun = Instant::now();
         Self {
             shell,
             word,
@@ -114,7 +149,7 @@ impl<'a> Course<'a> {
             told: 0,
             kept: [Capture::new(0), Capture::new(0)],
             intake: None,
-            begun: Instant::now(),
+            begun,
             beginning,
             deadline: None,
             ending: Ending::NotYet,
@@ -124,6 +159,8 @@ impl<'a> Course<'a> {
             again: None,
             is_idle: false,
             is_shut: false,
+            looked: begun,
+            peak: Peak::new(begun),
         }
     }
 
@@ -142,18 +179,18 @@ impl<'a> Course<'a> {
             if ready.report
                 && let Some(status) = self.hear()?
             {
-                // Where it was looked for on account of something else that was said, it may
-                // have told of its end, and written more, only after its streams were looked at.
-                if !self.hearing.is_pure(status) {
-                    self.read([true; 2], sink);
-                }
+                // A program with the shell's descriptor may have woken us: then the shell wrote more, and
+                // told of its end, after its streams were looked at.
+                self.read([true; 2], sink);
                 return Ok(End { status: Status::Exited(status), shell: Afterwards::LivesOn, all: None });
             }
             if ready.gone {
                 return self.gone(sink);
             }
             self.keep_time();
-            if ready.nothing && self.is_mute() {
+            self.peak.look(self.shell.pid, &self.beginning);
+            // Waits may be shorter: not every one that was in vain is a sign of silence.
+            if ready.nothing && self.looked.elapsed() >= LOOK && self.is_mute() {
                 return Err(ProviderError::Mute);
             }
         }
@@ -184,7 +221,7 @@ impl<'a> Course<'a> {
         waits.extend(ends.streams.iter().flatten().map(|stream| PollFd::new(stream, PollFlags::IN)));
         waits.extend((self.told < self.script.len()).then(|| PollFd::new(&ends.script, PollFlags::OUT)));
         waits.extend(self.intake.as_ref().and_then(Intake::waits).map(|(what, flags)| PollFd::from_borrowed_fd(what, flags)));
-        let next = [self.deadline, self.again].into_iter().flatten().min();
+        let next = [self.deadline, self.again, Some(self.peak.next)].into_iter().flatten().min();
         let left = next.map_or(LOOK, |next| LOOK.min(next.saturating_duration_since(Instant::now())));
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         match poll(&mut waits, Some(&left)) {
@@ -280,15 +317,20 @@ impl<'a> Course<'a> {
     fn usage(&mut self, duration: Duration, all: Option<Usage>) -> Usage {
         let now = match all {
             Some(all) => all,
-            None if duration < SHORT => return Usage::default(),
+            None if duration < SHORT => return Usage { max_rss_kb: self.peak(), ..Usage::default() },
             None => family::facts(self.shell.pid).map_or(self.shell.used, |facts| facts.used),
         };
         let before = std::mem::replace(&mut self.shell.used, now);
         Usage {
             user_us: now.user_us.saturating_sub(before.user_us),
             system_us: now.system_us.saturating_sub(before.system_us),
-            max_rss_kb: now.max_rss_kb,
+            max_rss_kb: now.max_rss_kb.max(self.peak()),
         }
+    }
+
+    /// Of the shell as well: it has carried out the command.
+    fn peak(&self) -> u64 {
+        self.peak.kb.max(family::peak(self.shell.pid).unwrap_or_default())
     }
 
     /// Asks more and more firmly.
@@ -333,12 +375,26 @@ impl<'a> Course<'a> {
                 Ending::Given
             }
         };
-        self.deadline = Some(Instant::now() + GRACE);
+        self.deadline = Some(self.next_deadline());
+    }
+
+    /// The time of the next step.
+    fn next_deadline(&self) -> Instant {
+        /// For a shell to tell of the end of a command that was killed, before it is killed itself.
+        const TELLING: Duration = Duration::from_millis(500);
+        let own = self.allowed.filter(|_| self.timed_out).map(|limit| Deadline::new(self.begun, limit));
+        match (own, self.ending) {
+            (Some(deadline), Ending::Interrupted) => deadline.firm(),
+            (Some(deadline), Ending::Terminated) => deadline.hard,
+            (Some(_), Ending::Killed) => Instant::now() + TELLING,
+            _ => Instant::now() + GRACE,
+        }
     }
 
     /// Whether the shell waits for the next command and has not told of the end of this one:
     /// seen twice, so that it has had time to.
     fn is_mute(&mut self) -> bool {
+        self.looked = Instant::now();
         let was_idle = self.is_idle;
         self.is_idle = self.told == self.script.len() && self.shell.waits_for_more();
         was_idle && self.is_idle

@@ -57,6 +57,19 @@ fn below(pid: i32, but: &[i32]) -> BTreeSet<i32> {
     found
 }
 
+/// The most memory that a process has had, in kilobytes.
+pub(crate) fn peak(pid: i32) -> Option<u64> {
+    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
+    // A process may call itself what is no text.
+    let status = String::from_utf8_lossy(&status);
+    status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?.split_whitespace().next()?.parse().ok()
+}
+
+/// The most that one process below a shell has had that was started since.
+pub(crate) fn peak_since(shell: i32, beginning: &Beginning) -> u64 {
+    below(shell, &beginning.before).into_iter().filter_map(peak).max().unwrap_or_default()
+}
+
 /// What the kernel tells of a process.
 pub(crate) struct Facts {
     /// When it was started, in ticks since the machine was.

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use ringfence_enforce::apply::{Account, Counted};
 use ringfence_policy::Limits;
 
+use super::share::{self, Demand, Lowered};
 use super::tally::{self, Tally};
 
 /// What was found out by earlier looks.
@@ -22,6 +23,11 @@ pub(super) struct Ledger {
     looks: u64,
     /// Bytes of files that are memory, as they were when that was last found out.
     files: u64,
+    /// Descendants of init at the last look.
+    inside: Vec<i32>,
+    /// The look at which they last gave way.
+    gave_way: Option<u64>,
+    demand: Demand,
 }
 
 impl Ledger {
@@ -32,15 +38,15 @@ impl Ledger {
     /// Of too many processes no more is found out than that: there are those who make them faster
     /// than all can be looked at.
     pub(super) fn look(&mut self, warden: i32, most: &Limits, told: Account, counted: Counted) -> Tally {
-        let Family { members, threads, is_whole } = Family::of(warden, most.processes.unwrap_or(u64::MAX));
+        let Family { members, outer, threads, is_whole } = Family::of(warden, most.processes.unwrap_or(u64::MAX));
         let memory_so_far = counted.memory.unwrap_or_default();
         let mut tally = Tally { processes: threads, cpu_ms: counted.cpu_ms.unwrap_or_default(), memory: memory_so_far, ..Tally::default() };
-        let uncounted_cpu = most.cpu_ms.filter(|_| counted.cpu_ms.is_none());
+        let counts_cpu = counted.cpu_ms.is_none() && (most.cpu_ms.is_some() || share::is_shared());
         if !is_whole {
             return tally;
         }
         for pid in &members {
-            tally.cpu_ms += uncounted_cpu.and_then(|_| tally::cpu_ms(*pid)).unwrap_or_default();
+            tally.cpu_ms += counts_cpu.then(|| tally::cpu_ms(*pid)).flatten().unwrap_or_default();
             tally.disk += most.disk.and_then(|_| tally::written(*pid)).unwrap_or_default();
             tally.open_files = tally.open_files.max(most.open_files.map_or(0, |_| tally::open_files(*pid)));
         }
@@ -51,11 +57,21 @@ impl Ledger {
             if self.looks.is_multiple_of(SELDOM) {
                 self.files = memory_files(&members);
             }
-            let files = self.files + told.shared;
+            let files = self.files + told.shared + told.sockets;
             tally.memory = files + memory(&members, limit.saturating_sub(files));
         }
         self.looks += 1;
+        self.inside = members.get(outer..).unwrap_or_default().to_vec();
         tally
+    }
+
+    /// Puts the sandbox's processes behind those of others if there are too few CPUs for all, now
+    /// and then anew: one may have come from another that had not given way yet.
+    pub(super) fn give_way(&mut self) {
+        const SELDOM: u64 = 25;
+        if self.demand.exceeds_cpus(&self.inside) && self.gave_way.is_none_or(|last| self.looks >= last + SELDOM) {
+            self.gave_way = Some(self.looks).filter(|_| share::give_way(&self.inside) == Lowered::All);
+        }
     }
 
     /// Nothing that was written is ever less: what is missing, and stays so, is lost. What somebody
@@ -99,6 +115,8 @@ fn memory_files(all: &[i32]) -> u64 {
 /// All that come from a process.
 struct Family {
     members: Vec<i32>,
+    /// So many at their beginning are its own children.
+    outer: usize,
     /// Of all of them but its own children: the sandbox's first process is nobody's command.
     threads: u64,
     is_whole: bool,
@@ -107,17 +125,22 @@ struct Family {
 impl Family {
     /// Those of `pid`, until there are more than `most` threads.
     fn of(pid: i32, most: u64) -> Self {
-        let mut family = Self { members: Vec::new(), threads: 0, is_whole: true };
+        let mut family = Self { members: Vec::new(), outer: 0, threads: 0, is_whole: true };
+        // Descendants of init: they count before their threads are listed.
+        let mut inside = 0;
         let mut waiting = vec![(pid, 0)];
         while let Some((pid, generation)) = waiting.pop() {
             for thread in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
                 family.threads += u64::from(generation > 1);
                 let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
-                let children = children.split_whitespace().filter_map(|child| child.parse::<i32>().ok());
-                waiting.extend(children.inspect(|child| family.members.push(*child)).map(|child| (child, generation + 1)));
-                // Those who were found count before they were looked at.
-                if family.threads > most || (family.members.len() as u64).saturating_sub(1) > most {
-                    family.threads = family.threads.max(family.members.len() as u64 - 1);
+                for child in children.split_whitespace().filter_map(|child| child.parse::<i32>().ok()) {
+                    family.members.push(child);
+                    inside += u64::from(generation > 0);
+                    family.outer += usize::from(generation == 0);
+                    waiting.push((child, generation + 1));
+                }
+                if family.threads.max(inside) > most {
+                    family.threads = family.threads.max(inside);
                     family.is_whole = false;
                     return family;
                 }

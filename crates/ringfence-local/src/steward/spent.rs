@@ -34,11 +34,12 @@ impl Spent {
         self.breaches.iter().any(|breach| breach.limit == Limit::Output)
     }
 
-    /// It took longer than it may.
+    /// It was told to end because its time is up. The polite signal comes a little before the limit.
     pub(crate) fn took(&mut self, duration: Duration, most: Option<Duration>) {
         let milliseconds = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         if let Some(most) = most {
-            note(&mut self.breaches, Breach { limit: Limit::Wall, configured: milliseconds(most), observed: milliseconds(duration) });
+            let observed = milliseconds(duration.max(most));
+            note(&mut self.breaches, Breach { limit: Limit::Wall, configured: milliseconds(most), observed });
         }
     }
 

@@ -22,6 +22,16 @@ pub(super) fn cpu_ms(pid: i32) -> Option<u64> {
     parse(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
 }
 
+/// Threads of a process that run or wait for a CPU.
+pub(super) fn runnable(pid: i32) -> usize {
+    let is_runnable = |thread: &fs::DirEntry| {
+        let stat = fs::read(thread.path().join("stat")).unwrap_or_default();
+        let state = stat.iter().rposition(|byte| *byte == b')').and_then(|end| stat.get(end + 2));
+        state == Some(&b'R')
+    };
+    fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten().filter(is_runnable).count()
+}
+
 fn parse(stat: &str) -> Option<u64> {
     // Behind the name, which may hold anything: the state is the third field.
     let fields: Vec<&str> = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().collect();
@@ -31,16 +41,18 @@ fn parse(stat: &str) -> Option<u64> {
 }
 
 /// Bytes of memory that are its own: not those of files, which the kernel takes back. What it
-/// shares with a copy of itself counts for both.
+/// shares with a copy of itself counts for both. Page tables count, too: a program that only reads
+/// from a large mapping has them and nothing else.
 pub(super) fn roughly(pid: i32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    ["RssAnon:", "RssShmem:", "VmSwap:"].iter().map(|name| kilobytes(&text, name)).sum::<u64>() * 1024
+    ["RssAnon:", "RssShmem:", "VmSwap:", "VmPTE:"].iter().map(|name| kilobytes(&text, name)).sum::<u64>() * 1024
 }
 
 /// The same, where what is shared counts for each in part. It takes the kernel a while.
 pub(super) fn exactly(pid: i32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
-    Some(["Pss_Anon:", "Pss_Shmem:", "SwapPss:"].iter().map(|name| kilobytes(&text, name)).sum::<u64>() * 1024)
+    let tables = kilobytes(&fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default(), "VmPTE:") * 1024;
+    Some(tables + ["Pss_Anon:", "Pss_Shmem:", "SwapPss:"].iter().map(|name| kilobytes(&text, name)).sum::<u64>() * 1024)
 }
 
 fn kilobytes(text: &str, name: &str) -> u64 {

@@ -94,8 +94,9 @@ const HARMLESS: &[&str] = &[
     "lfs.repositoryformatversion",
 ];
 
-/// Sorts out a config file. What is not understood does not stay.
-pub(super) fn filter(text: &[u8]) -> Filtered {
+/// Sorts out a config file. What is not understood does not stay. `tree` is the value of
+/// `core.worktree` that may stay: that of a submodule.
+pub(super) fn filter(text: &[u8], tree: Option<&str>) -> Filtered {
     let mut filtered = Filtered { kept: Vec::new(), dropped: Vec::new() };
     let Ok(text) = std::str::from_utf8(text) else {
         filtered.dropped.push("(not text)".into());
@@ -126,13 +127,67 @@ pub(super) fn filter(text: &[u8]) -> Filtered {
             }
             let name = section.as_ref().map(|section| setting(section, bare));
             match name {
-                Some((name, value)) if is_plain && may_stay(&name, &value) => filtered.kept.extend_from_slice(line.as_bytes()),
+                Some((name, value)) if is_plain && (may_stay(&name, &value) || is_tree(&name, &value, tree)) => {
+                    filtered.kept.extend_from_slice(line.as_bytes())
+                }
                 Some((name, _)) => filtered.dropped.push(name.display()),
                 None => filtered.dropped.push(bare.to_owned()),
             }
         }
     }
     filtered
+}
+
+/// The working tree that a config file names, as it is written.
+pub(super) fn worktree(text: &[u8]) -> Option<String> {
+    last(text, |name, value| is_tree(name, value, Some(value)))
+}
+
+/// The directory of hooks that a config file names, as it is written.
+pub(super) fn hooks_path(text: &[u8]) -> Option<String> {
+    let is_it = |name: &Name, _: &str| (name.section.as_str(), &name.sub, name.key.as_str()) == ("core", &None, "hookspath");
+    last(text, is_it).map(|value| value.trim_matches('"').to_owned())
+}
+
+/// The value of the last setting that is wanted.
+fn last(text: &[u8], is_wanted: impl Fn(&Name, &str) -> bool) -> Option<String> {
+    let text = std::str::from_utf8(text).ok()?;
+    let mut section = None;
+    let mut found = None;
+    for line in text.lines().map(str::trim) {
+        if line.starts_with('[') {
+            section = header(line);
+        } else if let Some((name, value)) = section.as_ref().map(|section| setting(section, line))
+            && is_wanted(&name, &value)
+        {
+            found = Some(value);
+        }
+    }
+    found
+}
+
+fn is_tree(name: &Name, value: &str, tree: Option<&str>) -> bool {
+    let is_plain = !value.contains(['"', '\\', '#', ';']);
+    (name.section.as_str(), &name.sub, name.key.as_str()) == ("core", &None, "worktree") && is_plain && tree == Some(value)
+}
+
+/// Every setting of a file, as `section.key` and its value; `None` if it is not as plain as git
+/// writes it.
+pub(super) fn settings(text: &[u8]) -> Option<Vec<(String, String)>> {
+    let text = std::str::from_utf8(text).ok()?;
+    let (mut section, mut found) = (None, Vec::new());
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        if line.starts_with('[') {
+            section = Some(header(line)?);
+            continue;
+        }
+        let (name, value) = setting(section.as_ref()?, line);
+        if value.contains(['"', '\\', '#', ';']) {
+            return None;
+        }
+        found.push((name.display(), value));
+    }
+    Some(found)
 }
 
 /// `[section]` or `[section "sub"]`, and nothing behind it.
@@ -191,7 +246,7 @@ fn may_stay(name: &Name, value: &str) -> bool {
 mod tests {
     #[track_caller]
     fn check(input: &str, kept: &str, dropped: &[&str]) {
-        let filtered = super::filter(input.as_bytes());
+        let filtered = super::filter(input.as_bytes(), None);
         assert_eq!(String::from_utf8(filtered.kept).unwrap(), kept);
         assert_eq!(filtered.dropped, dropped);
     }
@@ -219,6 +274,16 @@ mod tests {
     }
 
     #[test]
+    fn only_the_given_working_tree_stays() {
+        let text = "[core]\n\tworktree = ../../../sub\n\tbare = false\n";
+        assert_eq!(super::worktree(text.as_bytes()).as_deref(), Some("../../../sub"));
+        assert_eq!(super::filter(text.as_bytes(), Some("../../../sub")).dropped, [""; 0]);
+        assert_eq!(super::filter(text.as_bytes(), Some("../../other")).dropped, ["core.worktree"]);
+        check(text, "[core]\n\tbare = false\n", &["core.worktree"]);
+        assert_eq!(super::worktree(b"[core \"x\"]\n\tworktree = a\n[core]\n\tworktree = \"a\"\n"), None);
+    }
+
+    #[test]
     fn what_is_not_understood_goes() {
         check("[core] fsmonitor = x\n", "", &["[core] fsmonitor = x"]);
         check("[includeIf \"gitdir:**\"] path = \"../evil\"]\n", "", &["[includeIf \"gitdir:**\"] path = \"../evil\"]"]);
@@ -227,6 +292,6 @@ mod tests {
         check("[core]\n\tbare = fal\\\nse\n", "[core]\n", &["core.bare"]);
         check("[core]\n\tbare = x \\\n[core]\n\tfsmonitor = y\n", "[core]\n", &["core.bare", "core.fsmonitor"]);
         check("# note\n\n[core]\n", "# note\n\n[core]\n", &[]);
-        assert_eq!(super::filter(b"[core]\n\xff = x\n").dropped, ["(not text)"]);
+        assert_eq!(super::filter(b"[core]\n\xff = x\n", None).dropped, ["(not text)"]);
     }
 }

@@ -11,7 +11,7 @@ use rustix::fs::FileType;
 use std::os::unix::ffi::OsStrExt;
 
 use super::held::{self, Held, Mounts, Want, kind};
-use super::{Spot, Standing, Sweep};
+use super::{Came, Spot, Standing, Sweep};
 
 impl Sweep<'_> {
     /// Looks at those that were not entered before.
@@ -28,7 +28,7 @@ impl Sweep<'_> {
             if git.is_ok_and(|git| self.was_before(&git)) {
                 continue;
             }
-            self.look_at(&Spot { directory, path: path.clone(), standing: Standing::OnHost }, Planted::DotGit);
+            self.look_at(&Spot { directory, path: path.clone(), standing: Standing::OnHost, came: Came::Alone }, Planted::DotGit);
             waiting.extend(self.gitlinks(&path, Which::All));
         }
     }

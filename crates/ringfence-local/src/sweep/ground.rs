@@ -1,53 +1,128 @@
 //! What was there before a command, as far as the sweep must know it: to leave it alone.
 
-use std::collections::HashSet;
-use std::ffi::OsStr;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
-use ringfence_enforce::{GuardKind, Plan, Step};
-use ringfence_policy::AbsPath;
+use ringfence_enforce::apply::{Birth, Made, Planted};
+use ringfence_enforce::{Guard, GuardKind, Plan, Step};
+use ringfence_policy::{AbsPath, builtin};
+use rustix::fs::CWD;
 
-use super::{Identity, Moment, Roots, todo};
+use super::{Identity, Moment, Roots, state};
 
 /// Where a command works, and what it found there.
 #[derive(Debug)]
 pub(crate) struct Ground {
     pub(crate) roots: Roots,
-    /// Git directories that it could not change.
-    pub(super) before: HashSet<Identity>,
-    /// Files of git's that it could not change.
+    /// Git directories that it could not change. By birth: another directory can get the inode of one
+    /// that is gone.
+    pub(super) before: HashSet<Birth>,
+    /// Names of git's that the watcher took for the user's while it ran.
+    pub(crate) foreign: HashSet<Birth>,
+    /// Files of git's, and settings of other programs, that it could not change.
     pub(super) covered: HashSet<AbsPath>,
     /// Working trees of git's.
     pub(super) trees: Vec<AbsPath>,
     /// Git directories, where they stood.
     pub(super) gits: Vec<AbsPath>,
-    /// Lines of unfinished rebases in them that run programs.
+    /// Programs and options of unfinished operations in them.
     pub(super) programs: HashSet<Vec<u8>>,
+    /// Directories that earlier commands made a `HEAD` in, and when the first of them began.
+    pub(super) heads: HashMap<Identity, Moment>,
+    /// Trees that were looked through for repositories.
+    pub(super) walked: Vec<AbsPath>,
+    /// Names of directories in them that were not.
+    pub(super) skipped: BTreeSet<OsString>,
     /// What has not changed since then was there before.
     pub(super) begun: Moment,
+    /// What earlier commands made and the user has not changed since. A run that was killed leaves
+    /// none.
+    pub(super) made: HashSet<Birth>,
 }
 
 impl Ground {
-    /// `begun` is a moment before the host was looked at for `plan`.
-    pub(crate) fn of(plan: &Plan, begun: Moment) -> Self {
+    /// `begun` is a moment before the host was looked at for `plan`; earlier commands made the
+    /// `heads`, and directories of the `skipped` names were not looked into.
+    pub(crate) fn of(plan: &Plan, begun: Moment, heads: HashMap<Identity, Moment>, skipped: BTreeSet<OsString>) -> Self {
         let guards = || plan.guards().iter().filter(|guard| guard.kind == GuardKind::Git);
         let cover = |step: &Step| match step {
             Step::Cover { path, .. } if is_looked_for(path) => Some(path.clone()),
             _ => None,
         };
-        let covered: HashSet<AbsPath> = plan.steps.iter().filter_map(cover).collect();
+        // A link has no cover, and stays all the same.
+        let links = plan.guards().iter().filter(|guard| guard.kind == GuardKind::Link && is_looked_for(&guard.path));
+        let links = links.map(|guard| guard.path.clone());
+        let covered: HashSet<AbsPath> = plan.steps.iter().filter_map(cover).chain(links).collect();
+        let walked = plan.steps.iter().filter_map(|step| if let Step::Lookout { trees } = step { Some(trees.clone()) } else { None });
         let dot_gits = guards().map(|guard| &guard.path).chain(&covered).filter(|path| path.name().is_some_and(|name| name == ".git"));
         let roots = Roots::of(plan);
         let gits: Vec<AbsPath> = guards().map(|guard| guard.path.clone()).collect();
         Self {
-            programs: gits.iter().filter_map(|path| roots.open(path)).flat_map(|git| todo::programs(&git)).collect(),
+            programs: gits.iter().filter_map(|path| roots.open(path)).flat_map(|git| state::programs(&git)).collect(),
+            heads,
+            walked: walked.flatten().collect(),
+            skipped,
             gits,
             roots,
-            before: guards().map(|guard| (guard.device, guard.inode)).collect(),
+            before: guards().filter_map(birth).collect(),
+            foreign: HashSet::new(),
             trees: dot_gits.filter_map(AbsPath::parent).collect(),
             covered,
             begun,
+            made: HashSet::new(),
         }
+    }
+
+    /// Answers whether a name of git's was made outside while the command ran. An older one may have
+    /// been moved by the command from where the survey does not look.
+    pub(super) fn is_foreign(&self, birth: Birth) -> bool {
+        self.foreign.contains(&birth) && birth.born().is_some() && !self.begun.follows(birth)
+    }
+
+    /// Takes repositories that other commands made out of those that were made outside.
+    pub(crate) fn forget_foreign(&mut self, others: &[Made]) {
+        for made in others.iter().filter(|made| made.what == Planted::DotGit) {
+            let birth = made.directory.as_ref().and_then(|directory| Birth::of(directory, ".git"));
+            birth.map(|birth| self.foreign.remove(&birth));
+        }
+    }
+
+    /// Adds what earlier commands made and the user has not changed since.
+    pub(crate) fn beside(mut self, made: &HashSet<Birth>) -> Self {
+        self.made = made.clone();
+        self
+    }
+
+    /// Answers whether a command made this, an earlier one or one that ran since.
+    pub(super) fn is_of_command(&self, birth: Birth) -> bool {
+        self.made.contains(&birth) || !self.begun.follows(birth)
+    }
+
+    /// Answers whether a repository in this directory would have been found before the command.
+    pub(super) fn was_surveyed(&self, directory: &AbsPath) -> bool {
+        let mut ways = self.walked.iter().filter_map(|tree| directory.relative_to(tree));
+        ways.any(|below| below.iter().all(|name| !self.skipped.contains(name)))
+    }
+
+    /// Answers whether a directory lies in a vendored tree, where agents are not started. A project
+    /// that lies in `~/vendor` itself does not.
+    pub(super) fn is_vendored(&self, directory: &AbsPath) -> bool {
+        let ways: Vec<_> = self.walked.iter().filter_map(|tree| directory.relative_to(tree)).collect();
+        let is_vendored = |below: &&Path| below.iter().any(|name| builtin::vendored_names().any(|vendored| name == vendored));
+        !ways.is_empty() && ways.iter().all(is_vendored)
+    }
+
+    /// Answers whether a directory is below a name that the survey does not look into.
+    pub(super) fn was_skipped(&self, directory: &AbsPath) -> bool {
+        let is_walked = self.walked.iter().any(|tree| directory.is_within(tree));
+        is_walked && !self.was_surveyed(directory)
+    }
+
+    /// Answers whether this is a `.git` that the command could not change.
+    pub(crate) fn is_covered(&self, made: &Made) -> bool {
+        made.what == Planted::DotGit && self.covered.contains(&made.path.join(".git"))
     }
 
     /// As bytes that [`Ground::read`] understands: fields that end in NUL, which no path has.
@@ -61,8 +136,11 @@ impl Ground {
         for (path, identity) in self.roots.entries() {
             line("root", *identity, path.as_bytes());
         }
-        for identity in &self.before {
-            line("git", *identity, b"");
+        for birth in &self.before {
+            line("git", (0, 0), birth.to_string().as_bytes());
+        }
+        for (identity, since) in &self.heads {
+            line("head", *identity, since.to_string().as_bytes());
         }
         for path in &self.covered {
             line("cover", (0, 0), path.as_bytes());
@@ -73,6 +151,12 @@ impl Ground {
         for path in &self.gits {
             line("at", (0, 0), path.as_bytes());
         }
+        for path in &self.walked {
+            line("walked", (0, 0), path.as_bytes());
+        }
+        for name in &self.skipped {
+            line("skipped", (0, 0), name.as_bytes());
+        }
         for program in &self.programs {
             line("program", (0, 0), program);
         }
@@ -81,8 +165,9 @@ impl Ground {
 
     /// `None` if nothing is known: not even when it began.
     pub(crate) fn read(text: &[u8]) -> Option<Self> {
-        let (mut roots, mut before, mut begun) = (Vec::new(), HashSet::new(), None);
+        let (mut roots, mut before, mut heads, mut begun) = (Vec::new(), HashSet::new(), HashMap::new(), None);
         let (mut covered, mut trees, mut gits, mut programs) = (HashSet::new(), Vec::new(), Vec::new(), HashSet::new());
+        let (mut walked, mut skipped) = (Vec::new(), BTreeSet::new());
         for line in text.split(|byte| *byte == 0) {
             let mut words = line.splitn(4, |byte| *byte == b' ');
             let mut word = || words.next().unwrap_or_default();
@@ -91,20 +176,39 @@ impl Ground {
             match (what, first, second) {
                 (b"begun", Some(seconds), Some(nanoseconds)) => begun = Some(Moment::new(seconds, nanoseconds)),
                 (b"root", Some(device), Some(inode)) => roots.extend(path().map(|path| (path, (device, inode)))),
-                (b"git", Some(device), Some(inode)) => drop(before.insert((device, inode))),
+                (b"git", ..) => before.extend(text_of(rest).and_then(|text| text.parse::<Birth>().ok())),
+                (b"head", Some(device), Some(inode)) => {
+                    heads.extend(text_of(rest).and_then(Moment::parse).map(|since| ((device, inode), since)))
+                }
                 (b"cover", ..) => covered.extend(path()),
                 (b"tree", ..) => trees.extend(path()),
                 (b"at", ..) => gits.extend(path()),
+                (b"walked", ..) => walked.extend(path()),
+                (b"skipped", ..) => drop(skipped.insert(OsStr::from_bytes(rest).to_owned())),
                 (b"program", ..) => drop(programs.insert(rest.to_vec())),
                 _ => {}
             }
         }
-        Some(Self { roots: Roots::from_entries(roots), before, covered, trees, gits, programs, begun: begun? })
+        let (roots, foreign, begun, made) = (Roots::from_entries(roots), HashSet::new(), begun?, HashSet::new());
+        Some(Self { roots, before, foreign, covered, trees, gits, programs, heads, walked, skipped, begun, made })
     }
 }
 
 fn is_looked_for(path: &AbsPath) -> bool {
+    let names = path.as_path().iter().map(OsStr::as_bytes);
     path.name().is_some_and(|name| name == ".git" || name == "HEAD")
+        || builtin::setting_at(names.clone()).or_else(|| builtin::pointer_at(names)).is_some()
+}
+
+/// The birth of a guarded directory, if it is still the one that was guarded.
+fn birth(guard: &Guard) -> Option<Birth> {
+    let status = rustix::fs::lstat(guard.path.as_path()).ok()?;
+    let is_it = (status.st_dev, status.st_ino) == (guard.device, guard.inode);
+    Birth::of(CWD, guard.path.as_path()).filter(|_| is_it)
+}
+
+fn text_of(text: &[u8]) -> Option<&str> {
+    std::str::from_utf8(text).ok()
 }
 
 fn number(text: &[u8]) -> Option<u64> {
@@ -113,7 +217,7 @@ fn number(text: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
+    use std::collections::{BTreeSet, HashMap, HashSet};
 
     use ringfence_policy::AbsPath;
 
@@ -124,17 +228,28 @@ mod tests {
         let path = |text: &str| AbsPath::new(text).unwrap();
         let ground = Ground {
             roots: Roots::from_entries(vec![(path("/a b\n"), (1, 2))]),
-            before: HashSet::from([(3, 4), (5, 6)]),
+            before: HashSet::from(["1:2:3:4:5".parse().unwrap(), "1:2:3:4:6".parse().unwrap()]),
+            foreign: HashSet::new(),
             covered: HashSet::from([path("/a b\n/x/.git")]),
             trees: vec![path("/a b\n/x")],
             gits: vec![path("/a b\n/x/.git")],
             programs: HashSet::from([b"exec a  b\n".to_vec()]),
+            heads: HashMap::from([((9, 10), Moment::new(11, 12))]),
+            walked: vec![path("/a b\n")],
+            skipped: BTreeSet::from(["node modules".into()]),
             begun: Moment::new(7, 8),
+            made: HashSet::new(),
         };
         let read = Ground::read(&ground.written()).unwrap();
+        assert!(read.was_surveyed(&path("/a b\n/x")) && read.was_surveyed(&path("/a b\n")));
+        assert!(!read.was_surveyed(&path("/a b\n/node modules/x")) && !read.was_surveyed(&path("/other")));
+        assert!(read.was_skipped(&path("/a b\n/node modules/x")) && !read.was_skipped(&path("/other/node modules")));
+        assert!(read.is_vendored(&path("/a b\n/node_modules/x")) && !read.is_vendored(&path("/a b\n/x")));
+        assert!(!read.is_vendored(&path("/node_modules/x")));
         assert_eq!(format!("{:?}", read.roots), format!("{:?}", ground.roots));
         assert_eq!((read.before, read.covered, read.trees, read.begun), (ground.before, ground.covered, ground.trees, ground.begun));
-        assert_eq!((read.gits, read.programs), (ground.gits, ground.programs));
+        assert_eq!((read.gits, read.programs, read.heads), (ground.gits, ground.programs, ground.heads));
+        assert_eq!((&read.walked, &read.skipped), (&ground.walked, &ground.skipped));
         assert!(Ground::read(b"").is_none());
     }
 }

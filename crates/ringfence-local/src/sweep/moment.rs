@@ -3,6 +3,7 @@
 use std::fmt;
 use std::os::fd::AsFd;
 
+use ringfence_enforce::apply::Birth;
 use rustix::time::{ClockId, clock_gettime};
 
 /// File systems whose times are this kernel's own. Those of a server may be behind.
@@ -18,7 +19,7 @@ const OWN_CLOCK: &[u32] = &[
 ];
 
 /// Seconds and nanoseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Moment(u64, u64);
 
 impl Moment {
@@ -26,10 +27,22 @@ impl Moment {
         Self(seconds, nanoseconds)
     }
 
+    /// As it is displayed.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (seconds, nanoseconds) = text.split_once(' ')?;
+        Some(Self(seconds.parse().ok()?, nanoseconds.parse().ok()?))
+    }
+
     pub(crate) fn now() -> Self {
         // The coarse clock: a file's time may be up to a tick before that of the fine one.
         let now = clock_gettime(ClockId::RealtimeCoarse);
         Self(now.tv_sec as u64, now.tv_nsec as u64)
+    }
+
+    /// Answers whether a file was made before. Where the file system does not record that, it
+    /// was not.
+    pub(super) fn follows(self, birth: Birth) -> bool {
+        birth.born().is_some_and(|(seconds, nanoseconds)| Self(seconds as u64, nanoseconds.into()) < self)
     }
 
     /// Whether a name may have been made in `directory` since. The time of its last change

@@ -11,9 +11,10 @@ use super::held::{self, Held, kind};
 use super::{Spot, Standing, Sweep, is_two_up, looks_like_git};
 
 impl Sweep<'_> {
-    /// Whether a path is that of a submodule's directory in a repository that was there
-    /// before. No command can make what git obeys in there, so it is the person's.
-    fn is_submodule(&self, at: &AbsPath) -> bool {
+    /// Answers whether a path is that of a submodule's directory: in a repository that was there
+    /// before, where no command can make what git obeys, or in one that a command made, which
+    /// is looked through, if the submodule's config names the directory of the pointer.
+    fn is_submodule(&mut self, at: &AbsPath, spot: &Spot) -> bool {
         let modules = at.ancestors().skip(1).find(|above| above.name().is_some_and(|name| name == "modules"));
         let Some(git) = modules.and_then(|modules| modules.parent()) else { return false };
         let (Some(own), Some(opened)) = (self.roots.open(at), self.roots.open(&git)) else { return false };
@@ -23,7 +24,28 @@ impl Sweep<'_> {
             here = here.and_then(|here| held::around(&here).ok());
         }
         let is_below = here.is_some_and(|here| held::identity(&here) == held::identity(&opened));
-        is_below && self.was_before(&opened) && kind(&own, "config").is_some()
+        if !is_below || kind(&own, "config").is_none() {
+            return false;
+        }
+        if self.is_users(&opened, &git, spot.came) {
+            return true;
+        }
+        let is_repository = |git: &Held| looks_like_git(git) && kind(git, "commondir").is_none();
+        if !is_repository(&own) || !is_repository(&opened) || self.tree_of(&own, at).is_none_or(|(_, tree)| tree != spot.path) {
+            return false;
+        }
+        self.repository(&opened, &git);
+        true
+    }
+
+    /// The working tree that a submodule's config names, as it is written and where it is, if
+    /// the `.git` there leads back to the submodule's directory `git`.
+    pub(super) fn tree_of(&self, git: &Held, path: &AbsPath) -> Option<(String, AbsPath)> {
+        path.ancestors().skip(1).find(|above| above.name().is_some_and(|name| name == "modules"))?;
+        let written = super::config::worktree(&held::read(git, "config").ok()?)?;
+        let tree = lead(path, written.as_bytes())?;
+        let back = target(&self.roots.open(&tree)?, &tree)?;
+        (held::identity(self.roots.open(&back)?) == held::identity(git)).then_some((written, tree))
     }
 
     /// Whether a `.git` file is what `git worktree add` writes: it points at a directory
@@ -34,7 +56,7 @@ impl Sweep<'_> {
             return false;
         }
         let Some(at) = target(&spot.directory, &spot.path) else { return false };
-        if self.is_submodule(&at) {
+        if self.is_submodule(&at, spot) {
             return true;
         }
         let Some(worktrees) = at.parent().filter(|above| above.name().is_some_and(|name| name == "worktrees")) else { return false };
@@ -56,7 +78,8 @@ impl Sweep<'_> {
         if !self.was_before(&own) {
             self.worktree(&own, &at);
         }
-        if self.was_before(&git) {
+        if self.is_users(&git, &common, spot.came) {
+            self.worktree_hooks(&git, &common, spot);
             return true;
         }
         let is_repository = looks_like_git(&git) && kind(&git, "commondir").is_none();
@@ -76,7 +99,7 @@ pub(super) fn target(directory: &Held, path: &AbsPath) -> Option<AbsPath> {
 ///
 /// `None` unless it goes up first and then down, as git writes it: behind any other `..`
 /// there may be a link tomorrow.
-fn lead(path: &AbsPath, text: &[u8]) -> Option<AbsPath> {
+pub(super) fn lead(path: &AbsPath, text: &[u8]) -> Option<AbsPath> {
     let text = Path::new(OsStr::from_bytes(without_line_end(text)));
     let mut has_gone_down = false;
     for part in text.components() {

@@ -28,6 +28,12 @@ impl Store {
         Self { path: quarantine.join(moment.to_string()), directory: None, kept: 0 }
     }
 
+    /// A path beside it, for files that are needed only during the sweep.
+    pub(super) fn scratch(&self) -> AbsPath {
+        let name = self.path.name().unwrap_or_default().to_string_lossy().into_owned();
+        self.path.parent().unwrap_or_else(AbsPath::root).join(format!(".{name}-{}", std::process::id()))
+    }
+
     /// Moves what stands at `name` here; `path` is where a person would look for it.
     pub(super) fn take(&mut self, directory: &Held, name: &Path, path: &AbsPath, roots: &Roots) -> Result<AbsPath> {
         if self.directory.is_none() {
@@ -73,7 +79,7 @@ fn label(number: usize, path: &AbsPath) -> OsString {
 
 /// Makes the directory at `path`. Links on the way are the person's own, but for those
 /// below a tree that commands write to.
-fn make(path: &AbsPath, roots: &Roots) -> Result<OwnedFd> {
+pub(super) fn make(path: &AbsPath, roots: &Roots) -> Result<OwnedFd> {
     const STEP: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
     let there = path.ancestors().find(|above| above.as_path().symlink_metadata().is_ok()).unwrap_or_else(AbsPath::root);
     let start = if roots.around(path).is_some() {

@@ -38,10 +38,14 @@ fn is_there(path: &AbsPath) -> bool {
     fs::symlink_metadata(path.as_path()).is_ok()
 }
 
-/// Says yes once this file is there.
+/// A line of shell that waits until [`when`] is asked.
+const UNTIL_ASKED: &str = "until [ -e asked ]; do sleep 0.02; done; rm asked";
+
+/// Makes a file `asked` when it is asked; says yes once the named file is there.
 fn when(stage: &Stage, name: &str) -> Arc<Scripted> {
-    let go = stage.workspace.join(name);
+    let (go, asked) = (stage.workspace.join(name), stage.workspace.join("asked"));
     Scripted::new(stage, move |_| {
+        fs::write(asked.as_path(), "").expect("the project is ours");
         while !is_there(&go) {
             thread::sleep(Duration::from_millis(5));
         }
@@ -59,7 +63,7 @@ done = []
 def call(): done.append(libc.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
 thread = threading.Thread(target=call)
 thread.start()
-time.sleep(0.2)
+while not os.path.exists('asked'): time.sleep(0.02)
 path.value = home + b'/.ssh/aaa'
 open('go', 'w')
 thread.join()
@@ -90,13 +94,14 @@ fn a_link_that_the_command_puts_there_is_not_followed(stage: &Stage) {
     stage.write("home/code/app/conf/x", "");
     stage.write("home/code/app/other/x", "");
     let asker = when(stage, "go");
-    let line = "(echo x > conf/new.pem) & sleep 0.2; mv conf away; ln -s other conf; touch go; wait; ls other away; rm conf go";
-    let ran = stage.sh(&asker, line);
+    let line =
+        format!("(echo x > conf/new.pem) & {UNTIL_ASKED}; mv conf away; ln -s other conf; touch go; wait; ls other away; rm conf go");
+    let ran = stage.sh(&asker, &line);
     assert_eq!(ran.out(), "away:\nx\n\nother:\nx\n", "{}", ran.talk());
     assert_eq!(asker.asked(), ["create ~/code/app/conf/new.pem"]);
     // By a link that leads out of the project.
-    let line =
-        format!("mv away conf; (echo x > conf/new.pem) & sleep 0.2; mv conf away; ln -s {} conf; touch go; wait", stage.at("home/.ssh"));
+    let ssh = stage.at("home/.ssh");
+    let line = format!("mv away conf; (echo x > conf/new.pem) & {UNTIL_ASKED}; mv conf away; ln -s {ssh} conf; touch go; wait");
     let ran = stage.sh(&asker, &line);
     assert_eq!((ran.granted().len(), is_there(&stage.at("home/.ssh/new.pem"))), (0, false), "{}", ran.talk());
 }
@@ -157,7 +162,7 @@ print(os.read(fd, 6))";
 fn whoever_is_killed_leaves_nothing(stage: &Stage) {
     for how in ["KILL", "TERM"] {
         let asker = when(stage, "go");
-        let line = format!("touch ~/papers/new & sleep 0.2; kill -{how} $!; wait $!; echo $?; touch go; sleep 0.2; rm go; cat README");
+        let line = format!("touch ~/papers/new & {UNTIL_ASKED}; kill -{how} $!; wait $!; echo $?; touch go; sleep 1; rm go; cat README");
         let ran = stage.sh(&asker, &line);
         let status = if how == "KILL" { 137 } else { 143 };
         assert_eq!((ran.out(), asker.asked().len()), (format!("{status}\nhello\n"), 1), "{}", ran.talk());
@@ -166,20 +171,23 @@ fn whoever_is_killed_leaves_nothing(stage: &Stage) {
 }
 
 fn an_answer_that_nobody_waits_for_opens_nothing(stage: &Stage) {
-    let go = stage.workspace.join("go");
+    let (go, asked) = (stage.workspace.join("go"), stage.workspace.join("asked"));
     let is_first = AtomicBool::new(true);
     let asker = Scripted::new(stage, move |_| {
         if !is_first.swap(false, Ordering::SeqCst) {
             return Answer::Deny;
         }
+        fs::write(asked.as_path(), "").expect("the project is ours");
         while !is_there(&go) {
             thread::sleep(Duration::from_millis(5));
         }
         Answer::AllowSession
     });
-    let line = "touch .vscode & sleep 0.2; kill -KILL $!; wait $! 2>/dev/null; touch go; sleep 0.4; rm go; \
-                mkdir .vscode 2>/dev/null; echo evil > .vscode/tasks.json; cat README";
-    let ran = stage.sh(&asker, line);
+    let line = format!(
+        "touch .vscode & {UNTIL_ASKED}; kill -KILL $!; wait $! 2>/dev/null; touch go; sleep 1; rm go; \
+         mkdir .vscode 2>/dev/null; echo evil > .vscode/tasks.json; cat README"
+    );
+    let ran = stage.sh(&asker, &line);
     assert_eq!(ran.out(), "hello\n", "{}", ran.talk());
     assert!(!is_there(&stage.workspace.join(".vscode/tasks.json")));
 }
@@ -191,13 +199,13 @@ def handle(*_): raise KeyError
 signal.signal(signal.SIGUSR1, handle)
 try: open(os.environ['HOME'] + '/papers/new', 'w')
 except KeyError: print('called away')";
-    let ran = stage.sh(&asker, &format!("python3 -c \"{probe}\" & sleep 0.4; kill -USR1 $!; wait $!; touch go; sleep 0.2; rm go"));
+    let ran = stage.sh(&asker, &format!("python3 -c \"{probe}\" & {UNTIL_ASKED}; kill -USR1 $!; wait $!; touch go; sleep 1; rm go"));
     assert_eq!((ran.out().as_str(), asker.asked().len()), ("called away\n", 1), "{}", ran.talk());
     assert_eq!((ran.refused().len(), ran.granted().len(), is_there(&stage.at("home/papers/new"))), (0, 0, false));
     // Whoever goes on afterwards calls again, waits for the same answer, and is let through.
     let asker = when(stage, "go");
     let probe = probe.replace("raise KeyError", "print('handled')");
-    let ran = stage.sh(&asker, &format!("python3 -uc \"{probe}\" & sleep 0.4; kill -USR1 $!; sleep 0.2; touch go; wait $!"));
+    let ran = stage.sh(&asker, &format!("python3 -uc \"{probe}\" & {UNTIL_ASKED}; kill -USR1 $!; sleep 0.2; touch go; wait $!"));
     assert_eq!((ran.out().as_str(), asker.asked().len()), ("handled\n", 1), "{}", ran.talk());
     assert_eq!((ran.granted().len(), is_there(&stage.at("home/papers/new"))), (1, true));
 }
@@ -218,7 +226,7 @@ fn nobody_else_waits(stage: &Stage) {
 
 fn the_same_file_is_made_once_for_all_who_wait(stage: &Stage) {
     let asker = when(stage, "go");
-    let ran = stage.sh(&asker, "for i in 1 2 3 4 5; do echo x >> ~/papers/new & done; sleep 0.4; touch go; wait");
+    let ran = stage.sh(&asker, "for i in 1 2 3 4 5; do echo x >> ~/papers/new & done; sleep 2; touch go; wait");
     assert_eq!((ran.granted(), asker.asked().len()), (vec!["allow_once create ~/papers/new 5".to_owned()], 1), "{}", ran.talk());
     assert_eq!(read(&stage.at("home/papers/new")).as_deref(), Some("x\nx\nx\nx\nx\n"));
 }

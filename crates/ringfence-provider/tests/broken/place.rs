@@ -204,6 +204,7 @@ fn guess() -> Denial {
         time_ms: 0,
         evidence: Evidence::Guessed,
         count: 1,
+        optional: false,
     }
 }
 

@@ -168,9 +168,7 @@ impl Ground {
         let covers = self.nodes(acts.iter().map(|act| (act.path.clone(), act.what)).collect());
         let done = self.as_own(|begun| inside.shut(covers, begun));
         let why = |at: usize| match &done {
-            Ok(holders) => holders.iter().find(|holder| holder.covered == at).map(|holder| {
-                format!("process {} of the sandbox ({}) stands in {} or has it open", holder.pid, holder.name, acts[at].path)
-            }),
+            Ok(holders) => holders.iter().find(|holder| holder.covered == at).map(|holder| holder.reason(&acts[at].path)),
             Err(error) => Some(whole(error)),
         };
         let pending: Vec<Option<String>> = (0..acts.len()).map(why).collect();

@@ -1,0 +1,39 @@
+//! Marks denials that the program runs without.
+
+use std::fs::File;
+use std::io::Read;
+
+use ringfence_api::{Attempt, Denial};
+use ringfence_policy::Grants;
+
+/// The denial, marked as optional if its program tries such a thing by itself and runs without it.
+///
+/// To be called while the process waits for an answer, or soon after: its command line is read.
+pub(crate) fn marked(mut denial: Denial, grants: &Grants) -> Denial {
+    denial.optional = is_optional(&denial, grants);
+    denial
+}
+
+fn is_optional(denial: &Denial, grants: &Grants) -> bool {
+    let attempt = Attempt {
+        operation: denial.operation,
+        target: &denial.target,
+        program: &denial.program,
+        explicit: denial.explicit,
+        home: grants.home.as_path(),
+        workspace: grants.workspace.as_path(),
+    };
+    attempt.is_optional(|| command_line(denial.pid))
+}
+
+/// The arguments of a process, as the kernel writes them; empty if it is gone. Their length is the
+/// command's choice, so only the first 64 KiB are read.
+fn command_line(pid: u32) -> Vec<u8> {
+    const LONGEST: u64 = 64 * 1024;
+    let mut line = Vec::new();
+    let read = File::open(format!("/proc/{pid}/cmdline")).and_then(|file| file.take(LONGEST).read_to_end(&mut line));
+    if read.is_err() {
+        line.clear();
+    }
+    line
+}

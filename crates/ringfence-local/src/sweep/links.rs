@@ -1,0 +1,31 @@
+//! Links, pipes and sockets in a git directory that a command made. Git makes none there, and
+//! follows each: it would write its messages and logs, or remove its packs, wherever they lead.
+
+use ringfence_policy::AbsPath;
+use rustix::fs::FileType;
+
+use super::Sweep;
+use super::held::{self, Held, Mounts, Next, Want, identity};
+
+impl Sweep<'_> {
+    /// Moves away whatever below a git directory is neither a file nor a directory.
+    pub(super) fn links(&mut self, git: &Held, path: &AbsPath) {
+        let seen = held::hold(git, Want::Look).and_then(|top| {
+            held::walk(top, Mounts::Cross, |directory, way| {
+                // Once, however many git directories there are around it.
+                if !identity(directory).is_some_and(|identity| self.cleared.insert(identity)) {
+                    return Ok(Next::Past);
+                }
+                for (name, kind) in held::entries(directory)? {
+                    if !matches!(kind, FileType::RegularFile | FileType::Directory) {
+                        self.move_away(directory, &name, &path.join(way).join(&name), "leads git somewhere else");
+                    }
+                }
+                Ok(Next::Below)
+            })
+        });
+        if seen.is_err() {
+            self.not_looked_through(path);
+        }
+    }
+}
