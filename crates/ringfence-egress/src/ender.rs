@@ -21,12 +21,11 @@ mod tests;
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use ringfence_policy::Name;
-use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustls::crypto::CryptoProvider;
 use rustls::sign::SingleCertAndKey;
@@ -40,8 +39,10 @@ use talk::Talk;
 
 /// What is spoken, and nothing else is.
 const HTTP: &[u8] = b"http/1.1";
-/// Connections at once; each has a thread.
-const MOST: usize = 512;
+/// Connections at once; each has a thread. One more waits for a place.
+const MOST: usize = 1024;
+/// How long one may wait for a place.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Enough for a thread that shakes hands twice.
 const STACK: usize = 512 * 1024;
 
@@ -51,7 +52,7 @@ pub struct Ender {
     authority: Authority,
     crypto: Arc<CryptoProvider>,
     far: Arc<ClientConfig>,
-    busy: Arc<AtomicUsize>,
+    places: Arc<Places>,
 }
 
 /// What is told of a connection, as it happens.
@@ -84,7 +85,7 @@ impl Ender {
         let far = ClientConfig::builder_with_provider(crypto.clone()).with_safe_default_protocol_versions().map_err(failed)?;
         let mut far = far.with_root_certificates(bundle.roots()).with_no_client_auth();
         far.alpn_protocols = vec![HTTP.to_vec()];
-        Ok(Self { authority: Authority::new()?, crypto, far: Arc::new(far), busy: Arc::default() })
+        Ok(Self { authority: Authority::new()?, crypto, far: Arc::new(far), places: Arc::new(Places::of(MOST)) })
     }
 
     /// What we are to a program that takes us for `name`.
@@ -103,7 +104,7 @@ impl Ender {
 
     /// Takes a connection to the host, and answers one in its place.
     pub fn end(&self, host: OwnedFd, errand: Errand) -> io::Result<OwnedFd> {
-        let place = Place::take(&self.busy)?;
+        let place = Place::take(&self.places, PATIENCE)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (theirs, ours) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         let near = Leg::near(ours, self.near(&errand.name)?)?;
@@ -117,22 +118,39 @@ impl Ender {
     }
 }
 
+/// The places that are free.
+#[derive(Debug)]
+struct Places {
+    free: Mutex<usize>,
+    freed: Condvar,
+}
+
+impl Places {
+    fn of(count: usize) -> Self {
+        Self { free: Mutex::new(count), freed: Condvar::new() }
+    }
+}
+
 /// One of the places there are.
-struct Place(Arc<AtomicUsize>);
+struct Place(Arc<Places>);
 
 impl Place {
-    fn take(busy: &Arc<AtomicUsize>) -> io::Result<Self> {
-        let place = Self(busy.clone());
-        match busy.fetch_add(1, Ordering::Relaxed) {
-            0..MOST => Ok(place),
-            _ => Err(Errno::AGAIN.into()),
+    /// Waits until one is free.
+    fn take(places: &Arc<Places>, patience: Duration) -> io::Result<Self> {
+        let free = places.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut free, _) = places.freed.wait_timeout_while(free, patience, |free| *free == 0).unwrap_or_else(PoisonError::into_inner);
+        if *free == 0 {
+            return Err(io::Error::other(format!("{MOST} connections to hosts with secrets are open already")));
         }
+        *free -= 1;
+        Ok(Self(places.clone()))
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.0.freed.notify_one();
     }
 }
 

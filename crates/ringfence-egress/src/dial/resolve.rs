@@ -54,6 +54,7 @@ const LOOKUPS: usize = 512;
 /// Where the host's `getent` may be; never looked for by `PATH`, which others can set.
 const GETENT: &[&str] = &["/usr/bin/getent", "/bin/getent", "/run/current-system/sw/bin/getent"];
 const NSSWITCH: &str = "/etc/nsswitch.conf";
+const HOSTS: &str = "/etc/hosts";
 
 /// The host's resolver.
 #[derive(Debug, Clone, Default)]
@@ -89,6 +90,7 @@ impl Resolve for HostResolver {
 }
 
 fn look_up(name: &str, limit: Duration) -> Result<Vec<IpAddr>, Unresolved> {
+    let name = &whole(name, &std::fs::read_to_string(HOSTS).unwrap_or_default());
     let switch = std::fs::read_to_string(NSSWITCH).unwrap_or_default();
     let getent = GETENT.iter().map(Path::new).find(|path| path.exists());
     let addresses = match getent {
@@ -96,6 +98,16 @@ fn look_up(name: &str, limit: Duration) -> Result<Vec<IpAddr>, Unresolved> {
         _ => ask_library(name)?,
     };
     if addresses.is_empty() { Err(Unresolved::Unknown(None)) } else { Ok(addresses) }
+}
+
+/// A name as DNS is asked for it: with a dot at its end, so that no domain of a `search` line is
+/// put behind it and another host answers. A name of one word means nothing without such a domain,
+/// and the file with the host's own names (`hosts`) has none with a dot.
+fn whole(name: &str, hosts: &str) -> String {
+    let lines = hosts.lines().map(|line| line.split('#').next().unwrap_or_default());
+    let is_listed = lines.flat_map(|line| line.split_whitespace().skip(1)).any(|listed| listed.eq_ignore_ascii_case(name));
+    let is_whole = !name.contains('.') || name.ends_with('.') || name.parse::<IpAddr>().is_ok();
+    if is_listed || is_whole { name.to_owned() } else { format!("{name}.") }
 }
 
 /// Whether every service that `switch` names for hosts is in the C library itself. Where none is
@@ -184,6 +196,21 @@ mod tests {
         }
         for foreign in ["hosts: files mdns4_minimal [NOTFOUND=return] dns", "# x\nhosts: mymachines resolve [!UNAVAIL=return] files\n"] {
             assert!(!is_built_in(foreign), "{foreign:?}");
+        }
+    }
+
+    #[test]
+    fn search_domains_do_not_apply_to_names_with_a_dot() {
+        let hosts = "127.0.0.1 localhost\n192.0.2.1 Listed.example # other.example\n";
+        for (name, expect) in [
+            ("a.example", "a.example."),
+            ("a.example.", "a.example."),
+            ("other.example", "other.example."),
+            ("listed.example", "listed.example"),
+            ("db", "db"),
+            ("192.0.2.1", "192.0.2.1"),
+        ] {
+            assert_eq!(whole(name, hosts), expect);
         }
     }
 

@@ -1,13 +1,26 @@
-//! Where the answers of a host end: what was held back can go then, and it is known whether
-//! somebody still waits for one.
+//! The answers of a host, without the values: read, scrubbed, and written anew.
 //!
-//! Nothing is refused here. An answer whose end cannot be told has none, and what follows it is
-//! not understood.
+//! Heads and trailers are scrubbed as a whole. Of a body the framing is taken off first, since a
+//! program inside can pad its request so that the host cuts the value in two there; what is passed
+//! on has chunks of our own. An answer that could hide a value from us is not passed on: one that
+//! is compressed, or whose end cannot be told.
+
+mod head;
 
 use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::scrub::Scrub;
+use head::{Body, Head};
 
 /// More is no head.
 const LONGEST: usize = 64 * 1024;
+/// How long the rest of what may be a value is waited for in the middle of an answer: longer than
+/// a host takes that waits for the network.
+const REST: Duration = Duration::from_secs(1);
+/// The same on a connection that has become something else, in which messages are short and
+/// waited for.
+const SHORT_REST: Duration = Duration::from_millis(50);
 
 /// Follows what a host says.
 #[derive(Debug)]
@@ -15,6 +28,7 @@ pub(super) struct Answers {
     state: State,
     /// Those that were asked for and did not come yet, and whether they have no body.
     asked: VecDeque<Kind>,
+    scrub: Scrub,
 }
 
 /// What kind of answer is expected.
@@ -25,25 +39,54 @@ pub(super) enum Kind {
     Other,
 }
 
+/// Why an answer is not passed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Unreadable(pub(super) &'static str);
+
+/// What is passed on, piece by piece. What was held is a piece of its own, whenever the rest came:
+/// a program inside sees how long pieces are.
+#[derive(Debug, Default)]
+pub(super) struct Pieces(Vec<Vec<u8>>);
+
+impl Pieces {
+    fn extend_from_slice(&mut self, bytes: &[u8]) {
+        match self.0.last_mut() {
+            Some(last) => last.extend_from_slice(bytes),
+            None => self.0.push(bytes.to_vec()),
+        }
+    }
+
+    /// Begins another piece.
+    fn part(&mut self) {
+        self.0.push(Vec::new());
+    }
+
+    /// Those that have something in them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.iter().map(Vec::as_slice).filter(|piece| !piece.is_empty())
+    }
+}
+
 #[derive(Debug)]
 enum State {
     Head(Vec<u8>),
     Body(u64),
     /// The line in front of a chunk.
     Chunk(Vec<u8>),
-    /// So much of a chunk, and the end of its line.
     ChunkBody(u64),
-    /// Lines behind the last chunk.
-    Last(Vec<u8>),
-    /// It has no end, or it is not known.
+    /// The end of the line behind a chunk.
+    ChunkEnd(Vec<u8>),
+    /// All lines behind the last chunk.
+    Trailer(Vec<u8>),
+    /// It ends with the connection.
     Endless,
-    /// The connection has become something else, in which messages are short and waited for.
+    /// The connection has become something else.
     Changed,
 }
 
 impl Answers {
-    pub(super) fn new() -> Self {
-        Self { state: State::Head(Vec::new()), asked: VecDeque::new() }
+    pub(super) fn new(scrub: Scrub) -> Self {
+        Self { state: State::Head(Vec::new()), asked: VecDeque::new(), scrub }
     }
 
     /// One is asked for.
@@ -56,135 +99,156 @@ impl Answers {
         self.asked.is_empty() && matches!(&self.state, State::Head(begun) if begun.is_empty())
     }
 
-    /// Takes in what it says; whether the last byte of it was the last of an answer, or may well be.
-    pub(super) fn hear(&mut self, mut bytes: &[u8]) -> bool {
-        let mut ended = false;
+    /// Whether nothing of the answer that comes now was passed on.
+    pub(super) fn is_unbegun(&self) -> bool {
+        matches!(self.state, State::Head(_))
+    }
+
+    /// How long what is held may be waited for, if something is.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        let rest = if matches!(self.state, State::Changed) { SHORT_REST } else { REST };
+        self.scrub.holds().then_some(rest)
+    }
+
+    /// Takes in what the host says; what can be passed on by now is added to `out`, also where
+    /// the rest cannot be.
+    pub(super) fn hear(&mut self, mut bytes: &[u8], out: &mut Pieces) -> Result<(), Unreadable> {
         while !bytes.is_empty() {
-            ended = false;
-            match &mut self.state {
-                State::Endless => return false,
-                State::Changed => return true,
+            let count = match &mut self.state {
+                State::Endless | State::Changed => bytes.len(),
                 State::Body(left) | State::ChunkBody(left) => {
                     let count = bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
                     *left -= count as u64;
-                    bytes = &bytes[count..];
+                    count
                 }
-                State::Head(line) | State::Chunk(line) | State::Last(line) => {
-                    line.push(bytes[0]);
-                    bytes = &bytes[1..];
+                State::Head(text) | State::Chunk(text) | State::ChunkEnd(text) | State::Trailer(text) => {
+                    let count = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
+                    text.extend_from_slice(&bytes[..count]);
+                    count
                 }
+            };
+            let (piece, rest) = bytes.split_at(count);
+            bytes = rest;
+            if matches!(self.state, State::Endless | State::Changed | State::Body(_) | State::ChunkBody(_)) {
+                let clean = self.scrub.pass(piece);
+                self.write(&clean, out);
             }
-            ended |= self.go_on();
+            self.go_on(out)?;
         }
-        ended
+        Ok(())
     }
 
-    /// The next state, if this one is over; whether an answer has ended by that.
-    fn go_on(&mut self) -> bool {
-        let next = match &self.state {
-            State::Head(text) if text.ends_with(b"\r\n\r\n") => match self.begin(&text.clone()) {
-                Some(state) => state,
-                None => return self.end(),
+    /// Passes on what was held, since nothing comes in time or at all.
+    pub(super) fn release(&mut self, out: &mut Pieces) {
+        let rest = self.scrub.release();
+        if !rest.is_empty() {
+            out.part();
+        }
+        self.write(&rest, out);
+    }
+
+    /// Something of a body, in chunks where it came in chunks.
+    fn write(&self, body: &[u8], out: &mut Pieces) {
+        match self.state {
+            State::Chunk(_) | State::ChunkBody(_) | State::ChunkEnd(_) if !body.is_empty() => {
+                out.extend_from_slice(format!("{:x}\r\n", body.len()).as_bytes());
+                out.extend_from_slice(body);
+                out.extend_from_slice(b"\r\n");
+            }
+            _ => out.extend_from_slice(body),
+        }
+    }
+
+    /// The next state, if this one is over.
+    fn go_on(&mut self, out: &mut Pieces) -> Result<(), Unreadable> {
+        match &self.state {
+            State::Head(text) | State::Chunk(text) | State::ChunkEnd(text) | State::Trailer(text) if text.len() > LONGEST => {
+                Err(Unreadable("its header, or a line of it, is longer than 64 KiB"))
+            }
+            State::Head(text) if is_blank(text) => {
+                self.state = State::Head(Vec::new());
+                Ok(())
+            }
+            State::Head(text) if ends_blank(text) => self.begin(&text.clone(), out),
+            State::Body(0) => {
+                self.release(out);
+                self.end();
+                Ok(())
+            }
+            State::ChunkBody(0) => {
+                self.state = State::ChunkEnd(Vec::new());
+                Ok(())
+            }
+            State::ChunkEnd(text) if text.ends_with(b"\n") => match is_blank(text) {
+                true => {
+                    self.state = State::Chunk(Vec::new());
+                    Ok(())
+                }
+                false => Err(Unreadable("a chunk of its answer is longer than was said")),
             },
-            State::Head(text) if text.len() > LONGEST => State::Endless,
-            State::Body(0) => return self.end(),
-            State::ChunkBody(0) => State::Chunk(Vec::new()),
             State::Chunk(text) if text.ends_with(b"\n") => match chunk(text) {
-                Some(0) => State::Last(Vec::new()),
-                Some(length) => State::ChunkBody(length + 2),
-                None => State::Endless,
+                Some(0) => {
+                    self.release(out);
+                    self.state = State::Trailer(Vec::new());
+                    Ok(())
+                }
+                Some(length) => {
+                    self.state = State::ChunkBody(length);
+                    Ok(())
+                }
+                None => Err(Unreadable("a chunk of its answer has no length")),
             },
-            State::Last(text) if text == b"\r\n" => return self.end(),
-            State::Last(text) if text.ends_with(b"\n") => State::Last(Vec::new()),
-            State::Chunk(text) | State::Last(text) if text.len() > LONGEST => State::Endless,
-            _ => return false,
-        };
-        self.state = next;
-        false
+            State::Trailer(text) if is_blank(text) || ends_blank(text) => {
+                let mut trailer = text.clone();
+                self.scrub.whole(&mut trailer);
+                out.extend_from_slice(b"0\r\n");
+                out.extend_from_slice(&trailer);
+                self.end();
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
-    fn end(&mut self) -> bool {
+    fn end(&mut self) {
         self.asked.pop_front();
         self.state = State::Head(Vec::new());
-        true
     }
 
-    /// The state after a head; `None` where nothing follows it.
-    fn begin(&self, head: &[u8]) -> Option<State> {
-        let text = String::from_utf8_lossy(head);
-        let mut lines = text.split("\r\n");
-        let status = lines.next().and_then(|line| line.strip_prefix("HTTP/1.")?.split(' ').nth(1)?.parse::<u16>().ok());
-        let field = |line: &str, name: &str| {
-            let (found, value) = line.split_once(':')?;
-            found.trim().eq_ignore_ascii_case(name).then(|| value.trim().to_ascii_lowercase())
-        };
-        let all: Vec<&str> = lines.collect();
-        let value = |name: &str| all.iter().find_map(|line| field(line, name));
-        match status {
-            None => return Some(State::Endless),
-            Some(101) => return Some(State::Changed),
-            // Not an answer yet.
-            Some(100..200) => return Some(State::Head(Vec::new())),
-            Some(204 | 304) => return None,
-            Some(_) if self.asked.front() == Some(&Kind::Head) => return None,
-            Some(_) => {}
+    /// Passes on a head, and goes on to what follows it.
+    fn begin(&mut self, text: &[u8], out: &mut Pieces) -> Result<(), Unreadable> {
+        let head = Head::read(text, self.asked.front().copied().unwrap_or(Kind::Other))?;
+        let mut written = head.write();
+        self.scrub.whole(&mut written);
+        out.extend_from_slice(&written);
+        match head.body {
+            Body::Later => self.state = State::Head(Vec::new()),
+            Body::None => self.end(),
+            Body::Length(length) => self.state = State::Body(length),
+            Body::Chunked => self.state = State::Chunk(Vec::new()),
+            Body::Endless => self.state = State::Endless,
+            Body::Changed => self.state = State::Changed,
         }
-        if value("transfer-encoding").is_some_and(|codings| codings.ends_with("chunked")) {
-            return Some(State::Chunk(Vec::new()));
-        }
-        match value("content-length").and_then(|length| length.parse().ok()) {
-            Some(0) => None,
-            Some(length) => Some(State::Body(length)),
-            None => Some(State::Endless),
-        }
+        Ok(())
     }
 }
 
+/// One empty line.
+fn is_blank(text: &[u8]) -> bool {
+    matches!(text, b"\r\n" | b"\n")
+}
+
+/// Lines of which the last is empty.
+fn ends_blank(text: &[u8]) -> bool {
+    text.ends_with(b"\n\r\n") || text.ends_with(b"\n\n")
+}
+
+/// The length in the line before a chunk; what stands behind it is not passed on.
 fn chunk(line: &[u8]) -> Option<u64> {
     let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
-    u64::from_str_radix(std::str::from_utf8(&line[..digits]).ok()?, 16).ok().filter(|length| *length < u64::MAX - 2)
+    let is_whole = matches!(line.get(digits), Some(b'\r' | b'\n' | b';' | b' ' | b'\t'));
+    u64::from_str_radix(std::str::from_utf8(&line[..digits]).ok()?, 16).ok().filter(|_| is_whole)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Where answers end in what is said, however it is cut.
-    #[track_caller]
-    fn check(kinds: &[Kind], said: &str, ends: &[usize]) {
-        let mut answers = Answers::new();
-        kinds.iter().for_each(|kind| answers.expect(*kind));
-        let found: Vec<usize> = (1..=said.len()).filter(|at| answers.hear(&said.as_bytes()[at - 1..*at])).collect();
-        assert_eq!(found, ends, "{said}");
-        let mut whole = Answers::new();
-        kinds.iter().for_each(|kind| whole.expect(*kind));
-        assert_eq!(whole.hear(said.as_bytes()), ends.last() == Some(&said.len()), "{said}");
-    }
-
-    #[test]
-    fn every_way_to_end_is_known() {
-        const TWO: [Kind; 2] = [Kind::Other, Kind::Other];
-        check(&TWO, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcHTTP/1.1 204 No\r\n\r\n", &[41, 60]);
-        check(&[Kind::Head], "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", &[38]);
-        check(&TWO, "HTTP/1.1 100 Go\r\n\r\nHTTP/1.1 200 OK\r\nCONTENT-LENGTH: 0\r\n\r\n", &[57]);
-        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, Chunked\r\n\r\n3;x=y\r\nabc\r\n0\r\nA: b\r\n\r\n";
-        check(&TWO, chunked, &[chunked.len()]);
-        check(&TWO, "HTTP/1.1 200 OK\r\n\r\nabc", &[]);
-        check(&TWO, "HTTP/1.1 101 Go\r\nContent-Length: 1\r\n\r\nabc", &[39, 40, 41]);
-        check(&TWO, "garbage\r\n\r\n", &[]);
-    }
-
-    #[test]
-    fn who_waits_is_known() {
-        let mut answers = Answers::new();
-        assert!(answers.is_quiet());
-        answers.expect(Kind::Other);
-        assert!(!answers.is_quiet());
-        answers.hear(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n");
-        assert!(!answers.is_quiet());
-        answers.hear(b"a");
-        assert!(answers.is_quiet());
-        answers.hear(b"H");
-        assert!(!answers.is_quiet());
-    }
-}
+mod tests;

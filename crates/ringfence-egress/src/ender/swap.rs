@@ -3,6 +3,7 @@
 use ringfence_api::{Sealed, base64};
 
 use crate::base64::decode;
+use crate::peek::head::{Afterwards, with_field, without_field};
 
 /// A value, and what stands for it inside.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,19 +18,11 @@ pub struct Swap {
     pub value: Sealed,
 }
 
-/// What is to become of the connection after a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Afterwards {
-    /// Whatever the two want.
-    Theirs,
-    /// It ends.
-    Closed,
-}
-
 /// The head of a request with the values in it, and whose they are.
 ///
-/// Where there are any, the host is asked not to compress what it answers: a value that it says
-/// back would not be found in it.
+/// The host is asked not to compress what it answers: a value that it says back would not be found
+/// in it. Neither would one that is cut in two by what a request with a value asks for: parts of an
+/// answer, and extensions of WebSocket, of which the only one there is compresses.
 pub(super) fn put<'a>(head: &[u8], swaps: &'a [Swap], afterwards: Afterwards) -> (Vec<u8>, Vec<&'a str>) {
     let mut names = Vec::new();
     let mut lines: Vec<Vec<u8>> = Vec::new();
@@ -45,28 +38,22 @@ pub(super) fn put<'a>(head: &[u8], swaps: &'a [Swap], afterwards: Afterwards) ->
         }
         lines.push(value);
     }
+    let mut with = with_field(&lines.concat(), "Accept-Encoding", "identity");
     if !names.is_empty() {
-        replace(&mut lines, "Accept-Encoding", "identity");
+        with = CUTTING.iter().fold(with, |head, header| without_field(&head, header));
     }
     if afterwards == Afterwards::Closed {
-        replace(&mut lines, "Connection", "close");
+        with = with_field(&with, "Connection", "close");
     }
-    (lines.concat(), names)
+    (with, names)
 }
+
+/// Headers that have an answer come in parts or compressed.
+const CUTTING: [&str; 3] = ["Range", "If-Range", "Sec-WebSocket-Extensions"];
 
 /// The name of the header in a line.
 fn name(line: &[u8]) -> Option<&[u8]> {
     line.iter().position(|byte| *byte == b':').map(|colon| &line[..colon])
-}
-
-/// One header in place of all of that name.
-fn replace(lines: &mut Vec<Vec<u8>>, header: &str, value: &str) {
-    let mut number = 0;
-    lines.retain(|line| {
-        number += 1;
-        number == 1 || !name(line).is_some_and(|name| name.eq_ignore_ascii_case(header.as_bytes()))
-    });
-    lines.insert(1.min(lines.len()), format!("{header}: {value}\r\n").into_bytes());
 }
 
 impl Swap {
@@ -121,9 +108,8 @@ mod tests {
     fn check(header: &str, expect: &str, names: &[&str]) {
         let swaps = [swap("A", "Authorization", "s3cret"), swap("AB", "authorization", "other"), swap("K", "X-Key", "k3y")];
         let head = |more: &str, line: &str| format!("GET /ringfence-placeholder-A HTTP/1.1\r\n{more}Host: a.org\r\n{line}\r\n\r\n");
-        let (with, put) = super::put(head("", header).as_bytes(), &swaps, Afterwards::Theirs);
-        let more = if names.is_empty() { "" } else { "Accept-Encoding: identity\r\n" };
-        assert_eq!(String::from_utf8(with).unwrap(), head(more, expect));
+        let (with, put) = super::put(head("", header).as_bytes(), &swaps, Afterwards::Open);
+        assert_eq!(String::from_utf8(with).unwrap(), head("Accept-Encoding: identity\r\n", expect));
         assert_eq!(put, names);
     }
 
@@ -135,11 +121,12 @@ mod tests {
             String::from_utf8(super::put(head(lines).as_bytes(), &swaps, afterwards).0).unwrap()
         };
         let plain = "Accept-Encoding: gzip\r\nConnection: keep-alive\r\nHost: a\r\n";
-        assert_eq!(put(plain, Afterwards::Theirs), head(plain));
-        assert_eq!(put(plain, Afterwards::Closed), head("Connection: close\r\nAccept-Encoding: gzip\r\nHost: a\r\n"));
-        let carries = format!("{plain}X-Key: ringfence-placeholder-K\r\naccept-encoding: br\r\n");
-        let expect = "Accept-Encoding: identity\r\nConnection: keep-alive\r\nHost: a\r\nX-Key: k3y\r\n";
-        assert_eq!(put(&carries, Afterwards::Theirs), head(expect));
+        let expect = "Accept-Encoding: identity\r\nConnection: keep-alive\r\nHost: a\r\n";
+        assert_eq!(put(plain, Afterwards::Open), head(expect));
+        assert_eq!(put(plain, Afterwards::Closed), head("Connection: close\r\nAccept-Encoding: identity\r\nHost: a\r\n"));
+        let carries = format!("{plain}X-Key: ringfence-placeholder-K\r\naccept-encoding: br\r\nRange: bytes=0-3\r\n");
+        assert_eq!(put(&carries, Afterwards::Open), head(&format!("{expect}X-Key: k3y\r\n")));
+        assert!(put("Range: bytes=0-3\r\n", Afterwards::Open).contains("Range"));
     }
 
     #[test]

@@ -6,19 +6,17 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::answers::{Answers, Kind};
+use super::answers::{Answers, Kind, Pieces, Unreadable};
 use super::leg::Leg;
 use super::scrub::Scrub;
-use super::swap::{self, Afterwards};
+use super::swap;
 use super::{Errand, Told};
+use crate::peek::head::Afterwards;
 use crate::peek::requests::{Next, Piece, Requests};
 use crate::peek::{LONGEST, Objection};
 
 /// How long the two may take until they can speak.
 const GREETING: Duration = Duration::from_secs(30);
-/// How long the rest of what may be a value is waited for in the middle of an answer: longer than
-/// a host takes that waits for the network.
-const REST: Duration = Duration::from_secs(1);
 /// How long one who was refused may take to ask, and to read why.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -29,24 +27,14 @@ pub(super) struct Talk {
     errand: Errand,
     requests: Requests,
     answers: Answers,
-    scrub: Scrub,
     /// Until when something is held back.
     held: Option<Instant>,
     /// What the program has said and was not passed on yet.
     queue: Vec<u8>,
     /// The host has answered something.
     is_answered: bool,
-    course: Course,
-}
-
-/// Whether there are further requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Course {
-    Open,
-    /// The one that is on its way is the last.
-    Last,
-    /// There was another one, which does not go out.
-    Over,
+    /// The request that is on its way is the last.
+    is_last: bool,
 }
 
 /// What cannot be got over.
@@ -54,14 +42,15 @@ enum Fault {
     Near(io::Error),
     Far(io::Error),
     Refused(Objection),
+    Unreadable(Unreadable),
 }
 
 impl Talk {
     pub(super) fn new(near: Leg, far: Leg, errand: Errand) -> Self {
         let requests = Requests::new(errand.name.clone(), errand.port);
         let scrub = Scrub::new(errand.swaps.iter().map(|swap| swap.value.reveal()));
-        let (answers, queue) = (Answers::new(), Vec::new());
-        Self { near, far, errand, requests, answers, scrub, held: None, queue, is_answered: false, course: Course::Open }
+        let (answers, queue) = (Answers::new(scrub), Vec::new());
+        Self { near, far, errand, requests, answers, held: None, queue, is_answered: false, is_last: false }
     }
 
     /// Until it is over.
@@ -75,11 +64,19 @@ impl Talk {
                 }
             }
             Err(Fault::Far(error)) => {
-                let sentence = format!("{} and ringfence did not come to terms: {error}", self.errand.name);
+                let sentence = format!("TLS or HTTP with {} failed: {error}", self.errand.name);
                 if !self.is_answered {
                     (self.errand.told)(Told::Failed(sentence.clone()));
                     self.answer("502 Bad Gateway", &sentence);
                 }
+            }
+            Err(Fault::Unreadable(Unreadable(why))) => {
+                let sentence = format!("the answer of {} is withheld: {why}", self.errand.name);
+                (self.errand.told)(Told::Failed(sentence.clone()));
+                if self.answers.is_unbegun() {
+                    self.say("502 Bad Gateway", &sentence);
+                }
+                self.near.tear();
             }
             Err(Fault::Refused(objection)) => {
                 (self.errand.told)(Told::Refused(objection.to_string()));
@@ -100,7 +97,7 @@ impl Talk {
             }
             self.near.flush().map_err(Fault::Near)?;
             self.far.flush().map_err(Fault::Far)?;
-            let is_over = self.course != Course::Open && self.answers.is_quiet();
+            let is_over = self.is_last && self.answers.is_quiet();
             if self.far.is_heard_out() || is_over {
                 if self.far.is_greeting() {
                     return Err(Fault::Far(Errno::CONNRESET.into()));
@@ -188,22 +185,18 @@ impl Talk {
         if said.is_empty() {
             return Ok(());
         }
-        self.is_answered = true;
         if self.requests.wants_answer() {
             self.requests.answer(&said);
         }
-        let is_end = self.answers.hear(&said);
-        let clean = self.scrub.pass(&said);
-        self.near.say(&clean).map_err(Fault::Near)?;
-        self.held = self.scrub.holds().then(|| Instant::now() + REST);
-        if is_end { self.release() } else { Ok(()) }
+        let mut clean = Pieces::default();
+        let heard = self.answers.hear(&said, &mut clean);
+        self.pass_on(&clean)?;
+        self.held = self.answers.patience().map(|patience| Instant::now() + patience);
+        heard.map_err(Fault::Unreadable)
     }
 
     /// Passes on what belongs to requests for the host, with the values in their heads.
     fn pass_requests(&mut self) -> Result<(), Fault> {
-        if self.course == Course::Over {
-            return Ok(());
-        }
         let (mut said, mut from) = (Vec::new(), 0);
         while let Some(piece) = self.requests.piece(&self.queue[from..]) {
             let bytes = &self.queue[from..from + piece.length()];
@@ -216,15 +209,9 @@ impl Talk {
                     if method == b"TRACE" {
                         return Err(Fault::Refused(Objection::Trace));
                     }
-                    if self.course == Course::Last {
-                        self.course = Course::Over;
-                        break;
-                    }
                     self.answers.expect(if method == b"HEAD" { Kind::Head } else { Kind::Other });
-                    // Some hosts take the body of such a request for the next one.
-                    let is_odd = self.requests.has_body() && [&b"GET"[..], b"HEAD", b"OPTIONS", b"DELETE"].contains(&method);
-                    let (course, afterwards) = if is_odd { (Course::Last, Afterwards::Closed) } else { (Course::Open, Afterwards::Theirs) };
-                    self.course = course;
+                    self.is_last = self.requests.is_last();
+                    let afterwards = if self.is_last { Afterwards::Closed } else { Afterwards::Open };
                     let (with, names) = swap::put(bytes, &self.errand.swaps, afterwards);
                     if with.len() > LONGEST {
                         return Err(Fault::Refused(Objection::TooLong));
@@ -238,14 +225,23 @@ impl Talk {
         self.far.say(&said).map_err(Fault::Far)?;
         match self.requests.next() {
             Next::Refused(objection) => Err(Fault::Refused(objection)),
-            Next::More | Next::Answer | Next::Opaque => Ok(()),
+            Next::More | Next::Answer | Next::Opaque | Next::Over => Ok(()),
         }
     }
 
     fn release(&mut self) -> Result<(), Fault> {
         self.held = None;
-        let rest = self.scrub.release();
-        self.near.say(&rest).map_err(Fault::Near)
+        let mut rest = Pieces::default();
+        self.answers.release(&mut rest);
+        self.pass_on(&rest)
+    }
+
+    fn pass_on(&mut self, pieces: &Pieces) -> Result<(), Fault> {
+        for piece in pieces.iter() {
+            self.is_answered = true;
+            self.near.say(piece).map_err(Fault::Near)?;
+        }
+        Ok(())
     }
 
     /// What the host has said last, until the program has it.
@@ -272,6 +268,10 @@ impl Talk {
                 None => return,
             }
         }
+        self.say(status, sentence);
+    }
+
+    fn say(&mut self, status: &str, sentence: &str) {
         // It is shown at terminals as it is.
         let sentence: String = sentence.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let text = format!("ringfence: {sentence}\n");

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringfence_policy::Name;
 
-use super::requests::{Next, Requests};
+use super::head::with_field;
+use super::requests::{Checked, Next, Piece, Requests};
 use super::{Objection, Peek, agree, hello};
 use crate::relay::{self, Check, Verdict};
 
@@ -54,9 +55,21 @@ struct Said {
 impl Check for Said {
     fn look(&mut self, held: &[u8]) -> Verdict {
         let mut requests = locked(&self.requests);
-        let checked = requests.check(held);
-        if checked.next == Next::Opaque {
-            return Verdict::Pass;
+        let mut clear = 0;
+        while let Some(piece) = requests.piece(&held[clear..]) {
+            let from = clear;
+            clear += piece.length();
+            if matches!(piece, Piece::Head(1..)) && requests.is_last() {
+                self.first = false;
+                let head = with_field(&held[from..clear], "Connection", "close");
+                return Verdict::Instead(clear, [&held[..from], &head].concat());
+            }
+        }
+        let checked = Checked { clear, next: requests.next() };
+        match checked.next {
+            Next::Opaque => return Verdict::Pass,
+            Next::Over if checked.clear == 0 => return Verdict::Finish,
+            _ => {}
         }
         // Of a body the relay need not show the rest.
         let unseen = requests.body_left();
@@ -137,9 +150,13 @@ mod tests {
                         out.extend(held.drain(..now));
                         credit = count - now as u64;
                     }
+                    Verdict::Instead(count, bytes) => {
+                        held.drain(..count);
+                        out.extend(bytes);
+                    }
                     Verdict::Refuse(objection) => return (out, objection.reason),
                     Verdict::Pass => return (out, "passes".to_owned()),
-                    Verdict::Finish => panic!("nobody said so"),
+                    Verdict::Finish => return (out, "over".to_owned()),
                 }
             }
         }
@@ -162,6 +179,23 @@ mod tests {
         let good = format!("{GET}{post}{chunks}{GET}");
         check(&good, &good, "open");
         check(&format!("{good}{OTHER}{GET}"), &good, "it is meant for b.example");
+    }
+
+    #[test]
+    fn request_whose_body_could_be_taken_for_another_is_the_last() {
+        let chunked = format!("Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{OTHER}\r\n0\r\n\r\n", OTHER.len());
+        let length = format!("Content-Length: {}\r\n\r\n{OTHER}", OTHER.len());
+        let expects = format!("Expect: 100-continue\r\n{length}");
+        for (method, rest) in
+            [("GET", &length), ("GET", &chunked), ("HEAD", &length), ("DELETE", &length), ("REPORT", &chunked), ("POST", &expects)]
+        {
+            let said = format!("{method} / HTTP/1.1\r\nConnection: keep-alive\r\nHost: a.example\r\n{rest}");
+            let out = format!("{method} / HTTP/1.1\r\nConnection: close\r\nHost: a.example\r\n{rest}");
+            check(&format!("{GET}{said}{GET}"), &format!("{GET}{out}"), "over");
+            check(&said, &out, "open");
+        }
+        let empty = GET.replacen("\r\n\r\n", "\r\nContent-Length: 0\r\n\r\n", 1);
+        check(&format!("{empty}{GET}"), &format!("{empty}{GET}"), "open");
     }
 
     #[test]

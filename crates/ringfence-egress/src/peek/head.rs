@@ -19,6 +19,8 @@ pub struct Head {
     pub framing: Framing,
     /// What it wants to become of the connection.
     pub wish: Wish,
+    /// Whether another request may follow it.
+    pub afterwards: Afterwards,
 }
 
 /// A host as a request names it.
@@ -48,6 +50,37 @@ pub enum Wish {
     Upgrade,
 }
 
+/// Whether another request may follow on the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Afterwards {
+    /// Another one may.
+    Open,
+    /// None may: it has a body where some servers expect none, or answer before they read it, and
+    /// then take that body for the next request.
+    Closed,
+}
+
+/// Methods whose body every server reads.
+const WITH_BODY: [&[u8]; 3] = [b"POST", b"PUT", b"PATCH"];
+
+/// A head with one header in place of all of that name.
+pub(crate) fn with_field(head: &[u8], header: &str, value: &str) -> Vec<u8> {
+    let mut lines = without_field(head, header);
+    let line = format!("{header}: {value}\r\n");
+    let first = lines.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    lines.splice(first..first, line.into_bytes());
+    lines
+}
+
+/// A head without any header of that name.
+pub(crate) fn without_field(head: &[u8], header: &str) -> Vec<u8> {
+    let is_it =
+        |line: &[u8]| line.iter().position(|byte| *byte == b':').is_some_and(|colon| line[..colon].eq_ignore_ascii_case(header.as_bytes()));
+    let lines = head.split_inclusive(|byte| *byte == b'\n').enumerate();
+    // The first line is the request's own.
+    lines.filter(|(number, line)| *number == 0 || !is_it(line)).flat_map(|(_, line)| line).copied().collect()
+}
+
 /// Reads the head of one request.
 #[derive(Debug, Default)]
 pub struct Reader {
@@ -63,6 +96,8 @@ pub struct Reader {
 #[derive(Debug)]
 struct Request {
     version: Version,
+    /// It is sent with a body, as a rule.
+    has_body: bool,
     /// The host in the target, where it stands there.
     target: Option<Host>,
 }
@@ -79,6 +114,7 @@ struct Fields {
     host: Option<Host>,
     length: Option<u64>,
     chunked: bool,
+    expects: bool,
     upgrade: bool,
     http2: bool,
     connection_upgrade: bool,
@@ -149,7 +185,7 @@ fn request(line: &[u8]) -> Result<Request, Objection> {
         b"*" if method == b"OPTIONS" => None,
         _ => Some(absolute(target)?),
     };
-    Ok(Request { version, target })
+    Ok(Request { version, has_body: WITH_BODY.contains(&method), target })
 }
 
 /// The host in `http://host:port/path`.
@@ -190,12 +226,22 @@ impl Fields {
             b"host" if self.host.is_some() => return Err(Objection::ManyNames),
             b"host" => self.host = Some(host(value)?),
             b"content-length" if self.length.is_some() => return Err(Objection::BadFraming),
+            // A number that begins with 0 is octal to some.
+            b"content-length" if value.len() > 1 && value.starts_with(b"0") => return Err(Objection::BadFraming),
             b"content-length" => self.length = Some(number(value, 18).ok_or(Objection::BadFraming)?),
+            // Programs behind a server (CGI, WSGI) take one for the other.
+            b"content_length" | b"transfer_encoding" => return Err(Objection::BadFraming),
+            b"expect" if !value.eq_ignore_ascii_case(b"100-continue") => return Err(Objection::BadFraming),
+            b"expect" => self.expects = true,
             b"transfer-encoding" if self.chunked || !value.eq_ignore_ascii_case(b"chunked") => return Err(Objection::BadFraming),
             b"transfer-encoding" => self.chunked = true,
             b"upgrade" => {
                 self.upgrade = true;
                 self.http2 |= words(value).any(|word| word.to_ascii_lowercase().starts_with(b"h2"));
+            }
+            // A proxy on the way takes off what is named here.
+            b"connection" if words(value).any(|word| FIRM.iter().any(|name| word.eq_ignore_ascii_case(name))) => {
+                return Err(Objection::BadFraming);
             }
             b"connection" => self.connection_upgrade |= words(value).any(|word| word.eq_ignore_ascii_case(b"upgrade")),
             _ => {}
@@ -222,9 +268,17 @@ impl Fields {
             true => Wish::Upgrade,
             false => Wish::Stay,
         };
-        Ok(Head { length, host, framing, wish })
+        let has_body = framing != Framing::Length(0);
+        let afterwards = match has_body && (!request.has_body || self.expects) {
+            true => Afterwards::Closed,
+            false => Afterwards::Open,
+        };
+        Ok(Head { length, host, framing, wish, afterwards })
     }
 }
+
+/// Headers that say whom a request is for and where it ends.
+const FIRM: [&[u8]; 3] = [b"host", b"content-length", b"transfer-encoding"];
 
 /// The words of a list with commas.
 fn words(value: &[u8]) -> impl Iterator<Item = &[u8]> {

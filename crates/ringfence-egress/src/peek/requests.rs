@@ -10,10 +10,15 @@
 //! request only, because what the server says first can only be meant for that one. Should it agree
 //! to a later one, what follows is no request and is refused.
 
-use super::head::{self, Framing, Head, Wish};
+use super::head::{self, Afterwards, Framing, Head, Wish};
 use super::{Objection, Peek};
 use ringfence_policy::Name;
 
+/// More digits than a chunk's length may have: servers keep it in 32 bits, some without looking
+/// (the JDK's among them), and read another length than was sent.
+const CHUNK_DIGITS: usize = 9;
+/// The longest chunk; a server that keeps its length as a signed number would read less than none.
+pub(crate) const LONGEST_CHUNK: u64 = i32::MAX as u64;
 /// How much of what the server says is looked at for its word.
 const ANSWER: usize = 16 * 1024;
 
@@ -24,6 +29,7 @@ pub struct Requests {
     port: u16,
     state: State,
     turn: Turn,
+    afterwards: Afterwards,
 }
 
 #[derive(Debug)]
@@ -43,6 +49,8 @@ enum State {
     Answer,
     /// It has become something else.
     Opaque,
+    /// The last request is over.
+    Over,
     Refused(Objection),
 }
 
@@ -95,6 +103,8 @@ pub enum Next {
     Answer,
     /// Everything can go out from now on.
     Opaque,
+    /// Nothing goes out from now on, and what the server answers is awaited.
+    Over,
     /// Nothing can go out from now on.
     Refused(Objection),
 }
@@ -102,7 +112,7 @@ pub enum Next {
 impl Requests {
     /// For a connection to `dialed`.
     pub fn new(dialed: Name, port: u16) -> Self {
-        Self { dialed, port, state: State::Head(head::Reader::default()), turn: Turn::Ahead }
+        Self { dialed, port, state: State::Head(head::Reader::default()), turn: Turn::Ahead, afterwards: Afterwards::Open }
     }
 
     /// Looks at the `queue`, see [`super`]. What is clear must be taken off before the next time.
@@ -119,6 +129,7 @@ impl Requests {
         match &self.state {
             State::Answer => Next::Answer,
             State::Opaque => Next::Opaque,
+            State::Over => Next::Over,
             State::Refused(objection) => Next::Refused(objection.clone()),
             _ => Next::More,
         }
@@ -159,7 +170,7 @@ impl Requests {
                 Turn::Ahead | Turn::Past => Peek::Found((0, State::Head(head::Reader::default()))),
             },
             State::Opaque => return (!rest.is_empty()).then_some(rest.len()),
-            State::Refused(_) => Peek::NeedMore,
+            State::Over | State::Refused(_) => Peek::NeedMore,
         };
         let (count, state) = match found {
             Peek::NeedMore => return None,
@@ -170,9 +181,10 @@ impl Requests {
         Some(count)
     }
 
-    /// Whether the head that was read last has a body behind it.
-    pub fn has_body(&self) -> bool {
-        matches!(self.state, State::Body(1..) | State::Chunk)
+    /// Whether the request whose head was read last is the last one, and has to say so
+    /// (`Connection: close`): some servers would take its body for the next request.
+    pub fn is_last(&self) -> bool {
+        self.afterwards == Afterwards::Closed
     }
 
     /// How many of the next bytes belong to the body of a request: these can be carried without
@@ -223,9 +235,10 @@ impl Requests {
             Some(_) | None => {}
         }
         self.turn = match (&self.turn, head.wish) {
-            (Turn::Ahead, Wish::Upgrade) => Turn::Asked(Vec::new()),
+            (Turn::Ahead, Wish::Upgrade) if head.afterwards == Afterwards::Open => Turn::Asked(Vec::new()),
             _ => Turn::Past,
         };
+        self.afterwards = head.afterwards;
         Ok(match head.framing {
             Framing::Length(length) => State::Body(length),
             Framing::Chunked => State::Chunk,
@@ -235,9 +248,10 @@ impl Requests {
     /// The state after a request. One that wants to change the connection can have been answered
     /// while its body was still on the way.
     fn over(&self) -> State {
-        match self.turn {
-            Turn::Asked(_) | Turn::Agreed => State::Answer,
-            Turn::Ahead | Turn::Past => State::Head(head::Reader::default()),
+        match (self.afterwards, &self.turn) {
+            (Afterwards::Closed, _) => State::Over,
+            (Afterwards::Open, Turn::Asked(_) | Turn::Agreed) => State::Answer,
+            (Afterwards::Open, Turn::Ahead | Turn::Past) => State::Head(head::Reader::default()),
         }
     }
 }
@@ -246,18 +260,16 @@ impl Requests {
 /// servers disagree about where it ends. So are headers behind the last chunk.
 fn chunk(rest: &[u8]) -> Peek<(usize, State)> {
     let digits = rest.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
-    // Fifteen digits fit a number, and are more than anybody has.
     match (&rest[digits..], digits) {
-        (_, 16..) | ([_, ..], 0) => Peek::Refused(Objection::BadFraming),
+        (_, CHUNK_DIGITS..) | ([_, ..], 0) => Peek::Refused(Objection::BadFraming),
         ([] | [b'\r'], _) => Peek::NeedMore,
         ([b'\r', b'\n', ..], _) => {
             let digit = |digit: &u8| u64::from(char::from(*digit).to_digit(16).unwrap_or_default());
-            let length = rest[..digits].iter().map(digit).fold(0, |number, digit| number * 16 + digit);
-            let state = match length {
-                0 => State::LastEnd,
-                length => State::ChunkBody(length),
-            };
-            Peek::Found((digits + 2, state))
+            match rest[..digits].iter().map(digit).fold(0, |number, digit| number * 16 + digit) {
+                0 => Peek::Found((digits + 2, State::LastEnd)),
+                length @ ..=LONGEST_CHUNK => Peek::Found((digits + 2, State::ChunkBody(length))),
+                _ => Peek::Refused(Objection::BadFraming),
+            }
         }
         _ => Peek::Refused(Objection::BadFraming),
     }

@@ -1,6 +1,7 @@
 //! The body of one request: as much of it goes out as was announced, and nothing after it.
 
 use super::head::Body;
+use crate::peek::requests::LONGEST_CHUNK;
 use crate::relay::{Check, Objection, Verdict};
 
 /// The longest line that stands between chunks: a length, or a field after the last.
@@ -75,8 +76,9 @@ fn line(held: &[u8]) -> Option<&[u8]> {
 /// The length of a chunk; what stands behind it after a semicolon says nothing about it.
 fn length(line: &[u8]) -> Option<u64> {
     let digits = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii_end();
-    let plain = !digits.is_empty() && digits.len() <= 12 && digits.iter().all(u8::is_ascii_hexdigit);
-    plain.then(|| u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()).flatten()
+    let plain = (1..=8).contains(&digits.len()) && digits.iter().all(u8::is_ascii_hexdigit);
+    let length = plain.then(|| u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()).flatten();
+    length.filter(|length| *length <= LONGEST_CHUNK)
 }
 
 fn bad(reason: &str) -> Verdict {
@@ -107,7 +109,7 @@ mod tests {
                 }
                 Verdict::Finish => return (out, "finished"),
                 Verdict::Refuse(_) => return (out, "refused"),
-                Verdict::Pass => panic!("it never lets everything pass"),
+                Verdict::Pass | Verdict::Instead(..) => panic!("it neither lets everything pass nor changes anything"),
             }
         }
         (out, "open")
@@ -132,7 +134,8 @@ mod tests {
         check(Body::Chunks, "5;x=y\r\nhello\r\n0\r\nT: 1\r\n\r\nGET", "5;x=y\r\nhello\r\n0\r\nT: 1\r\n\r\n", "finished");
         check(Body::Chunks, "A\r\n0\r\n\r\nGET /\r\n0\r\n\r\nX", "A\r\n0\r\n\r\nGET /\r\n0\r\n\r\n", "finished");
         check(Body::Chunks, "5\r\nhelloX", "5\r\nhello", "refused");
-        for line in ["-1\r\n", "0x5\r\n", "\r\n", " 5\r\n", "5\n\r\n", "fffffffffffffffff\r\n", "5\0\r\n"] {
+        for line in ["-1\r\n", "0x5\r\n", "\r\n", " 5\r\n", "5\n\r\n", "fffffffffffffffff\r\n", "5\0\r\n", "000000005\r\n", "80000000\r\n"]
+        {
             check(Body::Chunks, line, "", "refused");
         }
         check(Body::Chunks, &"1".repeat(LINE + 2), "", "refused");

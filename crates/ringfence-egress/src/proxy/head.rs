@@ -158,7 +158,8 @@ fn body(fields: &[Field<'_>], line: &RequestLine<'_>) -> Result<Body, Bad> {
     match (length, encoding) {
         (None, None) => Ok(Body::Length(0)),
         (Some(length), None) => {
-            let digits = !length.is_empty() && length.len() <= 18 && length.bytes().all(|byte| byte.is_ascii_digit());
+            let is_octal = length.len() > 1 && length.starts_with('0');
+            let digits = (1..=18).contains(&length.len()) && !is_octal && length.bytes().all(|byte| byte.is_ascii_digit());
             digits.then(|| length.parse().ok()).flatten().map(Body::Length).ok_or(Bad("the length is no number"))
         }
         (None, Some(encoding)) if encoding.eq_ignore_ascii_case("chunked") && line.version == "HTTP/1.1" => Ok(Body::Chunks),

@@ -25,6 +25,8 @@ pub enum Verdict {
     /// So many bytes may go; the next one is to be looked at again. It may be more than are held:
     /// the rest of them then pass unseen.
     Through(u64),
+    /// In place of so many bytes, which are held, others go; the next one is to be looked at again.
+    Instead(usize, Vec<u8>),
     /// These may not go, nor anything after them: it is dropped, while what comes from outside
     /// goes on.
     Finish,

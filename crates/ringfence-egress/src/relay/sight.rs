@@ -120,6 +120,10 @@ impl Sight {
                 Ok(Some(std::mem::take(&mut self.held)))
             }
             Verdict::Through(count) => Ok(Some(self.let_through(count))),
+            Verdict::Instead(count, bytes) => {
+                self.let_through(count.min(self.held.len()) as u64);
+                Ok(Some(bytes))
+            }
             Verdict::Finish => {
                 self.rule = Rule::Drop;
                 self.forget();

@@ -205,3 +205,20 @@ proptest! {
         prop_assert_eq!(grown(&bytes, &cuts, |queue| reader.read(queue)), whole(&bytes));
     }
 }
+
+#[test]
+fn headers_that_another_parser_frames_by_are_refused() {
+    for lines in [
+        "Content-Length: 010\r\n",
+        "Content_Length: 5\r\n",
+        "Transfer_Encoding: chunked\r\n",
+        "Connection: close, content-length\r\nContent-Length: 5\r\n",
+        "Connection: Transfer-Encoding\r\nTransfer-Encoding: chunked\r\n",
+        "Connection: host\r\n",
+        "Expect: y 100-continue\r\n",
+        "Expect: 100-continue, x\r\n",
+    ] {
+        refused(&with(lines), Objection::BadFraming);
+    }
+    found(&with("Expect: 100-continue\r\nContent-Length: 5\r\n"), "a.example", Framing::Length(5));
+}
