@@ -27,7 +27,8 @@ pub struct Bounds {
     pub content: u64,
     /// Files that are listed of a skill.
     pub listed: usize,
-    /// Files that are counted of a user.
+    /// Names of files and directories that are counted of a user, who may have no more: each look at
+    /// what the user has goes through all of them.
     pub counted: u64,
     /// How long somebody waits for others who are at the same skill.
     pub patience: Duration,
@@ -47,7 +48,7 @@ impl Default for Bounds {
             name: 1024,
             content: 8 << 20,
             listed: 20_000,
-            counted: 2_000_000,
+            counted: 250_000,
             patience: Duration::from_secs(30),
         }
     }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::archive::ArchiveError;
-use crate::name::SkillId;
+use crate::name::{Name, SkillId};
 use crate::needs::NeedsError;
 
 /// Why the store did not do what was asked.
@@ -111,10 +111,18 @@ pub enum StoreError {
         /// How large it may be.
         limit: u64,
     },
+    /// The user has more than can be counted, which fits into no quota.
+    #[error("skills of `{user}` have more than {names} names, or directories that are too deep to count")]
+    Uncountable {
+        /// The user.
+        user: Name,
+        /// How many names are counted.
+        names: u64,
+    },
     /// The user would have more than allowed.
     #[error("the user would have {bytes} bytes, and {quota} are allowed")]
     Quota {
-        /// How much it would be; at least, where not everything could be counted.
+        /// How much it would be.
         bytes: u64,
         /// How much it may be.
         quota: u64,
@@ -164,7 +172,7 @@ impl StoreError {
             StoreError::NotText { .. } => "not-text",
             StoreError::Lines { .. } => "lines",
             StoreError::TooLarge { .. } => "too-large",
-            StoreError::Quota { .. } => "quota",
+            StoreError::Quota { .. } | StoreError::Uncountable { .. } => "quota",
             StoreError::Changed { .. } => "changed",
             StoreError::Busy { .. } => "busy",
             StoreError::System { .. } => "system",
@@ -187,6 +195,7 @@ impl StoreError {
             StoreError::Path { .. } => "write it from the skill's directory on, such as `scripts/run.py`".into(),
             StoreError::NotText { .. } => "ask for it without lines".into(),
             StoreError::Lines { total, .. } => format!("lines are counted from 1; there are {total}"),
+            StoreError::Uncountable { .. } => "replace or remove the skill in which commands made them".into(),
             StoreError::Quota { .. } => "remove a skill, or files that commands left in one".into(),
             StoreError::Changed { .. } => "read the file again and repeat the change".into(),
             StoreError::Busy { .. } => "try again".into(),

@@ -4,6 +4,7 @@ mod head;
 
 use std::fs::File;
 use std::io::Read;
+use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 
 use rustix::fs::FileType;
@@ -14,7 +15,7 @@ use crate::error::StoreError;
 use crate::name::{Name, SkillId};
 use crate::needs::{Needs, NeedsError};
 use crate::store::{Held, Store};
-use crate::tree;
+use crate::tree::{self, Locked};
 use crate::usage::count;
 
 pub(crate) use head::Head;
@@ -49,6 +50,23 @@ pub struct SkillInfo {
     pub files: u64,
     /// When it was uploaded or last edited, in milliseconds since 1970.
     pub updated_ms: u64,
+    /// Skills in directories below it, by path.
+    #[serde(default)]
+    pub nested: Vec<NestedSkill>,
+}
+
+/// A `SKILL.md` in a directory below a skill. It is listed, and has no needs or files of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NestedSkill {
+    /// Its directory, from the skill's directory on.
+    pub path: String,
+    /// The name in its head, or else the name of its directory.
+    pub name: String,
+    /// The description in its head.
+    pub description: Option<String>,
+    /// Where it departs from the rules for skills.
+    pub warnings: Vec<Warning>,
 }
 
 /// Something that is not as it should be and stands in nobody's way.
@@ -124,14 +142,41 @@ pub(crate) fn describe(held: &Held, most: u64) -> Result<SkillInfo, StoreError> 
         warnings,
         bytes: usage.bytes,
         files: usage.files,
+        nested: nested(held, most),
     })
+}
+
+/// The skills below one, at any depth. Programs of a tenant may have made as many as they like, so
+/// only so many are read, and the walk ends after `most` names.
+fn nested(held: &Held, most: u64) -> Vec<NestedSkill> {
+    const MOST: usize = 256;
+    let mut paths: Vec<String> = Vec::new();
+    let mut names = 0;
+    let _ = tree::walk(held.directory.as_fd(), Locked::Leave, |found| {
+        let directory = std::str::from_utf8(found.path).ok().and_then(|path| path.strip_suffix(SKILL_FILE)?.strip_suffix('/'));
+        if let Some(directory) = directory.filter(|_| tree::kind(&found.stat) == FileType::RegularFile) {
+            paths.push(directory.to_owned());
+        }
+        names += 1;
+        if paths.len() < MOST && names <= most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    paths.sort_unstable();
+    let describe = |path: String| {
+        let name = path.rsplit('/').next().unwrap_or(&path).to_owned();
+        let (head, _) = read_at(held, &format!("{path}/{SKILL_FILE}"), &name);
+        NestedSkill { path, name: head.name.unwrap_or(name), description: head.description, warnings: head.warnings }
+    };
+    paths.into_iter().map(describe).collect()
 }
 
 /// The head of the file as it is now; one that is missing is an empty one.
 fn read(held: &Held) -> (Head, u64) {
-    let name = held.skill.skill.as_str();
+    read_at(held, SKILL_FILE, held.skill.skill.as_str())
+}
+
+fn read_at(held: &Held, path: &str, name: &str) -> (Head, u64) {
     let missing = |what: &str| (Head { warnings: vec![Warning::new(what)], ..Head::none() }, 0);
-    let Ok(file) = tree::readable(&held.directory, SKILL_FILE) else { return missing("there is no SKILL.md that can be read") };
+    let Ok(file) = tree::readable(&held.directory, path) else { return missing("there is no SKILL.md that can be read") };
     let Ok(stat) = rustix::fs::fstat(&file) else { return missing("there is no SKILL.md that can be read") };
     if tree::kind(&stat) != FileType::RegularFile {
         return missing("SKILL.md is no file");

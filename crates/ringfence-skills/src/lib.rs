@@ -35,7 +35,7 @@ pub use content::{Body, Content};
 pub use edit::{Edit, Edited, Expect, Replacement};
 pub use error::StoreError;
 pub use files::{FileInfo, FileKind, Files};
-pub use info::{SkillInfo, Warning};
+pub use info::{NestedSkill, SkillInfo, Warning};
 pub use lease::Lease;
 pub use lines::LineRange;
 pub use name::{Name, NameError, SkillId};

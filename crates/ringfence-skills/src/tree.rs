@@ -99,7 +99,18 @@ const WAITING: usize = 100_000;
 /// time. Answers whether that was everything: paths beyond what the kernel takes, directories
 /// that cannot be looked into, and crowds of them are left out. What vanishes meanwhile is not
 /// there.
-pub(crate) fn walk(root: BorrowedFd<'_>, locked: Locked, mut visit: impl FnMut(Found<'_>) -> ControlFlow<()>) -> Result<bool, Errno> {
+pub(crate) fn walk(root: BorrowedFd<'_>, locked: Locked, visit: impl FnMut(Found<'_>) -> ControlFlow<()>) -> Result<bool, Errno> {
+    walk_except(root, locked, &[], visit)
+}
+
+/// The same without the directories at the paths in `except`, from the root on, and all that is
+/// in them.
+pub(crate) fn walk_except(
+    root: BorrowedFd<'_>,
+    locked: Locked,
+    except: &[String],
+    mut visit: impl FnMut(Found<'_>) -> ControlFlow<()>,
+) -> Result<bool, Errno> {
     let mut is_all = true;
     let mut waiting: Vec<(Rc<[u8]>, CString)> = vec![(Rc::from([]), CString::from(c"."))];
     while let Some((above, name)) = waiting.pop() {
@@ -134,6 +145,9 @@ pub(crate) fn walk(root: BorrowedFd<'_>, locked: Locked, mut visit: impl FnMut(F
                 }
             };
             let path = join(&way, name.to_bytes());
+            if except.iter().any(|other| other.as_bytes() == path) {
+                continue;
+            }
             if visit(Found { path: &path, stat }).is_break() {
                 return Ok(false);
             }

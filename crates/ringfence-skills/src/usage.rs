@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::fs::FileType;
+use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -16,13 +16,14 @@ use crate::tree::{self, Locked};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Usage {
-    /// Bytes of plain files, each by its length.
+    /// Bytes of plain files and of large directories. A file counts by its length, or by the blocks
+    /// that it takes on the disk where those are more or fewer by one at least.
     pub bytes: u64,
     /// Files of any kind but directories.
     pub files: u64,
     /// Skills.
     pub skills: u64,
-    /// Whether that is all: there may be more files than are counted, or paths that are too long
+    /// Whether that is all: there may be more names than are counted, or paths that are too long
     /// to be followed.
     pub is_complete: bool,
 }
@@ -30,52 +31,69 @@ pub struct Usage {
 /// What lies below a directory. Directories that commands have locked are opened for it:
 /// otherwise they would be where a quota ends.
 pub(crate) fn count(directory: BorrowedFd<'_>, most: u64) -> Result<Usage, Errno> {
+    count_except(directory, most, &[])
+}
+
+/// The same without some directories.
+fn count_except(directory: BorrowedFd<'_>, most: u64, except: &[String]) -> Result<Usage, Errno> {
     let mut usage = Usage::default();
-    let mut seen = 0;
-    usage.is_complete = tree::walk(directory, Locked::Open, |found| {
-        match tree::kind(&found.stat) {
-            FileType::Directory => {}
-            kind => {
-                usage.files += 1;
-                usage.bytes = usage.bytes.saturating_add(if kind == FileType::RegularFile { found.stat.st_size as u64 } else { 0 });
-            }
-        }
-        seen += 1;
-        if seen > most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    let mut names = 0;
+    usage.is_complete = tree::walk_except(directory, Locked::Open, except, |found| {
+        let kind = tree::kind(&found.stat);
+        usage.files += u64::from(kind != FileType::Directory);
+        usage.bytes = usage.bytes.saturating_add(charged(kind, &found.stat));
+        // By name and not by file: a file with a million links is a million steps for each walk.
+        names += 1;
+        if names > most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     Ok(usage)
+}
+
+/// Bytes that something counts for.
+fn charged(kind: FileType, stat: &Stat) -> u64 {
+    const SECTOR: u64 = 512;
+    let length = u64::try_from(stat.st_size).unwrap_or_default();
+    let taken = u64::try_from(stat.st_blocks).unwrap_or_default().saturating_mul(SECTOR);
+    let block = u64::try_from(stat.st_blksize).unwrap_or_default().clamp(4096, 1 << 20);
+    match kind {
+        FileType::RegularFile if taken.abs_diff(length) < block => length,
+        FileType::RegularFile => taken,
+        // Names take room, too, where there are many.
+        FileType::Directory if taken > block => taken,
+        _ => 0,
+    }
 }
 
 impl Store {
     /// How much a user has; nothing for one who is not there.
     pub fn usage(&self, user: &Name) -> Result<Usage, StoreError> {
-        let fail = |errno| StoreError::system("count", format!("skills/{user}"))(errno);
-        let mut usage = match tree::directory(&self.inner.skills, user.as_str()) {
-            Ok(directory) => count(directory.as_fd(), self.inner.bounds.counted).map_err(fail)?,
-            Err(Errno::NOENT) => Usage { is_complete: true, ..Usage::default() },
-            Err(errno) => return Err(fail(errno)),
-        };
+        let mut usage = self.usage_except(user, &[])?;
         for agent in self.agents(user)? {
             usage.skills += self.inner.children(&format!("{user}/{agent}"))?.len() as u64;
         }
         Ok(usage)
     }
 
-    /// Whether a user may have `more` bytes in the place of what `skills` have, or of `less`.
-    pub(crate) fn afford(&self, user: &Name, more: u64, less: u64, skills: &[SkillId], quota: u64) -> Result<(), StoreError> {
-        let usage = self.usage(user)?;
-        let mut gone = less;
-        for skill in skills {
-            match self.hold(skill) {
-                Ok(held) => {
-                    gone +=
-                        count(held.directory.as_fd(), self.inner.bounds.counted).map_err(StoreError::system("count", skill.path()))?.bytes
-                }
-                Err(StoreError::NoSkill { .. }) => {}
-                Err(error) => return Err(error),
-            }
+    /// The same without some skills, and without their number.
+    fn usage_except(&self, user: &Name, skills: &[SkillId]) -> Result<Usage, StoreError> {
+        let fail = |errno| StoreError::system("count", format!("skills/{user}"))(errno);
+        let except: Vec<String> = skills.iter().map(|skill| format!("{}/{}", skill.agent, skill.skill)).collect();
+        match tree::directory(&self.inner.skills, user.as_str()) {
+            Ok(directory) => count_except(directory.as_fd(), self.inner.bounds.counted, &except).map_err(fail),
+            Err(Errno::NOENT) => Ok(Usage { is_complete: true, ..Usage::default() }),
+            Err(errno) => Err(fail(errno)),
         }
-        let bytes = usage.bytes.saturating_sub(gone).saturating_add(more);
-        if bytes > quota || !usage.is_complete { Err(StoreError::Quota { bytes, quota }) } else { Ok(()) }
+    }
+
+    /// Whether a user may have `more` bytes in the place of what `skills` have, or of `less`. A
+    /// skill that is replaced is not counted, so it can be replaced also if it cannot be counted.
+    pub(crate) fn afford(&self, user: &Name, more: u64, less: u64, skills: &[SkillId], quota: u64) -> Result<(), StoreError> {
+        let usage = self.usage_except(user, skills)?;
+        let bytes = usage.bytes.saturating_sub(less).saturating_add(more);
+        match usage.is_complete {
+            false => Err(StoreError::Uncountable { user: user.clone(), names: self.inner.bounds.counted }),
+            true if bytes > quota => Err(StoreError::Quota { bytes, quota }),
+            true => Ok(()),
+        }
     }
 }

@@ -6,7 +6,6 @@
 //! it only loses this name.
 
 use std::ffi::{OsStr, OsString};
-use std::io::Write as _;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
@@ -17,11 +16,12 @@ use rustix::process::{Gid, Uid};
 
 use crate::error::{During, ToolError};
 use crate::place::{Node, Place, by_descriptor, hold, identity};
+use crate::write::Source;
 
 /// What is to stand in a place.
 pub(crate) struct Deposit<'a> {
     pub(crate) place: &'a Place,
-    pub(crate) content: &'a [u8],
+    pub(crate) content: Source<'a>,
     pub(crate) sync: Sync,
 }
 
@@ -130,10 +130,10 @@ impl<'a> Draft<'a> {
         Ok(Draft { file, place, name: Some(name) })
     }
 
-    fn fill(&mut self, content: &[u8], sync: Sync) -> Result<(), ToolError> {
+    fn fill(&mut self, content: Source<'_>, sync: Sync) -> Result<(), ToolError> {
         let path = &self.place.path;
         let mut file = std::fs::File::from(self.file.try_clone().during("write", path)?);
-        file.write_all(content).during("write", path)?;
+        content.copy_to(&mut file).during("write", path)?;
         if sync == Sync::Wait { file.sync_all().during("force onto the disk", path) } else { Ok(()) }
     }
 

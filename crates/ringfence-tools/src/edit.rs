@@ -81,9 +81,9 @@ fn attempt(errand: &mut Errand<'_>, wish: &Edit) -> Result<Edited, ToolError> {
     if size > LARGEST {
         return Err(ToolError::TooLarge { path: place.path.clone(), size: size as u64, limit: LARGEST as u64 });
     }
-    must_fit(&ground, &place.path, size)?;
+    must_fit(&ground, &place.path, size as u64)?;
     let after = change.apply(&before);
-    errand.plainly(&ground, || Deposit { place: &place, content: &after, sync: Sync::Leave }.make())?;
+    errand.plainly(&ground, || Deposit { place: &place, content: after.as_slice().into(), sync: Sync::Leave }.make())?;
     Ok(Edited { replacements: change.at.len(), line: change.line(&before), size: after.len() as u64, path: place.path })
 }
 

@@ -61,6 +61,12 @@ pub enum ToolError {
         /// How often.
         count: usize,
     },
+    /// A directory on the way to a new file is missing.
+    #[error("there is no directory {path}")]
+    NoDirectory {
+        /// Which.
+        path: AbsPath,
+    },
     /// Names on the way, or the file itself, changed faster than they could be held.
     #[error("{path} was changed by somebody else meanwhile")]
     Unsettled {
@@ -74,6 +80,12 @@ pub enum ToolError {
         text: String,
         /// What is wrong with it.
         source: GlobError,
+    },
+    /// The sandbox's files cannot be reached from this process.
+    #[error("`{tool}` is not offered: the files of this sandbox are elsewhere")]
+    Elsewhere {
+        /// The tool that was called.
+        tool: String,
     },
     /// What was asked for makes no sense.
     #[error("{what}")]
@@ -124,7 +136,7 @@ impl ToolError {
     pub fn code(&self) -> &'static str {
         match self {
             ToolError::Denied { .. } => "denied",
-            ToolError::NotFound { .. } => "not-found",
+            ToolError::NotFound { .. } | ToolError::NoDirectory { .. } => "not-found",
             ToolError::Exists { .. } => "exists",
             ToolError::OfAnotherKind { .. } => "kind",
             ToolError::TooLarge { .. } => "too-large",
@@ -132,6 +144,7 @@ impl ToolError {
             ToolError::Ambiguous { .. } => "ambiguous",
             ToolError::Unsettled { .. } => "unsettled",
             ToolError::Glob { .. } => "glob",
+            ToolError::Elsewhere { .. } => "elsewhere",
             ToolError::Input { .. } => "input",
             ToolError::System { .. } => "system",
             ToolError::Policy { .. } => "policy",
@@ -153,6 +166,8 @@ impl ToolError {
             ToolError::Ambiguous { .. } => Some("take more of the lines around it, or ask for all to be replaced".into()),
             ToolError::TooLarge { .. } => Some("ask for a range of it".into()),
             ToolError::Unsettled { .. } => Some("try again".into()),
+            ToolError::Elsewhere { .. } => Some("use the shell: `cat FILE`, `tee FILE`, `ls`, `grep -r`".into()),
+            ToolError::NoDirectory { path } => Some(format!("`createParents: true` makes it, or `mkdir -p {path}`")),
             ToolError::Glob { source, .. } => Some(source.hint().into()),
             ToolError::Audit { source } => Some(source.hint().to_string()),
             _ => None,

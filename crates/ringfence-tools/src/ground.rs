@@ -5,11 +5,15 @@
 //! what a denied link leads to, programs that a git config names) takes a look through the
 //! opened trees: the same survey that a sandbox is made from, which is remembered for a while.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ringfence_enforce::{Cover, Kind, Linked, survey};
-use ringfence_policy::{AbsPath, Access, Because, Decision, Effect, Grants, Verdict};
+use ringfence_enforce::{Cover, GuardKind, Kind, Linked, survey};
+use ringfence_policy::builtin::{planted_at, pointer_at, setting_at, vendored_names};
+use ringfence_policy::{AbsPath, Access, Because, Decision, Effect, Grants, Rule, Verdict};
 
 use rustix::fs::FileType;
 use rustix::time::{ClockId, clock_gettime};
@@ -22,6 +26,8 @@ pub(crate) struct Ground {
     grants: Grants,
     covers: BTreeMap<AbsPath, Cover>,
     linked: Linked,
+    /// Tops of repositories, in which settings that programs obey must not be made.
+    trees: HashSet<AbsPath>,
     /// When the survey was begun, in seconds and nanoseconds of the clock that files have their
     /// times from.
     begun: (i64, i64),
@@ -39,13 +45,21 @@ impl Ground {
     pub(crate) fn survey(grants: &Grants) -> Ground {
         let (begun, looked) = (clock_gettime(ClockId::RealtimeCoarse), Instant::now());
         let begun = (begun.tv_sec, begun.tv_nsec);
-        let mut ground =
-            Ground { grants: grants.clone(), covers: BTreeMap::new(), linked: Linked::new(), begun, looked, took: Duration::ZERO };
+        let mut ground = Ground {
+            grants: grants.clone(),
+            covers: BTreeMap::new(),
+            linked: Linked::new(),
+            trees: HashSet::new(),
+            begun,
+            looked,
+            took: Duration::ZERO,
+        };
         if grants.is_confined() {
             let found = survey(grants);
             ground.grants.rules.extend(found.rules);
             ground.covers = found.covers;
             ground.linked = found.linked;
+            ground.trees = found.guards.into_iter().filter(|guard| guard.kind == GuardKind::Tree).map(|guard| guard.path).collect();
         }
         ground.took = looked.elapsed();
         ground
@@ -102,7 +116,44 @@ impl Ground {
         if let Some(verdict) = path.ancestors().take_while(|above| above.is_within(&opened)).find_map(covered) {
             (decision.verdict, decision.rule) = (verdict, None);
         }
+        if wanted == Access::Write
+            && decision.verdict == Verdict::Allowed
+            && let Some(rule) = self.setting_of_tree(path, &opened)
+        {
+            (decision.verdict, decision.rule) = (Verdict::ReadOnly, Some(Because::Rule(rule)));
+        }
         decision
+    }
+
+    /// The rule against making a setting, or something in it, at the top of a repository. A rule
+    /// that opens it by name goes before.
+    fn setting_of_tree(&self, path: &AbsPath, opened: &AbsPath) -> Option<Rule> {
+        if let Some((pointer, names)) = pointer_at(path.as_path().iter().map(OsStr::as_bytes)) {
+            let protects_below = |rule: &Rule| rule.effect == Effect::Protect && rule.root.is_within(path);
+            let is_protected = |tree: &AbsPath| self.trees.contains(tree) || self.grants.rules.iter().any(protects_below);
+            return path.ancestors().nth(names).filter(is_protected).map(|tree| pointer.rule_in(&tree));
+        }
+        path.ancestors().take_while(|above| above != opened && above.is_within(opened)).find_map(|above| {
+            let (setting, names) = setting_at(above.as_path().iter().map(OsStr::as_bytes))?;
+            let tree = above.ancestors().nth(names).filter(|tree| self.trees.contains(tree))?;
+            Some(setting.rule_in(&tree))
+        })
+    }
+
+    /// Whether a file at this path would make an agent or editor start programs. In vendored trees
+    /// agents are not started, and a rule that opens such a setting by name is the user's word.
+    pub(crate) fn is_planted(&self, path: &AbsPath) -> bool {
+        let Some(opener) = self.grants.opener(path).filter(|rule| rule.effect == Effect::Write && self.grants.is_confined()) else {
+            return false;
+        };
+        let is_vendored = |below: &Path| below.iter().any(|name| vendored_names().any(|vendored| name == vendored));
+        if path.relative_to(&opener.root).is_some_and(is_vendored) {
+            return false;
+        }
+        path.ancestors().any(|at| {
+            let planted = planted_at(at.as_path().iter().map(OsStr::as_bytes));
+            planted.is_some_and(|(_, names)| opener.root.depth() + names <= at.depth())
+        })
     }
 
     /// What is denied and stands there.

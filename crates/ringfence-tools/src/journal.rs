@@ -82,6 +82,7 @@ impl Journal {
             time_ms: now_ms(),
             evidence: Evidence::Tool,
             count: 1,
+            optional: false,
         };
         // It is refused whether or not that can be recorded; who asked hears the worse of it.
         match self.write(Record::denied(&self.subject, &denial).by_tool(tool)) {

@@ -36,6 +36,8 @@ impl Tools {
         if !is_whole {
             // Directories on the way are yet to be made, so that no link can lead elsewhere.
             errand.must_be_open(&ground, &self.absolute(path))?;
+        } else if operation == Operation::Create {
+            errand.must_not_start_programs(&ground, &place.path)?;
         }
         errand.record(operation, decision)
     }
@@ -71,9 +73,9 @@ impl Errand<'_> {
     fn must_be_open(&self, ground: &Ground, path: &Path) -> Result<(), ToolError> {
         let path = AbsPath::new(path).ok_or_else(|| ToolError::Input { what: format!("{} is no path", path.display()) })?;
         let decision = ground.decide(&path, Access::Write);
-        if decision.verdict == Verdict::Allowed {
-            return Ok(());
+        if decision.verdict != Verdict::Allowed {
+            return Err(self.tools.journal.refuse(self.tool, Operation::Create, &decision));
         }
-        Err(self.tools.journal.refuse(self.tool, Operation::Create, &decision))
+        self.must_not_start_programs(ground, &path)
     }
 }

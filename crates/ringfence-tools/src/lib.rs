@@ -34,9 +34,10 @@ pub use list::{Entry, EntryKind, List, Listing};
 pub use read::{Content, Read, Taken};
 pub use router::{Call, Handler, Router};
 pub use search::{Found, Match, Search};
-pub use write::{Put, Write, Written};
+pub use write::{Put, Source, Write, Written};
 
 use std::error::Error;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -226,7 +227,8 @@ impl Errand<'_> {
         if decision.verdict != Verdict::Allowed {
             return Err(self.tools.journal.refuse(self.tool, operation, &decision));
         }
-        let is_gits = operation == Operation::Create && ground.grants().is_confined() && is_of_git(path);
+        let is_made = operation == Operation::Create && is_of_git(path);
+        let is_gits = wanted == Access::Write && ground.grants().is_confined() && (is_made || is_state_of_git(path));
         let why = match (is_private(&decision), is_gits) {
             (true, _) => PRIVATE,
             (_, true) => Denial::GIT_WOULD_OBEY,
@@ -234,6 +236,16 @@ impl Errand<'_> {
         };
         let because = (why.to_owned(), "built in".to_owned(), true);
         Err(self.tools.journal.refuse_since(self.tool, operation, path.to_string_lossy().into_owned(), because))
+    }
+
+    /// Refuses to make a file from which an agent or editor would start programs. A command that
+    /// makes one loses it when it ends; a tool call is not looked through afterwards.
+    fn must_not_start_programs(&self, ground: &Ground, path: &AbsPath) -> Result<(), ToolError> {
+        if !ground.is_planted(path) {
+            return Ok(());
+        }
+        let because = (STARTS_PROGRAMS.to_owned(), "built in".to_owned(), true);
+        Err(self.tools.journal.refuse_since(self.tool, Operation::Create, path.to_string_lossy().into_owned(), because))
     }
 
     /// Records that what was decided is about to be done, once.
@@ -267,6 +279,10 @@ const BEYOND: &str = "these tools are for one directory, and it lies elsewhere";
 /// The rule where a sandbox has files of its own: those are seen by its commands alone.
 const PRIVATE: &str = "it is private to the sandbox, where only commands see it";
 
+/// The rule where a new file would be obeyed by an agent or editor that is started beside it.
+const STARTS_PROGRAMS: &str =
+    "an agent or editor that is started there would run what it names: the user has to make it, or to open it by name";
+
 /// Whether a path is the sandbox's own. What the host has beneath a cache can be read there, and
 /// here, but for what commands have put over it.
 fn is_private(decision: &Decision) -> bool {
@@ -285,4 +301,25 @@ fn is_private(decision: &Decision) -> bool {
 /// through when they have ended, and nobody would look here.
 fn is_of_git(path: &AbsPath) -> bool {
     path.name().is_some_and(|name| [".git", "HEAD"].iter().any(|of_git| name.eq_ignore_ascii_case(of_git)))
+}
+
+/// Names of files that say how git continues an unfinished operation: they name programs to run, files
+/// to copy and changes to apply; packed refs, which can stand for them; and the index, whose paths git
+/// follows. What commands write of them is looked through when they have ended.
+fn is_state_of_git(path: &AbsPath) -> bool {
+    const ANYWHERE: [&str; 3] = ["MERGE_RR", "MERGE_AUTOSTASH", "packed-refs"];
+    const IN_GIT: [&str; 8] =
+        ["rebase-merge", "rebase-apply", "sequencer", "BISECT_NAMES", "BISECT_START", "BISECT_LOG", "index", "replace"];
+    let is_one = |names: &[&str], name: &OsStr| names.iter().any(|of_git| name.eq_ignore_ascii_case(of_git));
+    let is_shared_index = |name: &OsStr| name.to_string_lossy().to_ascii_lowercase().starts_with("sharedindex.");
+    let is_state = |at: &AbsPath| {
+        at.name().is_some_and(|name| is_one(&IN_GIT, name) || is_shared_index(name)) && at.ancestors().skip(1).any(|at| is_git(&at))
+    };
+    path.name().is_some_and(|name| is_one(&ANYWHERE, name)) || path.ancestors().any(|at| is_state(&at))
+}
+
+/// Whether git takes a directory for one of its own: by its name, or by what is in it.
+fn is_git(directory: &AbsPath) -> bool {
+    let has = |name: &str| directory.as_path().join(name).symlink_metadata().is_ok();
+    directory.name().is_some_and(|name| name.eq_ignore_ascii_case(".git")) || (has("HEAD") && (has("objects") || has("commondir")))
 }

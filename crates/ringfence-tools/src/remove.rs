@@ -1,5 +1,6 @@
 //! Removing a name: a file, a link itself, or a directory in which nothing is.
 
+use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::path::Path;
 
@@ -8,6 +9,7 @@ use ringfence_policy::{AbsPath, Tool};
 use rustix::fs::{AtFlags, FileType, OFlags};
 
 use crate::error::{During, ToolError};
+use crate::list::List;
 use crate::place::Place;
 use crate::{Errand, Tools};
 
@@ -17,6 +19,42 @@ impl Tools {
     pub fn remove(&self, path: &Path) -> Result<AbsPath, ToolError> {
         self.errand(Tool::Write)?.carry_out(|errand| attempt(errand, path))
     }
+}
+
+impl Tools {
+    /// Removes a name, and everything in it where it is a directory. A link is removed and not
+    /// followed. Each entry is decided about as [`Tools::remove`] does: the first that is refused
+    /// ends it, and what was removed before is gone.
+    pub fn remove_all(&self, path: &Path) -> Result<AbsPath, ToolError> {
+        // A directory that is filled meanwhile is not waited for.
+        const ROUNDS: usize = 100;
+        for _ in 0..ROUNDS {
+            match self.remove(path) {
+                Err(error) if is_not_empty(&error) => {}
+                done => return done,
+            }
+            let listing = self.list(&List { depth: Some(128), limit: Some(10_000), ..List::new(path) })?;
+            let mut removed = 0;
+            // Entries of a directory follow it.
+            for entry in listing.entries.iter().rev() {
+                match self.remove(&path.join(&entry.path)) {
+                    Ok(_) => removed += 1,
+                    Err(ToolError::NotFound { .. }) => {}
+                    // It holds more than was listed, or entries that are not shown.
+                    Err(error) if is_not_empty(&error) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            if removed == 0 {
+                break;
+            }
+        }
+        self.remove(path)
+    }
+}
+
+fn is_not_empty(error: &ToolError) -> bool {
+    matches!(error, ToolError::System { source, .. } if source.kind() == ErrorKind::DirectoryNotEmpty)
 }
 
 fn attempt(errand: &mut Errand<'_>, path: &Path) -> Result<AbsPath, ToolError> {

@@ -41,7 +41,8 @@ pub trait Handler: Send + Sync {
 /// before it goes anywhere, whoever would have served it. Without a shell, nothing goes to the
 /// session.
 pub struct Router {
-    tools: Arc<Tools>,
+    /// `None` where the sandbox's files cannot be reached from this process.
+    tools: Option<Arc<Tools>>,
     extensions: Vec<(String, Arc<dyn Handler>)>,
     session: Arc<dyn Handler>,
 }
@@ -69,7 +70,14 @@ impl Tools {
 impl Router {
     /// A router without extensions.
     pub fn new(tools: Arc<Tools>, session: Arc<dyn Handler>) -> Router {
-        Router { tools, extensions: Vec::new(), session }
+        Router { tools: Some(tools), extensions: Vec::new(), session }
+    }
+
+    /// A router for a sandbox whose files are elsewhere: commands and extensions are served, and the
+    /// five tools are an error that says so. They are not carried out by commands, which could keep
+    /// none of their promises: that links are not followed, edits are whole, and calls are on record.
+    pub fn without_tools(session: Arc<dyn Handler>) -> Router {
+        Router { tools: None, extensions: Vec::new(), session }
     }
 
     /// Has an extension serve all tools with a prefix, such as `mcp` or `mcp__github`.
@@ -90,20 +98,28 @@ impl Router {
 
     /// Serves a call, or has it served.
     pub fn call(&self, call: &Call) -> Result<Value, ToolError> {
-        self.tools.serve(call).unwrap_or_else(|| self.hand_on(call))
+        match &self.tools {
+            Some(tools) => tools.serve(call).unwrap_or_else(|| self.hand_on(call)),
+            None if Tool::of(&call.tool).is_some_and(|tool| tool != Tool::Shell) => Err(ToolError::Elsewhere { tool: call.tool.clone() }),
+            None => self.hand_on(call),
+        }
+    }
+
+    fn must_be_allowed(&self, tool: &str) -> Result<(), ToolError> {
+        self.tools.as_ref().map_or(Ok(()), |tools| tools.must_be_allowed(tool))
     }
 
     fn hand_on(&self, call: &Call) -> Result<Value, ToolError> {
-        self.tools.must_be_allowed(&call.tool)?;
+        self.must_be_allowed(&call.tool)?;
         let handler = match self.extension(&call.tool)? {
             Some(extension) => extension,
             // By whatever name it is called, it is run as a command.
             None => {
-                self.tools.must_be_allowed(Tool::Shell.word())?;
+                self.must_be_allowed(Tool::Shell.word())?;
                 self.session.as_ref()
             }
         };
-        self.tools.journal.hand_on(&call.tool)?;
+        self.tools.as_ref().map_or(Ok(()), |tools| tools.journal.hand_on(&call.tool))?;
         handler.handle(call).map_err(|source| ToolError::Handler { tool: call.tool.clone(), source })
     }
 

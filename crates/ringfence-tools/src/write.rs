@@ -1,10 +1,12 @@
 //! `write`: makes a file, or replaces what is in one.
 
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use ringfence_api::Operation;
 use ringfence_policy::{AbsPath, Tool};
-use rustix::fs::{AtFlags, Mode};
+use rustix::fs::{AtFlags, FileType, Mode};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +27,7 @@ pub struct Write {
     /// All that is to be in it.
     pub content: String,
     /// Whether directories that are missing on the way are made.
-    #[serde(default, alias = "create_parents")]
+    #[serde(default = "yes", alias = "create_parents")]
     pub create_parents: bool,
     /// Whether a file that is there already is left alone.
     #[serde(default, alias = "new_only")]
@@ -35,6 +37,10 @@ pub struct Write {
     pub fsync: bool,
 }
 
+fn yes() -> bool {
+    true
+}
+
 impl Write {
     /// A file and all that is to be in it.
     pub fn new(path: impl Into<PathBuf>, content: impl Into<String>) -> Write {
@@ -42,13 +48,54 @@ impl Write {
     }
 }
 
-/// What is to be put into a file: bytes, which need not be text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// New content of a file: bytes, which need not be text.
+#[derive(Debug, Clone, Copy)]
+pub enum Source<'a> {
+    /// In memory.
+    Bytes(&'a [u8]),
+    /// The first `length` bytes of a file, wherever its offset is.
+    File {
+        /// The file.
+        file: &'a File,
+        /// Number of bytes.
+        length: u64,
+    },
+}
+
+impl<'a> From<&'a [u8]> for Source<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Source::Bytes(bytes)
+    }
+}
+
+impl Source<'_> {
+    pub(crate) fn length(&self) -> u64 {
+        match self {
+            Source::Bytes(bytes) => bytes.len() as u64,
+            Source::File { length, .. } => *length,
+        }
+    }
+
+    pub(crate) fn copy_to(&self, to: &mut File) -> io::Result<()> {
+        match self {
+            Source::Bytes(bytes) => to.write_all(bytes),
+            Source::File { file, length } => {
+                let mut from = *file;
+                from.seek(SeekFrom::Start(0))?;
+                let copied = io::copy(&mut from.take(*length), to)?;
+                if copied == *length { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+            }
+        }
+    }
+}
+
+/// A file and its new content.
+#[derive(Debug, Clone, Copy)]
 pub struct Put<'a> {
     /// Into which file. Where it is a link, what it leads to is written.
     pub path: &'a Path,
     /// All that is to be in it.
-    pub content: &'a [u8],
+    pub content: Source<'a>,
     /// Whether directories that are missing on the way are made.
     pub create_parents: bool,
     /// Whether a file that is there already is left alone.
@@ -60,7 +107,7 @@ pub struct Put<'a> {
 impl Write {
     fn put(&self) -> Put<'_> {
         let Self { path, content, create_parents, new_only, fsync } = self;
-        Put { path, content: content.as_bytes(), create_parents: *create_parents, new_only: *new_only, fsync: *fsync }
+        Put { path, content: Source::Bytes(content.as_bytes()), create_parents: *create_parents, new_only: *new_only, fsync: *fsync }
     }
 }
 
@@ -89,6 +136,28 @@ impl Tools {
     }
 }
 
+impl Tools {
+    /// Makes a directory, and those that are missing on the way. One that is there is left as it is.
+    pub fn make_directories(&self, path: &Path) -> Result<AbsPath, ToolError> {
+        self.errand(Tool::Write)?.carry_out(|errand| {
+            loop {
+                let (ground, found) = errand.find(path)?;
+                let missing = match found {
+                    Ok(place) => match &place.there {
+                        Some(node) if node.kind() == FileType::Directory => return Ok(place.path),
+                        Some(_) => return Err(ToolError::Exists { path: place.path }),
+                        None => place,
+                    },
+                    Err(Lost::Missing { place }) => *place,
+                    Err(lost) => return Err(errand.lost(&ground, lost, Operation::Create)),
+                };
+                errand.must_be_in_time(missing.path.as_path())?;
+                make_directory(errand, &ground, &missing)?;
+            }
+        })
+    }
+}
+
 fn attempt(errand: &mut Errand<'_>, wish: &Put<'_>) -> Result<Written, ToolError> {
     let (ground, place) = loop {
         let (ground, found) = errand.find(wish.path)?;
@@ -96,8 +165,12 @@ fn attempt(errand: &mut Errand<'_>, wish: &Put<'_>) -> Result<Written, ToolError
             Ok(place) => break (ground, place),
             Err(Lost::Missing { place }) if wish.create_parents => {
                 errand.must_be_in_time(place.path.as_path())?;
+                if let Some(path) = AbsPath::new(errand.tools.absolute(wish.path)) {
+                    errand.must_not_start_programs(&ground, &path)?;
+                }
                 make_directory(errand, &ground, &place)?;
             }
+            Err(Lost::Missing { place }) => return Err(ToolError::NoDirectory { path: place.path }),
             Err(lost) => return Err(errand.lost(&ground, lost, Operation::Create)),
         }
     };
@@ -108,18 +181,20 @@ fn attempt(errand: &mut Errand<'_>, wish: &Put<'_>) -> Result<Written, ToolError
         if wish.new_only {
             return Err(ToolError::Exists { path: place.path.clone() });
         }
+    } else {
+        errand.must_not_start_programs(&ground, &place.path)?;
     }
-    must_fit(&ground, &place.path, wish.content.len())?;
+    must_fit(&ground, &place.path, wish.content.length())?;
     errand.record(operation, decision)?;
     let sync = if wish.fsync { Sync::Wait } else { Sync::Leave };
     errand.plainly(&ground, || Deposit { place: &place, content: wish.content, sync }.make())?;
-    Ok(Written { created: operation == Operation::Create, size: wish.content.len() as u64, path: place.path })
+    Ok(Written { created: operation == Operation::Create, size: wish.content.length(), path: place.path })
 }
 
 /// A file may be no larger than one that a command writes.
-pub(crate) fn must_fit(ground: &Ground, path: &AbsPath, length: usize) -> Result<(), ToolError> {
+pub(crate) fn must_fit(ground: &Ground, path: &AbsPath, length: u64) -> Result<(), ToolError> {
     match ground.grants().limits.file_size {
-        Some(limit) if length as u64 > limit => Err(ToolError::TooLarge { path: path.clone(), size: length as u64, limit }),
+        Some(limit) if length > limit => Err(ToolError::TooLarge { path: path.clone(), size: length, limit }),
         _ => Ok(()),
     }
 }

@@ -133,6 +133,60 @@ fn no_depth_is_too_deep_to_be_removed(stage) {
 }
 
 #[test]
+fn skill_that_cannot_be_counted_can_be_replaced_within_a_quota(stage) {
+    dig(&stage.put("one", &[]), 2000);
+    let bytes = std::io::Cursor::new(Pack::of(skill("one", &[])).bytes());
+    stage.store.upload(&name("ada"), &name("helper"), bytes, Some(1 << 20)).unwrap();
+    assert!(stage.store.usage(&name("ada")).unwrap().is_complete);
+    stage.check_clear();
+}
+
+#[test]
+fn names_are_limited_also_those_of_one_file(stage) {
+    let root = stage.root.with_file_name("crowded");
+    let bounds = ringfence_skills::Bounds { counted: 100, ..crate::stage::Stage::bounds() };
+    let store = ringfence_skills::Store::open(&root, bounds).unwrap();
+    let upload = |name_of: &str| {
+        let bytes = std::io::Cursor::new(Pack::of(skill(name_of, &[("x", "")])).bytes());
+        store.upload(&name("ada"), &name("helper"), bytes, Some(1 << 30))
+    };
+    upload("one").unwrap();
+    let one = root.join("skills/ada/helper/one");
+    (0..90).for_each(|i| fs::hard_link(one.join("x"), one.join(format!("x{i}"))).unwrap());
+    assert!(store.usage(&name("ada")).unwrap().is_complete);
+    (90..110).for_each(|i| fs::hard_link(one.join("x"), one.join(format!("x{i}"))).unwrap());
+    assert!(!store.usage(&name("ada")).unwrap().is_complete);
+    assert!(upload("two").unwrap_err().to_string().contains("more than 100 names"));
+    upload("one").unwrap();
+    upload("two").unwrap();
+}
+
+#[test]
+fn search_for_nested_skills_ends_at_the_limit_of_names(stage) {
+    let root = stage.root.with_file_name("crowded");
+    let bounds = ringfence_skills::Bounds { counted: 100, ..crate::stage::Stage::bounds() };
+    let store = ringfence_skills::Store::open(&root, bounds).unwrap();
+    let bytes = std::io::Cursor::new(Pack::of(skill("one", &[("below/SKILL.md", "")])).bytes());
+    store.upload(&name("ada"), &name("helper"), bytes, None).unwrap();
+    assert_eq!(store.info(&id("one")).unwrap().nested.len(), 1);
+    // All names of a directory come before those in the directories below it.
+    let one = root.join("skills/ada/helper/one");
+    (0..110).for_each(|i| drop(fs::File::create(one.join(format!("f{i}"))).unwrap()));
+    assert_eq!(store.info(&id("one")).unwrap().nested.len(), 0);
+}
+
+#[test]
+fn bytes_are_those_that_files_take_on_the_disk(stage) {
+    let one = stage.put("one", &[]);
+    let before = stage.store.usage(&name("ada")).unwrap().bytes;
+    let reserved = fs::File::create(one.join("reserved")).unwrap();
+    rustix::fs::fallocate(&reserved, rustix::fs::FallocateFlags::KEEP_SIZE, 0, 8 << 20).unwrap();
+    fs::File::create(one.join("sparse")).unwrap().set_len(1 << 40).unwrap();
+    let more = stage.store.usage(&name("ada")).unwrap().bytes - before;
+    assert!(((8 << 20)..(9 << 20)).contains(&more), "{more}");
+}
+
+#[test]
 fn crowds_are_cut_and_said_to_be(stage) {
     let one = stage.put("one", &[]);
     for i in 0..stage.store.bounds().listed + 5 {

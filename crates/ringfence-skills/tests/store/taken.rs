@@ -44,6 +44,19 @@ fn only_the_skills_of_the_archive_are_replaced(stage) {
 }
 
 #[test]
+fn nested_skills_are_listed_at_any_depth(stage) {
+    let deep = "---\nname: deep\ndescription: far down\n---\ntext\n";
+    stage.put("one", &[("sub/inner/SKILL.md", deep), ("bare/SKILL.md", "no head\n"), ("sub/SKILL.md.txt", deep), ("xSKILL.md", deep)]);
+    stage.put("two", &[]);
+    let listed = stage.store.list(&name("ada"), &name("helper")).unwrap();
+    let nested: Vec<_> = listed[0].nested.iter().map(|nested| (nested.path.as_str(), nested.name.as_str(), nested.description.as_deref())).collect();
+    assert_eq!(nested, [("bare", "bare", None), ("sub/inner", "deep", Some("far down"))]);
+    // The name in the head differs from the directory's, and the other has no head.
+    assert!(listed[0].nested.iter().all(|nested| !nested.warnings.is_empty()), "{listed:?}");
+    assert!(listed[1].nested.is_empty());
+}
+
+#[test]
 fn a_skill_is_listed_read_and_removed(stage) {
     stage.put("one", &[("a/b.txt", "1\n2\n3"), ("bytes", "\0\u{7f}")]);
     let files = stage.store.files(&id("one")).unwrap();

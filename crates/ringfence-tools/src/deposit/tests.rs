@@ -41,7 +41,7 @@ type Drafting = for<'a> fn(&'a Place, Mode) -> Result<Draft<'a>, ToolError>;
 const DRAFTS: [Drafting; 2] = [|place, mode| Draft::new(place, mode), |place, mode| Draft::with_name(place, mode)];
 
 fn deposit<'a>(place: &'a Place, content: &'a str) -> Deposit<'a> {
-    Deposit { place, content: content.as_bytes(), sync: Sync::Wait }
+    Deposit { place, content: content.as_bytes().into(), sync: Sync::Wait }
 }
 
 #[test]

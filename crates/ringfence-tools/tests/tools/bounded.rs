@@ -15,7 +15,7 @@ use crate::stage::{SECRET, Stage, code, denial};
 const WIDE: &str = "[filesystem]\nwrite = [\"~/code/other\"]\nread = [\"~/notes.txt\"]\n";
 
 fn put<'a>(path: &'a str, content: &'a [u8]) -> Put<'a> {
-    Put { path: Path::new(path), content, create_parents: true, new_only: false, fsync: false }
+    Put { path: Path::new(path), content: content.into(), create_parents: true, new_only: false, fsync: false }
 }
 
 fn bounded(stage: &Stage) -> Tools {
@@ -72,6 +72,20 @@ tests! { "bounded":
         denial(tools.remove(Path::new(".env")));
         denial(tools.remove(Path::new(".git/config")));
         assert!(stage.has(".env") && stage.has(".git/config"));
+    }
+
+    #[test]
+    fn directories_are_removed_whole_and_links_to_them_alone(stage) {
+        let tools = bounded(stage);
+        stage.put("made/a/b/c", "x");
+        stage.put("made/d", "x");
+        symlink("made", stage.at("latest")).unwrap();
+        symlink("../src", stage.at("made/inner")).unwrap();
+        tools.remove_all(Path::new("latest")).unwrap();
+        assert!(stage.has("made/a/b/c") && !stage.has("latest"));
+        tools.remove_all(Path::new("made")).unwrap();
+        assert!(stage.has("src/main.rs") && !stage.has("made"));
+        assert_eq!(code(tools.remove_all(Path::new("made"))), "not-found");
     }
 
     #[test]

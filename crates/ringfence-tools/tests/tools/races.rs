@@ -7,16 +7,19 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
+use ringfence_testkit::repetitions;
 use ringfence_tools::{Edit, List, Read, Search, ToolError, Tools, Write};
 use rustix::fs::{CWD, RenameFlags};
 
 use crate::stage::{SECRET, Stage};
 
-/// So often the names are exchanged, at least.
-const SWAPS: u64 = 100_000;
+/// The names are exchanged at least this often.
+const SWAPS: usize = 10_000;
+const SWAPS_UNDER_STRESS: usize = 100_000;
 
 fn exchange(one: &Path, other: &Path) {
     rustix::fs::renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).expect("both are there");
@@ -29,27 +32,42 @@ struct Tally {
     refused: u64,
 }
 
-/// Has `swap` done over and over while `call` is made over and over, each from its own thread.
+/// Repeats `swap` in one thread and `call` in another: as often as wanted, and on until the race
+/// was seen to go both ways, at most for a minute.
 fn meanwhile(swap: impl Fn() + Sync, call: impl Fn() -> Result<(), ToolError>) -> Tally {
-    let (swaps, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
-    let mut tally = Tally::default();
+    let (wanted, is_over, begun) = (repetitions(SWAPS, SWAPS_UNDER_STRESS), AtomicBool::new(false), Instant::now());
+    let (is_swapped, mut tally) = (AtomicBool::new(false), Tally::default());
     thread::scope(|scope| {
         scope.spawn(|| {
-            while swaps.load(Ordering::Relaxed) < SWAPS {
+            (0..wanted).for_each(|_| swap());
+            is_swapped.store(true, Ordering::Relaxed);
+            // In pairs: what is exchanged an even number of times is as it was.
+            while !is_over.load(Ordering::Relaxed) {
                 swap();
-                swaps.fetch_add(1, Ordering::Relaxed);
+                swap();
             }
-            is_over.store(true, Ordering::Relaxed);
         });
-        while !is_over.load(Ordering::Relaxed) {
+        let ends = SetOnDrop(&is_over);
+        let is_seen = |tally: &Tally| tally.done > 0 && tally.refused > 0;
+        while !is_swapped.load(Ordering::Relaxed) || (!is_seen(&tally) && begun.elapsed() < Duration::from_secs(60)) {
             match call() {
                 Ok(()) => tally.done += 1,
                 Err(ToolError::Audit { source }) => panic!("{source}"),
                 Err(_) => tally.refused += 1,
             }
         }
+        drop(ends);
     });
     tally
+}
+
+/// Ends the other thread, also if a call panics.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// All of the three, in turn: what is read is never secret.
@@ -75,7 +93,7 @@ fn is_whole(stage: &Stage, secrets: &[PathBuf]) {
 tests! { "races":
 
 #[test]
-fn a_link_that_is_swapped_a_hundred_thousand_times_leads_nowhere_else(stage) {
+fn a_link_that_is_swapped_meanwhile_leads_nowhere_else(stage) {
     let tools = stage.tools();
     let (outside, denied) = (stage.home.join("notes.txt").as_path().to_owned(), stage.at(".env"));
     stage.put("inside", "hello");

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ringfence_api::{Denial, Evidence, Operation};
-use ringfence_policy::{Effect, Origin, Rule, Source, ToolRule};
+use ringfence_policy::{Access, Effect, Origin, Rule, Source, Tool, ToolRule};
 use ringfence_tools::{Edit, List, Read, Search, Tools, Write};
 
 use crate::stage::{SECRET, code, denial, text};
@@ -47,6 +47,7 @@ fn a_refusal_names_its_rule(stage) {
         time_ms: found.time_ms,
         evidence: Evidence::Tool,
         count: 1,
+        optional: false,
     };
     assert_eq!(found, expect);
     assert!(found.program.starts_with("tools") || found.program == "ringfence", "{}", found.program);
@@ -142,6 +143,67 @@ fn protected_names_are_neither_made_nor_written(stage) {
     // The rest of git's own is written.
     tools.write(&Write::new(".git/COMMIT_EDITMSG", "x")).unwrap();
     assert_eq!(text(&tools, ".git/config"), "[core]\n");
+}
+
+#[test]
+fn state_of_unfinished_operations_is_neither_made_nor_written(stage) {
+    stage.put(".git/rebase-merge/git-rebase-todo", "pick x\n");
+    stage.put("bare/HEAD", "x");
+    let tools = stage.tools();
+    for path in [".git/MERGE_RR", ".git/merge_autostash", ".git/rebase-merge/autostash", ".git/sequencer/opts", "bare/MERGE_RR", ".git/packed-refs", ".git/index", ".git/sharedindex.1", ".git/refs/replace/1"] {
+        denial(tools.write(&Write { create_parents: true, ..Write::new(path, "x") }));
+        assert!(!stage.has(path), "{path}");
+    }
+    denial(tools.edit(&Edit::new(".git/rebase-merge/git-rebase-todo", "pick x", "exec x")));
+    assert_eq!(stage.says(".git/rebase-merge/git-rebase-todo"), "pick x\n");
+    tools.write(&Write { create_parents: true, ..Write::new("docs/sequencer/opts", "x") }).unwrap();
+}
+
+#[test]
+fn state_of_unfinished_operations_is_kept_in_git_directories_of_any_name(stage) {
+    stage.put(".bare/HEAD", "x");
+    stage.put(".bare/objects/x", "x");
+    stage.put(".bare/worktrees/main/HEAD", "x");
+    stage.put(".bare/worktrees/main/commondir", "../..\n");
+    stage.put(".bare/worktrees/main/rebase-apply/next", "1\n");
+    let tools = stage.tools();
+    for path in [
+        ".bare/worktrees/main/rebase-merge/git-rebase-todo",
+        ".bare/sequencer/todo",
+        ".bare/BISECT_LOG",
+        ".bare/worktrees/main/rebase-apply/x/y",
+    ] {
+        let found = denial(tools.write(&Write { create_parents: true, ..Write::new(path, "exec x") }));
+        assert_eq!(found.rule, Denial::GIT_WOULD_OBEY, "{path}");
+        assert!(!stage.has(path), "{path}");
+    }
+    assert!(!stage.has(".bare/sequencer"));
+    denial(tools.edit(&Edit::new(".bare/worktrees/main/rebase-apply/next", "1", "2")));
+    assert_eq!(stage.says(".bare/worktrees/main/rebase-apply/next"), "1\n");
+}
+
+#[test]
+fn settings_that_start_programs_are_made_at_no_depth(stage) {
+    stage.put("mine/.vscode/tasks.json", "{}");
+    let tools = stage.tools();
+    let names = [".mcp.json", ".Claude/settings.json", ".vscode/tasks.json", ".kiro/hooks/x", ".github/hooks/x", ".jj/repo", ".hg/hgrc"];
+    for path in names.map(|name| format!("deep/er/{name}")) {
+        let found = denial(tools.write(&Write { create_parents: true, ..Write::new(&path, "x") }));
+        assert_eq!((found.operation, found.origin.as_str(), found.explicit), (Operation::Create, "built in", true), "{path}");
+        assert!(found.rule.contains("would run what it names"), "{path}: {}", found.rule);
+        denial(tools.judge(Tool::Write, path.as_ref(), Access::Write));
+        assert!(!stage.has("deep"), "{path}");
+    }
+    fs::create_dir_all(stage.at("deep/.cursor")).unwrap();
+    denial(tools.judge(Tool::Write, "deep/.mcp.json".as_ref(), Access::Write));
+    denial(tools.write(&Write::new("deep/.mcp.json", "x")));
+    for path in [".vscode/extensions.json", ".claude/commands/x.md", ".github/workflows/ci.yml", "node_modules/m/.mcp.json"] {
+        tools.write(&Write { create_parents: true, ..Write::new(format!("deep/{path}"), "x") }).unwrap();
+    }
+    // One that the user opens by name.
+    let tools = stage.tools_with("[filesystem]\nwrite = [\"~/code/app/deep/.cursor\", \"~/code/app/mine/.vscode\"]");
+    tools.write(&Write::new("deep/.cursor/mcp.json", "x")).unwrap();
+    tools.write(&Write::new("mine/.vscode/tasks.json", "x")).unwrap();
 }
 
 #[test]
