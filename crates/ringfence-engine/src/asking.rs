@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use ringfence_api::{Answer, Ask, Asker, Denial, Operation, Outcome, Permission, whole};
 use ringfence_audit::{AuditError, Log, Options, Record, Subject, now_ms};
+use ringfence_policy as policy;
 use ringfence_policy::{
     AbsPath, Access, Because, Decision, Effect, Facts, Grants, HostRule, Listed, OnError, Origin, Rule, Source, Verdict, is_sandboxes_own,
 };
@@ -16,17 +17,23 @@ use crate::allow::{Opening, could_open, is_own, open_for_good};
 use crate::files::Files;
 use crate::{Asked, Resolved};
 
-/// What a person could be asked about a command that was blocked; `None` if it was not, or if
-/// nothing but no could be said: what stood in its way is locked, or no rule about files.
+/// The question to a person about a command that was blocked; `None` if it was not blocked, or if
+/// only "no" could be answered: what stood in its way is locked, or is neither a file nor a host.
 pub fn permission(outcome: &Outcome, files: &Files, resolved: &Resolved) -> Option<Permission> {
-    // Whoever asks in their own way comes again with a path.
-    let denial = outcome.blocked_by().filter(|denial| denial.operation != Operation::Connect)?;
-    permission_for(denial, files, resolved)
+    permission_for(outcome.blocked_by()?, files, resolved)
 }
 
 /// What a person could be asked about a refusal.
 pub(crate) fn permission_for(denial: &Denial, files: &Files, resolved: &Resolved) -> Option<Permission> {
-    Permission::of(denial, &offered(denial, Answer::ALL, &resolved.grants, files, &resolved.surroundings.facts))
+    let (grants, facts) = (&resolved.grants, &resolved.surroundings.facts);
+    // A name that was not resolved: the port that was meant is not known.
+    if let Some(opening @ Opening::Host(HostRule { subject: policy::Subject::Name(name), port: None })) = &wanted(denial) {
+        grants.network.lookup(name).remedy()?;
+        let is_offered = |answer: &Answer| *answer != Answer::AllowPermanent || could_open(opening, files, facts);
+        let options: Vec<Answer> = Answer::ALL.iter().copied().filter(is_offered).collect();
+        return Permission::of(denial, &options);
+    }
+    Permission::of(denial, &offered(denial, Answer::ALL, grants, files, facts))
 }
 
 /// Whether a person may be asked about something that was refused: they could open it.

@@ -15,7 +15,7 @@ use ringfence_policy::command::Platform;
 use ringfence_policy::presets::PRESETS;
 use ringfence_policy::{AbsPath, Facts, GitLayout, Grants, NetworkMode, Remote};
 
-use crate::{EngineError, files, gitconfig};
+use crate::{EngineError, command_config, files, gitconfig};
 
 /// What was found around a command.
 #[derive(Debug, Clone)]
@@ -89,11 +89,12 @@ pub fn gather(cwd: &AbsPath) -> Result<Surroundings, EngineError> {
     let state = text.get("XDG_STATE_HOME").and_then(AbsPath::new).filter(is_usable);
     let state = state.unwrap_or_else(|| home.join(".local/state"));
     let git = git_layout(&workspace);
+    let store = cache.join("ringfence/projects").join(slug(&workspace));
     let facts = Facts {
-        remotes: remotes(&workspace, git.as_ref()),
+        remotes: remotes(&workspace, git.as_ref(), &store),
         installations: installations(&path_dirs, &home),
         git,
-        store: cache.join("ringfence/projects").join(slug(&workspace)),
+        store,
         state: state.join("ringfence"),
         workspace,
         home,
@@ -223,21 +224,42 @@ fn git_layout(workspace: &AbsPath) -> Option<GitLayout> {
     let is_git = |path: &Path| path.join("HEAD").is_file() && path.join("objects").is_dir() && path.join("refs").is_dir();
     let points_back = match of_git_dir("gitdir") {
         Some(back) => canonical(git_dir.join(back.trim()).as_path()).ok()? == dot_git,
-        // A submodule's.
-        None => canonical(git_dir.join(gitconfig::worktree(&of_git_dir("config")?)?).as_path()).ok()? == *workspace,
+        None => match gitconfig::worktree(&of_git_dir("config")?) {
+            // A submodule's.
+            Some(tree) => canonical(git_dir.join(tree).as_path()).ok()? == *workspace,
+            // Made by `git init --separate-git-dir`, which writes nothing that points back.
+            None => git_dir.name()? != ".git" && is_checked_out_in(&git_dir, workspace),
+        },
     };
     (is_git(common_dir.as_path()) && git_dir.is_within(&common_dir) && points_back && !git_dir.is_within(workspace))
         .then_some(GitLayout { git_dir, common_dir })
 }
 
-/// The remotes of the repository that the project is. Its config is protected from commands.
-fn remotes(workspace: &AbsPath, layout: Option<&GitLayout>) -> Vec<Remote> {
+/// Answers whether the index of a git directory knows files of this very working tree: by inode,
+/// time and length, which no copy of the pointer in another project has.
+fn is_checked_out_in(git_dir: &AbsPath, workspace: &AbsPath) -> bool {
+    /// The index of the Linux kernel has 9 MB.
+    const LONGEST: u64 = 1 << 26;
+    const ENOUGH: usize = 256;
+    let index = git_dir.join("index");
+    let is_plain = fs::symlink_metadata(index.as_path()).is_ok_and(|metadata| metadata.is_file() && metadata.len() <= LONGEST);
+    let Some(bytes) = is_plain.then(|| fs::read(index.as_path()).ok()).flatten() else { return false };
+    ringfence_enforce::tracked(&bytes).iter().take(ENOUGH).any(|entry| {
+        let found = fs::symlink_metadata(workspace.join(&entry.path).as_path());
+        let seen = (entry.inode, entry.modified, entry.size);
+        found.is_ok_and(|found| found.is_file() && seen == (found.ino() as u32, found.mtime() as u32, found.size() as u32))
+    })
+}
+
+/// The remotes of the repository that the project is. Its config is protected from commands, unless one
+/// of them made the repository.
+fn remotes(workspace: &AbsPath, layout: Option<&GitLayout>, store: &AbsPath) -> Vec<Remote> {
     let dot_git = workspace.join(".git");
     let directory = layout.map_or(&dot_git, |layout| &layout.common_dir);
     let is_linked = |path: &AbsPath| fs::symlink_metadata(path.as_path()).is_ok_and(|metadata| metadata.is_symlink());
     let config = directory.join("config");
     // A link would have the names of a file that is not the repository's.
-    if is_linked(directory) || is_linked(&config) {
+    if is_linked(directory) || is_linked(&config) || command_config::is_by_command(store, directory) {
         return Vec::new();
     }
     let text = files::plain_file(&config).ok().and_then(|bytes| String::from_utf8(bytes).ok());

@@ -102,6 +102,7 @@ pub(crate) fn refused(grants: &Grants, command: Text<'_>) -> Option<Outcome> {
         time_ms: now_ms(),
         evidence: Evidence::Guard,
         count: 1,
+        optional: false,
     };
     let refusal = Refusal { reason: refusal.reason, position, length };
     let said = sentence(&denial, &refusal);

@@ -9,10 +9,12 @@ mod agents;
 mod allow;
 mod asking;
 mod book;
+mod command_config;
 mod configure;
 mod error;
 mod facts;
 mod files;
+mod git_environment;
 mod gitconfig;
 mod guard;
 mod kept;
@@ -217,6 +219,7 @@ fn variables(grants: &Grants, cwd: &AbsPath, resolved: &Resolved) -> Vec<(OsStri
     if !grants.environment.clean {
         set("TMPDIR", "/tmp".into());
         set("RINGFENCE", "1".into());
+        git_environment::add_settings(&mut variables);
     }
     variables
 }

@@ -165,10 +165,12 @@ impl Opened {
     fn renew(&self, shell: &mut Option<Box<dyn Shell>>) -> Result<(), EngineError> {
         let mut policy = lock(&self.policy);
         let mut sandbox = lock(&self.sandbox);
+        sandbox.clear_if_dead();
         if sandbox.standing.is_none() {
             *shell = None;
             policy.begin_anew();
         }
+        shell.take_if(|shell| !shell.is_alive());
         let resolved = policy.holding.clone();
         drop(policy);
         let was_standing = sandbox.standing.is_some();
@@ -245,8 +247,10 @@ impl Opened {
         if begun(Reach { interrupter: shell.interrupter(), feeder }) == Turn::Left {
             return Err(EngineError::Unwanted);
         }
+        lock(&self.sandbox).standing.iter().for_each(|standing| standing.resume_programs());
         let ran = shell.execute(line, sink);
         let mut sandbox = lock(&self.sandbox);
+        sandbox.standing.iter().for_each(|standing| standing.suspend_programs());
         match ran {
             Ok(ran) => {
                 let cwd = shell.cwd();
@@ -279,6 +283,7 @@ impl Opened {
         self.follow();
         let mut policy = lock(&self.policy);
         let mut sandbox = lock(&self.sandbox);
+        sandbox.clear_if_dead();
         if sandbox.standing.is_none() {
             policy.begin_anew();
         }

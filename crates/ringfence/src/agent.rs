@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfence_api::{Answer, Denial, Permission, causes};
-use ringfence_tools::{Call, Handler, Router, ToolError};
+use ringfence_tools::{Call, Handler, ToolError};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use crate::permission::{what_opens, what_was_opened};
-use crate::routing::command;
+use crate::routing::{command, routed};
 use crate::{ExecuteResult, SandboxError, SandboxManager, block_on};
 
 /// What became of a call.
@@ -158,7 +158,7 @@ impl AgentRunner {
         let sandbox = block_on(manager.get_sandbox(&self.cwd))?;
         let shell = Arc::new(Shell::default());
         let session = InShell { manager: manager.clone(), cwd: self.cwd.clone(), shell: shell.clone() };
-        let mut router = Router::new(Arc::new(sandbox.tools()?), Arc::new(session));
+        let mut router = routed(sandbox.as_ref(), Arc::new(session))?;
         for (prefix, extension) in &self.extensions {
             router.register(prefix, extension.clone()).map_err(SandboxError::tool)?;
         }

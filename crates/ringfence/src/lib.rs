@@ -120,6 +120,8 @@ pub use registry::SandboxProviderRegistry;
 pub use result::{Captured, ExecuteResult};
 pub use routing::router;
 
+/// Denials as a block in a command's standard error, for agents, and without it again, for people.
+pub use ringfence_api::violations;
 pub use ringfence_api::{
     Afterwards, Answer, Ask, Asker, Breach, Denial, Evidence, Gap, Granted, Loss, Operation, Outcome, Permission, Quarantined, Refusal,
     RequiresPermission, Status, Stream, Usage,

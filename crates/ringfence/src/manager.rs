@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringfence_api::{Answer, Asker, Denial, Permission, Quarantined};
-use ringfence_engine::{Files, allow_permanent, gather};
-use ringfence_policy::{AbsPath, Access};
+use ringfence_engine::{Files, Opening, gather, open_for_good};
+use ringfence_policy::{AbsPath, Access, HostRule};
 
 use crate::permission::{what_opens, what_was_opened};
 use crate::promise::Turnstile;
@@ -261,8 +261,15 @@ fn write_down(cwd: &Path, Grant { path, opens }: &Grant) -> Result<(), SandboxEr
         AbsPath::new(path).ok_or_else(|| SandboxError::Path { entry: path.display().to_string(), why })
     };
     let surroundings = gather(&absolute(cwd)?).map_err(SandboxError::not_created)?;
-    let access = if *opens == Opens::Writing { Access::Write } else { Access::Read };
-    let written = allow_permanent(&absolute(Path::new(path))?, access, &Files::default(), &surroundings.facts);
+    let opening = match opens {
+        Opens::Reading => Opening::Path(absolute(Path::new(path))?, Access::Read),
+        Opens::Writing => Opening::Path(absolute(Path::new(path))?, Access::Write),
+        Opens::Connecting => {
+            let wrong = |_| SandboxError::Path { entry: path.clone(), why: "it is no host" };
+            Opening::Host(HostRule::parse(path).map_err(wrong)?)
+        }
+    };
+    let written = open_for_good(&opening, &Files::default(), &surroundings.facts);
     written.map(drop).map_err(|source| SandboxError::NotAllowed { source: Box::new(source) })
 }
 

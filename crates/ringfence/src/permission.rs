@@ -3,12 +3,16 @@
 use std::path::Path;
 
 use ringfence_api::{Denial, Operation};
+use ringfence_policy::HostRule;
 
 use crate::protocol::{Grant, Opens};
 
 /// What would let this through, if a grant can.
 pub(crate) fn what_opens(denial: &Denial) -> Option<Grant> {
     let grant = what_was_opened(denial)?;
+    if grant.opens == Opens::Connecting {
+        return Some(grant);
+    }
     // What is yet to be made is made in a directory.
     let target = Path::new(&grant.path);
     let path = if target.exists() || grant.opens == Opens::Reading { target } else { target.parent()? };
@@ -17,7 +21,13 @@ pub(crate) fn what_opens(denial: &Denial) -> Option<Grant> {
 
 /// What an answer has opened in place, and nothing around it.
 pub(crate) fn what_was_opened(denial: &Denial) -> Option<Grant> {
-    if Denial::OF_THE_SANDBOX.contains(&denial.rule.as_str()) || !denial.target.starts_with('/') {
+    if Denial::OF_THE_SANDBOX.contains(&denial.rule.as_str()) {
+        return None;
+    }
+    if denial.operation == Operation::Connect {
+        return HostRule::parse(&denial.target).ok().map(|rule| Grant { path: rule.to_string(), opens: Opens::Connecting });
+    }
+    if !denial.target.starts_with('/') {
         return None;
     }
     let opens = match denial.operation {

@@ -100,7 +100,7 @@ impl SandboxCreateOptions {
 /// Something a person opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// With all that is below it; `~` is the home directory.
+    /// With all that is below it; `~` is the home directory. A host, where a host is opened.
     pub path: String,
     /// For what.
     pub opens: Opens,
@@ -113,6 +113,8 @@ pub enum Opens {
     Reading,
     /// Writing as well.
     Writing,
+    /// Connecting; `path` is then `host` or `host:port`.
+    Connecting,
 }
 
 /// Whether commands are confined.

@@ -39,9 +39,20 @@ pub(crate) fn command(call: &Call) -> Result<Command, serde_json::Error> {
 /// A router for one agent: the five tools under the policy of `sandbox`, and whatever is no tool
 /// of theirs and no extension's is run in its shell.
 ///
+/// A sandbox of another provider may have no such tools, because its files are elsewhere: then
+/// commands and extensions are served, and a call of one of the five is an error that says so.
+///
 /// Extensions are added with [`Router::register`]. It ends with the sandbox: make another for
 /// another one.
 pub fn router(sandbox: Arc<dyn SandboxBackend>) -> Result<Router, SandboxError> {
-    let tools = sandbox.tools()?;
-    Ok(Router::new(Arc::new(tools), Arc::new(Commands(sandbox))))
+    routed(sandbox.as_ref(), Arc::new(Commands(sandbox.clone())))
+}
+
+/// A router with the tools that `sandbox` has, and `session` for the rest.
+pub(crate) fn routed(sandbox: &dyn SandboxBackend, session: Arc<dyn Handler>) -> Result<Router, SandboxError> {
+    match sandbox.tools() {
+        Ok(tools) => Ok(Router::new(Arc::new(tools), session)),
+        Err(SandboxError::NotOffered { .. }) => Ok(Router::without_tools(session)),
+        Err(error) => Err(error),
+    }
 }

@@ -1,6 +1,6 @@
 //! What can be open for good.
 
-use ringfence_policy::{AbsPath, Access, Facts, Grants, HostRule, Origin, Permit, Source, Verdict};
+use ringfence_policy::{AbsPath, Access, Facts, Grants, HostRule, NetworkMode, Origin, Permit, Source, Subject, Verdict};
 
 use super::{AllowError, is_own};
 
@@ -9,7 +9,7 @@ use super::{AllowError, is_own};
 pub enum Opening {
     /// A path, and what is below it.
     Path(AbsPath, Access),
-    /// One port of one host.
+    /// One port of one host, or every port of a name.
     Host(HostRule),
 }
 
@@ -32,6 +32,19 @@ impl Opening {
                 match (decision.verdict, decision.rule.map(|because| because.origin().clone())) {
                     (Verdict::Allowed, Some(origin)) => Ok(origin),
                     (_, by) => Err(AllowError::Shut { path: path.clone(), by: Box::new(by.unwrap_or_else(mode)) }),
+                }
+            }
+            Opening::Host(rule @ HostRule { subject: Subject::Name(name), port: None }) => {
+                let passage = grants.network.lookup(name);
+                let entry = grants.network.allow.iter().find(|listed| listed.rule.covers(rule)).map(|listed| listed.origin.clone());
+                // An entry for one port opens the name, and not every port of it.
+                let is_full = grants.network.mode == NetworkMode::Full;
+                match entry.or_else(|| is_full.then(mode)).filter(|_| passage.is_open()) {
+                    Some(origin) => Ok(origin),
+                    None if passage.is_open() => {
+                        Err(AllowError::Unreachable { host: rule.clone(), why: "only some of its ports are open".into() })
+                    }
+                    None => Err(AllowError::Unreachable { host: rule.clone(), why: passage.why() }),
                 }
             }
             Opening::Host(rule) => match grants.network.about(rule) {

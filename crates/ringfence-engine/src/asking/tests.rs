@@ -66,6 +66,7 @@ impl Trial {
             time_ms: 0,
             evidence: Evidence::Kernel,
             count: 1,
+            optional: false,
         }
     }
 

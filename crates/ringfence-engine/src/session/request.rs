@@ -99,6 +99,7 @@ impl Opened {
             time_ms: now_ms(),
             evidence: Evidence::Tool,
             count: 1,
+            optional: false,
         })
     }
 

@@ -86,11 +86,20 @@ impl Sandbox {
         self.commands += 1;
         let variables = variables(&resolved.grants, &asked.cwd, resolved);
         let start = ProcessStart { command: asked.command.clone(), variables, cwd: asked.cwd.clone(), streams, deadline };
-        Ok(self.standing(asked, resolved)?.start(&start)?)
+        let standing = self.standing(asked, resolved)?;
+        standing.resume_programs();
+        Ok(standing.start(&start)?)
     }
 
     pub(super) fn refused(&self) -> (Vec<Denial>, u64) {
         self.standing.as_ref().map(|standing| standing.refused()).unwrap_or_default()
+    }
+
+    /// A sandbox that died between two commands is not the next command's failure.
+    pub(super) fn clear_if_dead(&mut self) {
+        if self.standing.as_ref().is_some_and(|standing| !standing.is_alive()) {
+            self.fell();
+        }
     }
 
     /// The sandbox died: what it planted is moved away, and the next command gets another.

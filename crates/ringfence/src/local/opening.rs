@@ -6,11 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_api::{Line, Stdio};
+use ringfence_api::{Denial, Line, Stdio};
 use ringfence_engine::session::{Opened, Reach, Resolver, Turn};
 use ringfence_engine::{Asked, EngineError, Files, Resolved, resolve_for, resolve_in};
 use ringfence_local::Local;
-use ringfence_policy::{AbsPath, Access, Effect, Facts, Flags, Grants, Mode, NetworkRules, Origin, Source, ToolRule, Verdict};
+use ringfence_policy::{
+    AbsPath, Access, Effect, Facts, Flags, Grants, HostRule, Listed, Mode, NetworkMode, NetworkRules, Origin, Source, ToolRule, Verdict,
+};
 use ringfence_provider::Interrupter;
 use serde_json::Value;
 
@@ -154,6 +156,10 @@ fn whiten(resolved: &mut Resolved, list: &[String], notes: &mut Vec<String>) -> 
 /// Opens what a person granted, but for what is locked.
 fn grant(resolved: &mut Resolved, granted: &[Grant], notes: &mut Vec<String>) -> Result<(), SandboxError> {
     for Grant { path: entry, opens } in granted {
+        if *opens == Opens::Connecting {
+            connect(resolved, entry, notes);
+            continue;
+        }
         let path = meant(entry, &resolved.surroundings.facts)?;
         let grants = &mut resolved.grants;
         let is_taken_back = |source: &Source| *source == Source::Flag;
@@ -168,6 +174,20 @@ fn grant(resolved: &mut Resolved, granted: &[Grant], notes: &mut Vec<String>) ->
         }
     }
     Ok(())
+}
+
+/// Opens a host that a person granted, unless a rule denies it or the list is locked.
+fn connect(resolved: &mut Resolved, entry: &str, notes: &mut Vec<String>) {
+    let network = &mut resolved.grants.network;
+    let Ok(rule) = HostRule::parse(entry) else { return notes.push(format!("`{entry}` was granted and is no host")) };
+    if let Some(by) = &network.locked {
+        return notes.push(format!("`{entry}` was granted and stays shut by `{}`", by.text));
+    }
+    network.for_asking();
+    network.allow.push(Listed { rule, origin: Origin::new(Source::Session, entry) });
+    if network.mode == NetworkMode::None {
+        notes.push(format!("`{entry}` was granted and stays shut by `{}`", Denial::NETWORK_SHUT));
+    }
 }
 
 /// The path that an entry means.

@@ -91,10 +91,11 @@ tests! { "crowd":
         let provider = LocalSandboxProvider::default();
         let all = stand(&provider, at);
         let relay = helpers("--relay").remove(0);
+        all[MANY - 1].execute_blocking("KEPT=yes".into()).unwrap();
         signal(relay.parse().unwrap(), 9);
-        // Nobody would tell what appears in it.
-        let last = || all[MANY - 1].execute_blocking("sleep 0.01".into());
-        assert!(soon(LONG, || last().is_err()), "{:?}", last());
+        // No process would tell what appears in it: it ends, and another takes its place.
+        let last = || all[MANY - 1].execute_blocking("echo kept: $KEPT".into());
+        assert!(soon(LONG, || last().is_ok_and(|result| result.stdout.text() == "kept:\n")), "{:?}", last());
         assert_eq!(says(all[0].execute_blocking("echo works".into())), "works");
         let anew = open(&provider, at);
         fs::write(at.join("late.pem"), SECRET).unwrap();

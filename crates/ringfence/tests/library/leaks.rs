@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ringfence::{Answer, LocalSandboxProvider, SandboxCreateOptions, SandboxProvider, block_on};
-use ringfence_testkit::{Census, SECRET, processes_with, soon};
+use ringfence_testkit::{Census, SECRET, processes_with, repetitions, soon};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -55,12 +55,12 @@ pub(crate) fn embedding() -> Result<(), Box<dyn Error>> {
 
 tests! { "leaks":
     #[test]
-    fn two_hundred_sandboxes_one_after_the_other_leave_nothing(at) {
+    fn many_sandboxes_one_after_the_other_leave_nothing(at) {
         let provider = LocalSandboxProvider::default();
         make_room().unwrap();
         lives(&provider, at, 20).unwrap();
         let (before, memory_before) = (settled(), memory());
-        lives(&provider, at, 200).unwrap();
+        lives(&provider, at, repetitions(100, 200)).unwrap();
         is_again(&before);
         let grown = memory().saturating_sub(memory_before);
         assert!(grown < 4096, "{grown} kB more than {memory_before} kB");
@@ -68,12 +68,12 @@ tests! { "leaks":
     }
 
     #[test]
-    fn two_hundred_sandboxes_at_once_leave_nothing(at) {
+    fn many_sandboxes_at_once_leave_nothing(at) {
         let provider = LocalSandboxProvider::default();
         make_room().unwrap();
         at_once(&provider, at, 4).unwrap();
         let before = settled();
-        at_once(&provider, at, 200).unwrap();
+        at_once(&provider, at, repetitions(50, 200)).unwrap();
         is_again(&before);
         assert!(block_on(provider.list()).unwrap().is_empty());
     }
@@ -96,7 +96,8 @@ tests! { "leaks":
                 Err(error) => break error,
             }
         };
-        assert!(all.len() >= 25, "{} have room", all.len());
+        // Each has about 27 fds: its own, and a lock for each private cache.
+        assert!(all.len() >= 20, "{} have room", all.len());
         names_it(error);
         for (number, sandbox) in all.iter().enumerate() {
             assert_eq!(says(sandbox.execute_blocking(format!("echo {number}").into())), number.to_string());
@@ -125,9 +126,9 @@ tests! { "leaks":
         };
         (0..5).for_each(life);
         let before = settled();
-        (0..30).for_each(life);
+        (0..15).for_each(life);
         is_again(&before);
-        assert_eq!(asker.0.load(Ordering::SeqCst), 70);
+        assert_eq!(asker.0.load(Ordering::SeqCst), 40);
     }
 
     #[test]
@@ -144,6 +145,7 @@ tests! { "leaks":
         program.0.kill().unwrap();
         assert!(soon(Duration::from_secs(1), || processes_with(&marker).is_empty()), "{:?}", processes_with(&marker));
         drop(program);
-        assert_eq!(Census::take().mounts, before);
+        let new = || Census::take().mounts.into_iter().filter(|mount| !before.contains(mount)).collect::<Vec<_>>();
+        assert!(soon(LONG, || new().is_empty()), "{:?}", new());
     }
 }

@@ -4,9 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
+use std::time::Duration;
 
 use ringfence::{Grant, Opens, SandboxConfig, SandboxCreateOptions, SandboxError, SandboxManager, SandboxProviderRegistry, block_on};
-use ringfence_testkit::{Ran, SECRET, signal};
+use ringfence_testkit::{Ran, SECRET, signal, soon};
 use serde_json::{Map, Value, json};
 
 use crate::stage::{appears, children, home, manager, part, says, wardens};
@@ -136,6 +137,21 @@ tests! { "manager":
     }
 
     #[test]
+    fn a_sandbox_that_died_while_idle_is_made_anew_for_the_command(at) {
+        let manager = manager();
+        manager.add_runtime_whitelist("~/notes.txt");
+        says(manager.execute_blocking(at, "cd /tmp; export KEPT=yes"));
+        let warden = wardens().pop().expect("a sandbox has a warden");
+        let init = children(&warden).pop().expect("a warden has an init");
+        signal(init.parse().unwrap(), 9);
+        assert!(soon(Duration::from_secs(20), || wardens().is_empty()), "it does not end");
+        let said = says(manager.execute_blocking(at, "pwd; echo ${KEPT-gone}; cat ~/notes.txt; touch made"));
+        assert_eq!(said, format!("{}\ngone\n{SECRET}", at.display()));
+        assert!(at.join("made").exists());
+        assert_eq!(manager.list().len(), 1);
+    }
+
+    #[test]
     fn a_policy_is_followed_and_what_cannot_be_makes_another_sandbox(at) {
         let (manager, policy) = (manager(), home(at).join(".config/ringfence/policy.toml"));
         let say = |text: &str| fs::write(&policy, format!("version = 1\n{text}\n")).unwrap();
@@ -193,7 +209,10 @@ tests! { "manager":
         let manager = SandboxManager::new(config).unwrap();
         let result = manager.execute_blocking(at, "cat ~/plain; cat ~/code/other/main.rs >/dev/null && echo x >~/code/other/y").unwrap();
         assert_eq!((result.exit_code, result.stdout.text().as_ref()), (0, "plain"), "{}", result.stderr);
-        assert_eq!(result.warnings.iter().filter(|warning| warning.contains("stays shut")).count(), 2, "{:?}", result.warnings);
+        for (path, why) in [("`~/notes.txt`", "stays shut"), ("`~/.ssh`", "is not opened")] {
+            let is_meant = |warning: &&String| warning.contains(path) && warning.contains(why);
+            assert_eq!(result.warnings.iter().filter(is_meant).count(), 1, "{path}: {:?}", result.warnings);
+        }
         for shut in ["~/.ssh/id_rsa", "~/code/other/deep/x", "~/code/other/.env", "~/notes.txt"] {
             assert_ne!(manager.execute_blocking(at, format!("cat {shut}")).unwrap().exit_code, 0, "{shut}");
         }
