@@ -9,13 +9,17 @@ use rmcp::model::{CallToolResult, ContentBlock};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::outputs::{Outputs, SHOWN, shares};
 use crate::words::{Failure, Ran};
+
+/// Bytes that are shown of what earlier commands wrote.
+const BACKGROUND: usize = 8 << 10;
 
 /// As many refusals as anybody reads; the others are counted.
 const DENIALS: usize = 100;
 
 /// What became of a command; with what a person could be asked, where nobody was.
-pub(crate) fn ran(executed: Executed, permission: Option<Permission>) -> CallToolResult {
+pub(crate) fn ran(executed: Executed, permission: Option<Permission>, outputs: &Outputs) -> CallToolResult {
     let Executed { outcome, cwd, background, shell, news } = executed;
     let result = ExecuteResult { background: background.into(), shell, ..outcome.into() };
     let mut warnings = result.warnings;
@@ -24,12 +28,17 @@ pub(crate) fn ran(executed: Executed, permission: Option<Permission>) -> CallToo
     let dropped = |count: u64| (count > 0).then_some(count);
     let mut denials = result.denials;
     let beyond = denials.split_off(denials.len().min(DENIALS)).iter().map(|denial| denial.count).sum::<u64>();
+    let (stdout, stderr) = (result.stdout.text().into_owned(), result.stderr.text().into_owned());
+    let (of_stdout, of_stderr) = shares(stdout.len(), stderr.len());
+    let stdout = outputs.show("stdout", stdout, result.stdout.dropped, of_stdout);
+    let stderr = outputs.show("stderr", stderr, result.stderr.dropped, of_stderr);
+    let background = outputs.show("background", result.background.text().into_owned(), 0, BACKGROUND);
     let ran = Ran {
-        stdout: result.stdout.text().into_owned(),
-        stdout_dropped: dropped(result.stdout.dropped),
-        stderr: result.stderr.text().into_owned(),
-        stderr_dropped: dropped(result.stderr.dropped),
-        background: (!result.background.bytes.is_empty()).then(|| result.background.text().into_owned()),
+        stdout: stdout.text,
+        stdout_dropped: dropped(stdout.dropped),
+        stderr: stderr.text,
+        stderr_dropped: dropped(stderr.dropped),
+        background: Some(background.text).filter(|text| !text.is_empty()),
         exit_code: result.exit_code,
         timed_out: result.timed_out,
         breaches: result.breaches,
@@ -83,7 +92,13 @@ fn words(ran: &Ran) -> String {
 
 /// What a tool has done, as it says so itself.
 pub(crate) fn done(value: Value) -> CallToolResult {
-    let text = value["text"].as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let mut text = value["text"].as_str().map_or_else(|| value.to_string(), str::to_owned);
+    // Cut by us, and not by what the caller asked for.
+    if let (Some(true), Some(size), Some(shown)) = (value["truncated"].as_bool(), value["size"].as_u64(), value["text"].as_str())
+        && shown.len() + 4 > SHOWN
+    {
+        text.push_str(&format!("\n[{} of {size} bytes shown; `offset` and `limit` read on by lines, `byteOffset` by bytes]", shown.len()));
+    }
     let mut answer = CallToolResult::success(vec![ContentBlock::text(text)]);
     answer.structured_content = Some(value);
     answer

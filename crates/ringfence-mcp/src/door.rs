@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, ClientResult, Implementation, ListToolsResult, PaginatedRequestParams, ProtocolVersion,
-    ServerCapabilities, ServerConfig, ServerRequest, Tool,
+    CallToolRequestParams, CallToolResponse, ClientResult, Implementation, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+    ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ResourceContents, ServerCapabilities,
+    ServerConfig, ServerRequest, Tool,
 };
 use rmcp::service::{PeerRequestOptions, RequestContext, RoleServer};
 use rmcp::{ErrorData, ServerHandler};
@@ -73,7 +74,7 @@ async fn put(question: Question, waiter: Waiter, context: &RequestContext<RoleSe
 
 impl ServerHandler for Door {
     fn get_info(&self) -> ServerConfig {
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().enable_resources().build())
             .with_server_info(Implementation::new("ringfence", env!("CARGO_PKG_VERSION")).with_title("ringfence"))
             .with_instructions(
                 "Commands run in a sandbox: they work in the project and nowhere else. What was refused is not a mistake of the command; \
@@ -87,6 +88,26 @@ impl ServerHandler for Door {
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
         self.house.tools().into_iter().find(|tool| tool.name == name)
+    }
+
+    async fn list_resources(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let room = self.own.room(&self.house, &context).await.map_err(|failure| ErrorData::internal_error(failure.message, None))?;
+        Ok(ListResourcesResult::with_all_items(room.outputs.list()))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let room = self.own.room(&self.house, &context).await.map_err(|failure| ErrorData::internal_error(failure.message, None))?;
+        let gone = || ErrorData::resource_not_found("there is no such output, or newer ones took its place", None);
+        let text = room.outputs.read(&request.uri).ok_or_else(gone)?;
+        Ok(ReadResourceResult::new(vec![ResourceContents::text(text, request.uri)]).into())
     }
 
     async fn call_tool(&self, request: CallToolRequestParams, context: RequestContext<RoleServer>) -> Result<CallToolResponse, ErrorData> {

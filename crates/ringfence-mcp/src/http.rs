@@ -11,7 +11,7 @@ use std::time::Duration;
 use ::http::header::{self, HeaderMap, HeaderValue};
 use ::http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -33,6 +33,10 @@ const CONNECTIONS: usize = 256;
 const HEADS: Duration = Duration::from_secs(10);
 /// As much may be sent with one request: a file to write.
 const BODY: usize = 16 << 20;
+/// As much of a body is read and thrown away of a caller without the token.
+const STRANGERS_BODY: usize = 1 << 20;
+/// Time for the rest of a body that is thrown away.
+const DRAIN: Duration = Duration::from_secs(3);
 /// A session that nobody has used for so long ends, and its sandbox with it.
 const IDLE: Duration = Duration::from_secs(30 * 60);
 
@@ -136,12 +140,10 @@ impl Hall {
         if !self.token.is_in(request.headers()) {
             let mut answer = plain(StatusCode::UNAUTHORIZED, "a token is needed: Authorization: Bearer TOKEN");
             answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            // Nobody unknown keeps a place by asking on and on and reading none of the answers.
-            answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-            return answer;
+            return refused(request, STRANGERS_BODY, answer).await;
         }
         if request.uri().path() != PATH {
-            return plain(StatusCode::NOT_FOUND, "the server is at /mcp");
+            return refused(request, BODY, plain(StatusCode::NOT_FOUND, "the server is at /mcp")).await;
         }
         if request.method() != Method::POST || !may_begin_session(request.headers()) {
             return self.service.handle(request).await;
@@ -151,9 +153,23 @@ impl Hall {
             Ok(_begins) if self.sessions.sessions.read().await.len() <= self.beginning.available_permits() => {
                 self.service.handle(request).await
             }
-            _ => plain(StatusCode::SERVICE_UNAVAILABLE, "there are as many sessions as there may be: end one, or start another server"),
+            _ => {
+                let full = "there are as many sessions as there may be: end one, or start another server";
+                refused(request, BODY, plain(StatusCode::SERVICE_UNAVAILABLE, full)).await
+            }
         }
     }
+}
+
+/// Answers a request whose body nothing reads: it is read and thrown away within bounds, since a client
+/// that still sends may lose the answer when the connection is closed.
+async fn refused(request: Request<Incoming>, most: usize, mut answer: Answer) -> Answer {
+    answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    if !request.headers().contains_key(header::EXPECT) {
+        let mut body = Limited::new(request.into_body(), most);
+        let _ = tokio::time::timeout(DRAIN, async { while let Some(Ok(_)) = body.frame().await {} }).await;
+    }
+    answer
 }
 
 /// Whether a request may make a session: it has none, and is of a version that knows them. Others

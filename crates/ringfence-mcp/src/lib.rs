@@ -11,8 +11,10 @@ mod call;
 mod door;
 mod house;
 mod http;
+mod lines;
 mod marked;
 mod order;
+mod outputs;
 mod permission;
 mod questions;
 mod room;
@@ -33,6 +35,7 @@ use tokio::sync::Notify;
 use door::Door;
 use house::{House, Own};
 pub use http::{Site, Token, is_own_machine, serve_http};
+use lines::Lines;
 use stdin::Watched;
 
 /// How sandboxes are opened, and who is asked where a client cannot.
@@ -75,7 +78,7 @@ pub fn serve_stdio(opening: Opening) -> Result<(), ServeError> {
         let (input, output) = rmcp::transport::stdio();
         let (input, end) = Watched::new(input);
         let serves = async {
-            match door.serve((input, output)).await {
+            match door.serve(Lines::new(input, output)).await {
                 Ok(service) => service.waiting().await.map(drop).map_err(io::Error::other),
                 // Nobody has ever said anything.
                 Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => Ok(()),

@@ -16,13 +16,14 @@ use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::call::Watched;
+use crate::outputs::SHOWN;
 use crate::questions::Question;
 use crate::room::Room;
 use crate::words::{Exec, Failure, Shell, Wanted};
 use crate::{answer, permission};
 
-/// How much of each stream an answer keeps, the beginning and the end.
-const KEPT: usize = 256 * 1024;
+/// Bytes of each stream that are captured, the beginning and the end; answers show fewer.
+const KEPT: usize = 1 << 20;
 
 /// What a call asks for.
 pub(crate) enum Order {
@@ -77,7 +78,7 @@ impl Order {
                 let executed = exec.run(room, watched)?;
                 Ok(ran(room, executed))
             }
-            Order::File(call) => match room.tools.serve(&call) {
+            Order::File(mut call) => match room.tools.serve(bounded(&mut call)) {
                 Some(served) => Ok(answer::done(served?)),
                 None => Err(Failure::new("input", format!("there is no tool `{}`", call.tool), None)),
             },
@@ -86,13 +87,24 @@ impl Order {
     }
 }
 
+/// A file is shown in as many bytes as an answer of a command, unless the caller says how many.
+fn bounded(call: &mut Call) -> &Call {
+    let is_read = Tool::of(&call.tool) == Some(Tool::Read);
+    if let Some(input) = call.input.as_object_mut().filter(|_| is_read)
+        && !["byteLimit", "byte_limit"].iter().any(|name| input.contains_key(*name))
+    {
+        input.insert("byteLimit".into(), SHOWN.into());
+    }
+    call
+}
+
 fn given<T: DeserializeOwned>(name: &str, input: Value) -> Result<T, ErrorData> {
     serde_json::from_value(input).map_err(|error| ErrorData::invalid_params(format!("`{name}`: {error}"), None))
 }
 
 fn ran(room: &Room, executed: Executed) -> CallToolResult {
     let permission = room.opened.permission(&executed.outcome);
-    answer::ran(executed, permission)
+    answer::ran(executed, permission, &room.outputs)
 }
 
 /// As the caller says, and the policy.

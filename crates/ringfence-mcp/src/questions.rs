@@ -153,6 +153,7 @@ mod tests {
             time_ms: 0,
             evidence: Evidence::Guard,
             count: 1,
+            optional: false,
         }
     }
 

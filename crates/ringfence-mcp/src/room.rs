@@ -12,6 +12,7 @@ use ringfence_tools::Tools;
 
 use crate::Opening;
 use crate::call::Watched;
+use crate::outputs::Outputs;
 use crate::questions::Questions;
 
 /// How often somebody looks whether the policy was changed, for commands that run.
@@ -22,6 +23,8 @@ pub(crate) struct Room {
     pub(crate) opened: Arc<Opened>,
     pub(crate) tools: Tools,
     pub(crate) questions: Arc<Questions>,
+    /// Output of its commands beyond the part that answers show.
+    pub(crate) outputs: Outputs,
     /// Those who want the shell, first come, first served.
     pub(crate) queue: Arc<tokio::sync::Mutex<()>>,
     /// The call that has the shell, or had it last.
@@ -51,7 +54,16 @@ impl Room {
         let opened = hears.recv().map_err(|_| ProviderError::Gone { what: "sandbox" })??;
         // What could not be recorded where that is allowed is nothing that an agent could mend.
         let tools = opened.tools(Box::new(|_| ()))?;
-        Ok(Self { opened, tools, questions, queue: Arc::default(), turn: Mutex::default(), keeper: Mutex::new(Some((stays, keeper))) })
+        let outputs = Outputs::default();
+        Ok(Self {
+            opened,
+            tools,
+            questions,
+            outputs,
+            queue: Arc::default(),
+            turn: Mutex::default(),
+            keeper: Mutex::new(Some((stays, keeper))),
+        })
     }
 
     /// It is this call's turn in the shell. Whoever had it before has ended, and is not interrupted

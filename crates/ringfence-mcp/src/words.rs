@@ -68,7 +68,7 @@ pub(crate) enum Wish {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Ran {
     pub(crate) stdout: String,
-    /// How many bytes are missing in the middle of it.
+    /// How many bytes are missing in the middle of it; a line there names the resource that has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stdout_dropped: Option<u64>,
     pub(crate) stderr: String,
@@ -203,30 +203,60 @@ fn tool<Given: JsonSchema, Answered: JsonSchema>(name: &'static str, description
 /// What a tool is given. Nothing in it refers to something else: models read it.
 fn given<T: JsonSchema>() -> Arc<JsonObject> {
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
-    object(SchemaGenerator::new(settings).into_root_schema_for::<T>().to_value())
-}
-
-/// What a tool answers, or the one thing that every tool may answer instead.
-fn answered<T: JsonSchema>() -> Arc<JsonObject> {
-    let mut generator = SchemaGenerator::new(SchemaSettings::draft2020_12().for_serialize());
-    let mut schema = T::json_schema(&mut generator).to_value();
-    let required = schema.as_object_mut().and_then(|object| object.remove("required")).unwrap_or_else(|| json!([]));
-    schema["properties"]["error"] = generator.subschema_for::<Failure>().to_value();
-    schema["anyOf"] = json!([{ "required": required }, { "required": ["error"] }]);
-    schema["$defs"] = Value::Object(generator.take_definitions(true));
-    // They are in the documentation; here every client would be sent them eight times.
-    schema["$defs"].as_object_mut().into_iter().flatten().for_each(|(_, shared)| undescribed(shared));
+    let mut schema = SchemaGenerator::new(settings).into_root_schema_for::<T>().to_value();
+    for name in ["$schema", "title", "description"] {
+        schema.as_object_mut().and_then(|schema| schema.shift_remove(name));
+    }
+    schema["properties"].as_object_mut().into_iter().flatten().for_each(|(_, property)| shorten(property));
     object(schema)
 }
 
-fn undescribed(schema: &mut Value) {
-    match schema {
-        Value::Object(object) => {
-            object.shift_remove("description");
-            object.values_mut().for_each(undescribed);
+/// Takes away what says nothing to a caller.
+fn shorten(property: &mut Value) {
+    let Some(object) = property.as_object_mut() else { return };
+    object.shift_remove("format");
+    if object.get("default").is_some_and(Value::is_null) {
+        object.shift_remove("default");
+    }
+}
+
+/// Schema of an answer, or of the error that every tool may answer instead. Only names and types:
+/// every client is sent them with every session, and the documentation says what they mean.
+fn answered<T: JsonSchema>() -> Arc<JsonObject> {
+    let mut generator = SchemaGenerator::new(SchemaSettings::draft2020_12().for_serialize());
+    let mut schema = T::json_schema(&mut generator).to_value();
+    let definitions = Value::Object(generator.take_definitions(true));
+    let required = schema["required"].take();
+    let required = if required.is_array() { required } else { json!([]) };
+    let mut properties: JsonObject = JsonObject::new();
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        properties.insert(name.clone(), kind(property, &definitions));
+    }
+    properties.insert("error".into(), json!({ "type": "object" }));
+    object(json!({ "type": "object", "properties": properties, "anyOf": [{ "required": required }, { "required": ["error"] }] }))
+}
+
+/// The type of a property, and of what is in a list.
+fn kind(schema: &Value, definitions: &Value) -> Value {
+    if let Some(name) = schema["$ref"].as_str().and_then(|name| name.rsplit('/').next()) {
+        return kind(&definitions[name], definitions);
+    }
+    if let Some(choices) = ["anyOf", "oneOf"].iter().find_map(|name| schema[*name].as_array()) {
+        let mut types: Vec<Value> = Vec::new();
+        for choice in choices {
+            match &kind(choice, definitions)["type"] {
+                Value::Null => return json!({}),
+                Value::Array(several) => types.extend(several.iter().cloned()),
+                one => types.push(one.clone()),
+            }
         }
-        Value::Array(all) => all.iter_mut().for_each(undescribed),
-        _ => {}
+        types.dedup();
+        return json!({ "type": if types.len() == 1 { types.remove(0) } else { types.into() } });
+    }
+    match &schema["type"] {
+        Value::Null if schema.get("const").or(schema.get("enum")).is_some() => json!({ "type": "string" }),
+        Value::Null => json!({}),
+        of => json!({ "type": of }),
     }
 }
 
