@@ -6,12 +6,14 @@ import { live, watch } from "./live.js";
 import { get, onUnknown, token } from "./remote.js";
 import { keys, showKeys } from "./shortcuts.js";
 import { signIn } from "./sign-in.js";
+import { closeDialogs } from "./widgets.js";
 import * as asks from "./views/asks.js";
 import * as audit from "./views/audit.js";
 import * as denials from "./views/denials.js";
 import * as executions from "./views/executions.js";
 import * as overview from "./views/overview.js";
 import * as reference from "./views/reference.js";
+import * as sandboxes from "./views/sandboxes.js";
 import * as skills from "./views/skills.js";
 import * as tenants from "./views/tenants.js";
 
@@ -22,6 +24,7 @@ const VIEWS = [
   { at: "denials", title: "Denials", key: "d", scope: "execute", view: denials },
   { at: "asks", title: "Asks", key: "a", scope: "asks", view: asks },
   { at: "audit", title: "Audit", key: "l", scope: "audit", view: audit },
+  { at: "sandboxes", title: "Sandboxes", key: "b", scope: "sandboxes", view: sandboxes },
   { at: "skills", title: "Skills", key: "s", scope: "skills:read", view: skills },
   { at: "tenants", title: "Tokens & tenants", key: "t", scope: "admin", view: tenants },
   { at: "api", title: "API", key: "r", scope: null, view: reference },
@@ -160,6 +163,8 @@ function route() {
       }
     });
   const found = seen().find((each) => each.at === at) ?? seen()[0];
+  // What it asks is about the view that was left.
+  closeDialogs();
   showing.abort();
   showing = new AbortController();
   for (const link of document.querySelectorAll("nav a")) {
@@ -181,6 +186,7 @@ function route() {
 let wasHere = false;
 
 function leave(why) {
+  closeDialogs();
   showing.abort();
   leaving.abort();
   live.stop();

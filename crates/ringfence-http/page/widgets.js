@@ -170,6 +170,11 @@ export function dialog(title, content, buttons = [["Close", null]]) {
   });
 }
 
+/** Closes every dialog, as Escape does. */
+export function closeDialogs() {
+  for (const element of document.querySelectorAll("dialog[open]")) element.close();
+}
+
 /** Whether somebody means it. */
 export function sure(title, text, deed) {
   return dialog(title, h("p", {}, text), [

@@ -1,6 +1,7 @@
 //! What is answered where something cannot be done.
 
 use std::borrow::Cow;
+use std::io;
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -60,16 +61,47 @@ impl Fault {
         Self::new(StatusCode::BAD_REQUEST, code, message)
     }
 
+    /// There is no room for what the service has to write.
+    pub(crate) fn disk_full() -> Self {
+        Self::new(StatusCode::INSUFFICIENT_STORAGE, "disk-full", "the disk that the service keeps its data on is full")
+            .hint("the operator of the service has to make room")
+    }
+
+    /// The policy that holds for a tenant cannot be used, so nothing is run by it.
+    fn unusable_policy() -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "policy", "the policy that holds for this tenant cannot be used, so nothing is run")
+            .hint("the log of the service has the reason; `PUT /v1/tenants/{userId}/policy` replaces the tenant's own")
+    }
+
     pub(crate) fn absent(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, code, message)
     }
 
     /// Something of ours failed; what it was is for the log, not for tenants.
-    pub(crate) fn ours(error: &dyn std::error::Error) -> Self {
+    pub(crate) fn ours(error: &(dyn std::error::Error + 'static)) -> Self {
         crate::door::log::failed(error);
+        if is_full(error) {
+            return Self::disk_full();
+        }
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the service could not do it")
             .hint("whoever runs it finds the reason in its log")
     }
+}
+
+/// True where an error comes from a disk, or a quota on it, that is full.
+pub(crate) fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+        let of_call = error.downcast_ref::<rustix::io::Errno>().map(|errno| io::Error::from(*errno).kind());
+        if matches!(kind.or(of_call), Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)) {
+            return true;
+        }
+        // `io::Error` does not name what it wraps as its source.
+        let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        next = wrapped.map(|wrapped| wrapped as &(dyn std::error::Error + 'static)).or_else(|| error.source());
+    }
+    false
 }
 
 impl IntoResponse for Fault {
@@ -105,7 +137,7 @@ impl From<StoreError> for Fault {
             StoreError::Changed { .. } | StoreError::Busy { .. } | StoreError::NeedsUnknown { .. } | StoreError::NeedsChanged { .. } => {
                 StatusCode::CONFLICT
             }
-            StoreError::Quota { .. } => StatusCode::INSUFFICIENT_STORAGE,
+            StoreError::Quota { .. } | StoreError::Uncountable { .. } => StatusCode::INSUFFICIENT_STORAGE,
             StoreError::Root { .. } | StoreError::InUse { .. } | StoreError::System { .. } => return Self::ours(&error),
         };
         let hint = error.hint();
@@ -127,6 +159,10 @@ impl From<EngineError> for Fault {
             EngineError::Provider(ProviderError::Gone { .. }) => Self::new(StatusCode::GONE, "gone", error.to_string()),
             EngineError::Narrowed { .. } => {
                 Self::new(StatusCode::CONFLICT, error.code(), error.to_string()).hint("delete the sandbox, and make another")
+            }
+            EngineError::Policy(_) | EngineError::Unreadable { .. } => {
+                crate::door::log::failed(&error);
+                Self::unusable_policy()
             }
             EngineError::Unwanted => Self::new(StatusCode::CONFLICT, "cancelled", "it was cancelled before it began"),
             _ => Self::ours(&error),

@@ -2,6 +2,7 @@
 
 mod asks;
 mod audit;
+mod bodies;
 mod entry;
 mod executions;
 mod live;
@@ -39,7 +40,7 @@ use tower::ServiceExt;
 pub use openapi::openapi;
 
 use crate::answer::Fault;
-use crate::executions::recover;
+use crate::executions::{recover, resume};
 use crate::house::House;
 use crate::{Place, Ready, ServeError, Settings, Shared};
 
@@ -77,14 +78,16 @@ pub fn serve(settings: Settings, place: Place, ready: impl FnOnce(&Ready)) -> Re
     let (house, admin_token) = House::open(settings, place)?;
     let house = Arc::new(house);
     let broken = |source| ServeError::Data { path: data.clone(), source };
-    let lost = recover(&house).map_err(broken)?.lost;
+    let recovered = recover(&house).map_err(broken)?;
     let lost_sandboxes = crate::sandboxes::recover(&house).map_err(broken)?;
     let router = router(house.clone(), bound);
     // Whoever hears where it serves may tell it to end at once.
     let mut signals = runtime.block_on(async { Signals::new() }).map_err(at)?;
-    ready(&Ready { address: bound, is_secure: tls.is_some(), admin_token, lost, lost_sandboxes });
+    let (lost, resumed) = (recovered.lost, recovered.waiting.len());
+    ready(&Ready { address: bound, is_secure: tls.is_some(), admin_token, lost, resumed, lost_sandboxes });
     let (ends, ending) = watch::channel(false);
     runtime.block_on(async {
+        resume(&house, recovered.waiting);
         let hall = Hall { router, tls, ending };
         tokio::select! {
             never = hall.accept(listener) => match never {},
@@ -128,12 +131,12 @@ fn make_room() {
 async fn leave(house: &House, patience: Duration) {
     let until = |limit: Duration| async move {
         let end = tokio::time::Instant::now() + limit;
-        while house.executions.running() + house.sandboxes.busy() > 0 && tokio::time::Instant::now() < end {
+        while house.executions.busy() + house.sandboxes.busy() > 0 && tokio::time::Instant::now() < end {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     until(patience).await;
-    house.executions.cancel_all();
+    house.executions.close();
     house.sandboxes.end_all();
     let ended = async {
         for sandbox in house.sandboxes.list() {
@@ -191,14 +194,16 @@ fn router(house: Shared, bound: SocketAddr) -> Router {
 }
 
 fn of_sandboxes() -> Router<Shared> {
-    let brought = put(sandboxes::files::put).layer(DefaultBodyLimit::max(sandboxes::files::LARGEST));
     Router::new()
         .route("/", get(sandboxes::list).post(sandboxes::create))
         .route("/{id}", get(sandboxes::show).patch(sandboxes::extend).delete(sandboxes::remove))
         .route("/{id}/exec", post(sandboxes::commands::exec))
         .route("/{id}/interrupt", post(sandboxes::commands::interrupt))
         .route("/{id}/terminal", get(sandboxes::terminal::terminal))
-        .route("/{id}/files", get(sandboxes::files::get).delete(sandboxes::files::remove).merge(brought))
+        .route(
+            "/{id}/files",
+            get(sandboxes::files::get).put(sandboxes::files::put).post(sandboxes::files::make).delete(sandboxes::files::remove),
+        )
         .route("/{id}/watch", get(sandboxes::files::watch))
         .route("/{id}/grants", get(sandboxes::grants::list).post(sandboxes::grants::grant))
 }

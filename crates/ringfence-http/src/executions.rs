@@ -9,7 +9,7 @@ mod run;
 mod tests;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -25,7 +25,7 @@ pub(crate) use course::{Course, Watchable};
 pub(crate) use journal::Journal;
 pub(crate) use kept::recover;
 pub(crate) use output::Output;
-pub(crate) use run::{Begun, LONGEST, Wanted, begin};
+pub(crate) use run::{Begun, LONGEST, Wanted, begin, executions_quota, resume};
 
 use crate::answer::{Fault, Problem};
 use crate::house::House;
@@ -77,6 +77,9 @@ pub(crate) struct Status {
     pub(crate) agent_id: Name,
     #[schema(value_type = String)]
     pub(crate) skill_id: Name,
+    /// The sandbox in whose shell it runs; agent and skill are `sandbox` and this then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sandbox_id: Option<String>,
     pub(crate) command: String,
     pub(crate) state: State,
     pub(crate) created_ms: u64,
@@ -95,12 +98,23 @@ pub(crate) struct Status {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(ignore)]
     pub(crate) key: Option<(String, String)>,
+    /// Everything else that a later service needs to run it, while it waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(ignore)]
+    pub(crate) request: Option<Request>,
+}
+
+/// Options of a request beside the command itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Request {
+    pub(crate) timeout_ms: Option<u64>,
+    pub(crate) asks: bool,
 }
 
 impl Status {
-    /// For whoever may see it: what keys are made of is for the service alone.
+    /// The part that callers see: keys and requests are for the service alone.
     pub(crate) fn told(mut self) -> Self {
-        self.key = None;
+        (self.key, self.request) = (None, None);
         self
     }
 
@@ -135,12 +149,14 @@ pub(crate) struct Execution {
 
 impl Execution {
     fn new(house: &House, id: String, wanted: &Wanted) -> Self {
-        let Wanted { skill, command, is_kept, key, .. } = wanted.clone();
+        let Wanted { skill, command, is_kept, key, timeout, asks } = wanted.clone();
+        let request = is_kept.then(|| Request { timeout_ms: timeout.map(|timeout| timeout.as_millis() as u64), asks });
         let status = Status {
             id: id.clone(),
             user_id: skill.user.clone(),
             agent_id: skill.agent.clone(),
             skill_id: skill.skill.clone(),
+            sandbox_id: None,
             command,
             state: State::Waiting,
             created_ms: now_ms(),
@@ -150,6 +166,7 @@ impl Execution {
             error: None,
             is_kept,
             key: key.clone(),
+            request,
         };
         Self {
             id,
@@ -168,7 +185,7 @@ impl Execution {
     /// Why there is no result.
     pub(crate) fn fault(&self) -> Fault {
         let told = lock(&self.fault).clone();
-        told.unwrap_or_else(|| Fault::new(StatusCode::CONFLICT, "lost", "the service ended while it ran").hint("begin it again"))
+        told.unwrap_or_else(|| Fault::new(StatusCode::CONFLICT, "lost", "the service stopped while the command ran").hint("begin it again"))
     }
 
     /// How it stands; of one that ended long ago the result may be missing.
@@ -217,7 +234,7 @@ impl Execution {
     /// How it will stand once it has ended like this.
     fn ending(&self, result: Result<Value, Fault>) -> Status {
         let mut status = self.status();
-        status.ended_ms = Some(now_ms());
+        (status.ended_ms, status.request) = (Some(now_ms()), None);
         match result {
             Ok(value) => {
                 // As it is written: a byte that does not show takes six.
@@ -239,6 +256,37 @@ impl Execution {
         self.course.stops();
         self.course.falls_silent();
         self.change(|status| *status = ended);
+    }
+}
+
+/// A command that callers can list, whatever it runs in.
+pub(crate) trait Listed: Watchable {
+    fn user(&self) -> &Name;
+
+    fn is_over(&self) -> bool;
+
+    /// Its state; of one that ended long ago the result may be missing.
+    fn status(&self) -> Status;
+
+    /// The same with its result, from wherever that is kept.
+    fn whole(&self) -> Status;
+}
+
+impl Listed for Execution {
+    fn user(&self) -> &Name {
+        &self.skill.user
+    }
+
+    fn is_over(&self) -> bool {
+        self.state().is_over()
+    }
+
+    fn status(&self) -> Status {
+        Execution::status(self)
+    }
+
+    fn whole(&self) -> Status {
+        Execution::whole(self)
     }
 }
 
@@ -265,11 +313,15 @@ pub(crate) struct Executions {
     places: Arc<Semaphore>,
     /// Places of those whose sandbox is being made or taken down, which is work for a processor:
     /// more at the same time would all be slower, and nobody would be sooner.
-    pub(crate) making: Arc<Semaphore>,
+    making: Arc<Semaphore>,
+    /// A tenant has all but one of them: many commands of one do not make others wait.
+    making_of_users: Mutex<HashMap<Name, Arc<Semaphore>>>,
     of_users: Mutex<HashMap<Name, Arc<Semaphore>>>,
     /// Taken by whoever looks for a key and may have to add one.
     keys: tokio::sync::Mutex<()>,
     known: Mutex<Known>,
+    /// Set when the service ends: commands that wait and are kept are left to the next service.
+    is_closing: AtomicBool,
 }
 
 #[derive(Default)]
@@ -295,9 +347,11 @@ impl Executions {
         Self {
             places: Arc::new(Semaphore::new(at_once)),
             making: Arc::new(Semaphore::new(2 * processors + 1)),
+            making_of_users: Mutex::default(),
             of_users: Mutex::default(),
             keys: tokio::sync::Mutex::new(()),
             known: Mutex::default(),
+            is_closing: AtomicBool::new(false),
         }
     }
 
@@ -362,6 +416,13 @@ impl Executions {
         [own, self.places.clone()]
     }
 
+    /// Where a command of a tenant waits until its sandbox may be made.
+    pub(crate) fn making(&self, user: &Name) -> [Arc<Semaphore>; 2] {
+        let processors: usize = thread::available_parallelism().map_or(2, Into::into);
+        let own = || Arc::new(Semaphore::new(2 * processors));
+        [lock(&self.making_of_users).entry(user.clone()).or_insert_with(own).clone(), self.making.clone()]
+    }
+
     fn forget(&self, execution: &Execution) {
         lock(&self.known).remove(execution);
     }
@@ -371,7 +432,20 @@ impl Executions {
         lock(&self.known).by_id.values().filter(|execution| !execution.state().is_over()).count()
     }
 
-    pub(crate) fn cancel_all(&self) {
+    /// Number of commands that the service waits for before it ends.
+    pub(crate) fn busy(&self) -> usize {
+        let is_closing = self.is_closing();
+        let is_left = |execution: &Execution| is_closing && execution.is_kept && execution.state() == State::Waiting;
+        lock(&self.known).by_id.values().filter(|execution| !execution.state().is_over() && !is_left(execution)).count()
+    }
+
+    fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::SeqCst)
+    }
+
+    /// Cancels those that run. From now on none begins.
+    pub(crate) fn close(&self) {
+        self.is_closing.store(true, Ordering::SeqCst);
         self.list().iter().filter(|execution| !execution.state().is_over()).for_each(|execution| execution.course.cancel());
     }
 }

@@ -1,18 +1,20 @@
 //! What all requests share: where things are kept, who may do what, and what is going on.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use ringfence_audit::{Act, AuditError, Details, Log, Options, Record, Subject, Verdict, now_ms};
 use ringfence_engine::{EngineError, Files, Kept, Resolved, Surroundings, platform, resolve_in};
 use ringfence_policy::{AbsPath, Effect, Facts, Flags, Fsync, Grants, Rule};
 use ringfence_skills::{Name, SkillId, Store};
 
+use crate::answer::Fault;
 use crate::asks::Asks;
 use crate::events::Events;
 use crate::executions::{Executions, Journal};
@@ -21,11 +23,34 @@ use crate::sandboxes::Sandboxes;
 use crate::tenants::{Tenants, lock};
 use crate::{Place, ServeError, Settings};
 
-/// What the policy of a new service says.
-pub const POLICY: &str = include_str!("policy.toml");
+/// The policy of a new service, as its operator chose it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Profile {
+    /// Relies on the operating system alone; no rules on the text of commands.
+    #[default]
+    Sandbox,
+    /// The list of programs and the rules on arguments of the source document, before the sandbox.
+    Filesecbox,
+}
+
+impl Profile {
+    /// Text of the policy file.
+    pub fn policy(self) -> &'static str {
+        match self {
+            Profile::Sandbox => include_str!("policy.sandbox.toml"),
+            Profile::Filesecbox => include_str!("policy.toml"),
+        }
+    }
+}
 
 /// The same for sandboxes, whose commands nobody chose beforehand.
 pub const SANDBOX_POLICY: &str = include_str!("sandboxes.toml");
+
+/// Bytes that `/readyz` tries to write.
+const PROBED: usize = 64 << 10;
+
+/// For so long `/readyz`, which needs no token, does not resolve the policies of all tenants again.
+const BROKEN_KNOWN: Duration = Duration::from_secs(10);
 
 /// So many are kept.
 const POLICIES: usize = 64;
@@ -46,8 +71,10 @@ pub(crate) struct House {
     pub(crate) metrics: Metrics,
     /// Those of skills whose commands ran lately, by their directories.
     policies: Mutex<HashMap<AbsPath, Kept>>,
-    /// When somebody last looked whether commands can be confined, and what came of it.
-    pub(crate) looked: tokio::sync::Mutex<Option<(std::time::Instant, bool)>>,
+    /// The last time that `/readyz` looked, and its answer.
+    pub(crate) looked: tokio::sync::Mutex<Option<(Instant, Result<String, Fault>)>>,
+    /// Tenants whose policy could not be used, and since when that is known.
+    broken: Mutex<Option<(Instant, BTreeSet<String>)>>,
 }
 
 impl House {
@@ -55,7 +82,9 @@ impl House {
         let data = prepared(&settings.data)?;
         // Locked for as long as it is open: two services would replace what the other one runs.
         let store = Store::open(data.as_path(), settings.bounds.clone())?;
-        for (name, text) in [("policy.toml", POLICY), ("sandboxes.toml", SANDBOX_POLICY)] {
+        let profile = settings.profile.unwrap_or_default();
+        must_be_of(&data.join("policy.toml"), settings.profile)?;
+        for (name, text) in [("policy.toml", profile.policy()), ("sandboxes.toml", SANDBOX_POLICY)] {
             let policy = data.join(name);
             if !policy.as_path().exists() {
                 put(policy.as_path(), text.as_bytes()).map_err(|source| of(&policy, source))?;
@@ -83,6 +112,7 @@ impl House {
             asks,
             metrics,
             looked: tokio::sync::Mutex::default(),
+            broken: Mutex::default(),
         };
         // What is wrong with the policy is said now, and not to the first tenant.
         house.trial()?;
@@ -91,13 +121,49 @@ impl House {
 
     /// Whether a command could be confined now.
     pub(crate) fn trial(&self) -> Result<(), ServeError> {
-        let nobody = self.data.join("skills");
+        let no_skill = self.data.join("skills");
         for files in [self.files(), self.sandbox_files()] {
-            let resolved = resolve_in(self.surroundings("-", &nobody), &Flags::none(nobody.clone()), &files)?;
+            let resolved = resolve_in(self.surroundings("-", &no_skill), &Flags::none(no_skill.clone()), &files)?;
             let provider = (self.place)();
             ringfence_engine::plan(provider.as_ref(), &resolved)?;
         }
         Ok(())
+    }
+
+    /// Tries to write as much data as the records of a command need.
+    pub(crate) fn has_room(&self) -> io::Result<()> {
+        let probe = self.data.join("staging").join(format!("probe-{}", ringfence_audit::session_id()));
+        let written = put_lightly(probe.as_path(), &[0; PROBED]);
+        let _ = fs::remove_file(probe.as_path());
+        written
+    }
+
+    /// Number of tenants whose policy cannot be used. The log names each once.
+    pub(crate) fn broken_policies(&self) -> usize {
+        let mut known = lock(&self.broken);
+        if let Some((_, broken)) = known.as_ref().filter(|(since, _)| since.elapsed() < BROKEN_KNOWN) {
+            return broken.len();
+        }
+        let before = known.take().map(|(_, broken)| broken).unwrap_or_default();
+        let Ok(tenants) = fs::read_dir(self.data.join("tenants").as_path()) else { return 0 };
+        let names = tenants.flatten().filter(|tenant| tenant.path().join("ringfence/policy.toml").exists());
+        let names = names.map(|tenant| tenant.file_name().to_string_lossy().into_owned());
+        let no_skill = self.data.join("skills");
+        let is_broken = |user: &String| {
+            let resolved = resolve_in(self.surroundings(user, &no_skill), &Flags::none(no_skill.clone()), &self.files());
+            let is_new = !before.contains(user);
+            resolved
+                .inspect_err(|error| {
+                    if is_new {
+                        crate::door::log::failed(error)
+                    }
+                })
+                .is_err()
+        };
+        let broken: BTreeSet<String> = names.filter(is_broken).collect();
+        let count = broken.len();
+        *known = Some((Instant::now(), broken));
+        count
     }
 
     /// Which policies hold: the service's, and above it the tenant's.
@@ -243,6 +309,13 @@ pub(crate) fn append(directory: &Path, record: &Record) -> Result<(), AuditError
     let mut log = Log::open(directory, options)?;
     log.append(std::slice::from_ref(record))?;
     log.finish()
+}
+
+/// Refuses a policy file that another profile wrote: its rules are not those that the operator asks for.
+fn must_be_of(file: &AbsPath, profile: Option<Profile>) -> Result<(), ServeError> {
+    let (Some(profile), Ok(text)) = (profile, fs::read_to_string(file.as_path())) else { return Ok(()) };
+    let is_others = [Profile::Sandbox, Profile::Filesecbox].iter().any(|other| *other != profile && text == other.policy());
+    if is_others { Err(ServeError::Profile { path: file.as_path().to_owned() }) } else { Ok(()) }
 }
 
 /// The directory of everything: made if it is not there, and nobody else's.

@@ -28,7 +28,7 @@ use ringfence_provider::Provider;
 use ringfence_skills::StoreError;
 
 pub use door::{openapi, serve};
-pub use house::{POLICY, SANDBOX_POLICY};
+pub use house::{Profile, SANDBOX_POLICY};
 pub use ringfence_skills::Bounds;
 pub use tenants::{Quotas, SHORTEST_TOKEN};
 
@@ -42,6 +42,8 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// Where everything is kept.
     pub data: PathBuf,
+    /// The policy that a first start writes, if the operator chose one.
+    pub profile: Option<Profile>,
     /// The administrator's token, if somebody chose one.
     pub admin_token: Option<String>,
     /// Names, beside those of loopback, under which it may be reached.
@@ -71,6 +73,8 @@ pub struct Ready {
     pub admin_token: Option<String>,
     /// How many commands a service before this one had left without an end.
     pub lost: usize,
+    /// Number of commands it had accepted and not begun: they are run now.
+    pub resumed: usize,
     /// How many sandboxes it had left.
     pub lost_sandboxes: usize,
 }
@@ -94,12 +98,28 @@ pub enum ServeError {
         /// Why not.
         source: serde_json::Error,
     },
+    /// Without the key that they were made with, no token is known any more.
+    #[error("{} is missing, and without it none of the {count} tokens in {} can be used", key.display(), tokens.display())]
+    NoKey {
+        /// Where the key was.
+        key: PathBuf,
+        /// Where the tokens are.
+        tokens: PathBuf,
+        /// How many.
+        count: usize,
+    },
     /// The skills cannot be kept.
     #[error(transparent)]
     Skills(#[from] StoreError),
     /// No command could be confined, or the policy is none.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// The policy that is there comes from another profile than the one that was asked for.
+    #[error("{} is the policy of another profile", path.display())]
+    Profile {
+        /// The file.
+        path: PathBuf,
+    },
     /// A token that anybody could guess, or that no header can hold.
     #[error("the administrator's token is no token: it needs {SHORTEST_TOKEN} characters or more, and no blanks")]
     Token,
@@ -133,8 +153,10 @@ impl ServeError {
         match self {
             ServeError::Data { .. } => "data",
             ServeError::Kept { .. } => "data-unreadable",
+            ServeError::NoKey { .. } => "key-missing",
             ServeError::Skills(error) => error.code(),
             ServeError::Engine(error) => error.code(),
+            ServeError::Profile { .. } => "profile",
             ServeError::Token => "token",
             ServeError::Exposed { .. } => "exposed",
             ServeError::Tls { .. } => "tls",
@@ -147,8 +169,14 @@ impl ServeError {
         match self {
             ServeError::Data { .. } => Some("`--data DIR` names another directory, which has to be yours alone".into()),
             ServeError::Kept { path, .. } => Some(format!("mend it, or move it away: `mv {0} {0}.broken`", path.display())),
+            ServeError::NoKey { tokens, .. } => {
+                Some(format!("put the key back from a backup; or give up all tokens: `mv {0} {0}.void`", tokens.display()))
+            }
             ServeError::Skills(error) => error.hint(),
             ServeError::Engine(error) => error.hint(),
+            ServeError::Profile { path } => {
+                Some(format!("leave `--profile` out, or have it written anew: `mv {0} {0}.old`", path.display()))
+            }
             ServeError::Token => Some("`export RINGFENCE_ADMIN_TOKEN=$(openssl rand -hex 32)`, or leave it out".into()),
             ServeError::Exposed { .. } => {
                 Some("`--tls-cert FILE --tls-key FILE`; or listen on 127.0.0.1, behind a proxy that speaks TLS".into())

@@ -1,15 +1,18 @@
 //! Sandboxes that stand: each has a shell that lives on, a directory of its own, and an end.
 
+mod background;
 mod clear;
 mod counts;
 mod keep;
 mod turn;
+mod turns;
 mod watch;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak, mpsc};
 use std::time::Duration;
@@ -27,13 +30,16 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::watch as news;
 use utoipa::ToSchema;
 
+pub(crate) use background::begin_background;
 pub(crate) use clear::recover;
 use counts::{Counts, Full, Place};
 pub(crate) use keep::make;
 pub(crate) use turn::{Line, Turn, begin};
+pub(crate) use turns::Turns;
 pub(crate) use watch::{Changes, below};
 
 use crate::answer::{Answer, Fault};
+use crate::executions::Listed;
 use crate::tenants::lock;
 
 /// How long one stands if nobody says, and at most, in seconds.
@@ -55,6 +61,12 @@ pub(crate) struct Wanted {
     pub(crate) asks: bool,
     /// Less than the tenant may.
     pub(crate) needs: Needs,
+    /// Variables of every command.
+    pub(crate) env: BTreeMap<String, String>,
+    /// Where commands begin, from the sandbox's directory on.
+    pub(crate) cwd: PathBuf,
+    /// Words of the caller's own.
+    pub(crate) labels: BTreeMap<String, String>,
 }
 
 /// Something that was opened while it stands.
@@ -86,6 +98,8 @@ pub(crate) struct Sandbox {
     /// Whoever has the shell, or had it last.
     running: Mutex<Weak<Turn>>,
     terminals: Arc<AtomicUsize>,
+    /// Commands beside the shell.
+    beside: Arc<AtomicUsize>,
     /// What was put into files from outside.
     brought: AtomicU64,
     granted: Mutex<Vec<Granted>>,
@@ -219,8 +233,12 @@ pub(crate) fn gone() -> Fault {
 pub(crate) struct Sandboxes {
     /// Ids begin with the time, so that they are in order.
     known: Mutex<BTreeMap<String, Arc<Sandbox>>>,
+    /// Commands of all of them.
+    pub(crate) turns: Turns,
     /// How many each tenant has, with those that are being made or ended.
     places: Counts,
+    /// Number of commands that each tenant has in the background, in all its sandboxes.
+    background: Counts,
     /// Those who watch directories: the kernel gives a person few of what that takes.
     watchers: Counts,
 }

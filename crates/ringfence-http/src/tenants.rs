@@ -3,12 +3,13 @@
 mod caller;
 mod pace;
 mod quotas;
+mod registry;
 mod token;
 
 use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use ringfence_audit::now_ms;
@@ -21,33 +22,65 @@ pub use quotas::Quotas;
 pub use token::SHORTEST_TOKEN;
 pub(crate) use token::{Kept, Key, Made};
 
+use registry::Registry;
+use token::hex;
+
 use crate::house::{make_directory, of, put};
 use crate::{ServeError, Settings};
 
 /// The administrator's token is known by this.
 pub(crate) const ADMIN: &str = "admin";
 
+/// Tokens that expired longer ago than this are forgotten.
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+
 pub(crate) struct Tenants {
     data: AbsPath,
     key: Key,
-    tokens: RwLock<Vec<Kept>>,
+    tokens: RwLock<Registry>,
+    /// Held by the thread that changes the tokens.
+    saving: Mutex<()>,
     /// Given with the start of the service, and kept nowhere.
     given: Option<Kept>,
     usual: Quotas,
     /// Of those that were asked about.
     quotas: Mutex<HashMap<Name, Quotas>>,
     paces: Mutex<HashMap<String, Pace>>,
-    /// How many bytes tenants had when somebody looked.
-    weighed: Mutex<HashMap<Name, (Instant, u64)>>,
+    /// How many bytes tenants had when they were last counted.
+    weighed: Mutex<HashMap<Name, Arc<Weighed>>>,
     /// How many places are taken, by whom and for what.
     taken: Mutex<HashMap<String, usize>>,
+    /// Bytes that are held, by tenant and place.
+    held: Mutex<HashMap<String, u64>>,
+}
+
+/// Bytes of a tenant's skills.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Weight {
+    Bytes(u64),
+    /// More names than are counted, or directories that are too deep.
+    Uncountable,
+}
+
+/// What was counted of a tenant, and when that was begun.
+#[derive(Debug, Default)]
+struct Weighed {
+    counting: Mutex<()>,
+    last: Mutex<Option<(Instant, Weight)>>,
+}
+
+impl Weighed {
+    fn fresh(&self) -> Option<Weight> {
+        const MOMENT: Duration = Duration::from_secs(5);
+        lock(&self.last).filter(|(since, _)| since.elapsed() < MOMENT).map(|(_, weight)| weight)
+    }
 }
 
 impl Tenants {
     /// Answers also the administrator's token, if it was made just now.
     pub(crate) fn open(data: &AbsPath, settings: &Settings) -> Result<(Self, Option<String>), ServeError> {
-        let key = Key::open(&data.join("key"))?;
         let path = data.join("tokens.json");
+        let key_path = data.join("key");
         let tokens: Vec<Kept> = match fs::read(path.as_path()) {
             Ok(bytes) => {
                 let kept = |source| ServeError::Kept { path: path.as_path().to_owned(), source };
@@ -56,6 +89,10 @@ impl Tenants {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(source) => return Err(of(&path, source)),
         };
+        if !tokens.is_empty() && !key_path.as_path().exists() {
+            return Err(ServeError::NoKey { key: key_path.as_path().to_owned(), tokens: path.as_path().to_owned(), count: tokens.len() });
+        }
+        let key = Key::open(&key_path)?;
         let given = match &settings.admin_token {
             Some(word) => Some(Kept::given(word, &key).ok_or(ServeError::Token)?),
             None => None,
@@ -63,15 +100,17 @@ impl Tenants {
         let tenants = Self {
             data: data.clone(),
             key,
-            tokens: RwLock::new(tokens),
+            tokens: RwLock::new(Registry::of(tokens)),
+            saving: Mutex::default(),
             given,
             usual: settings.quotas,
             quotas: Mutex::default(),
             paces: Mutex::default(),
             weighed: Mutex::default(),
             taken: Mutex::default(),
+            held: Mutex::default(),
         };
-        let has_admin = tenants.given.is_some() || tenants.read().iter().any(|kept| kept.id == ADMIN);
+        let has_admin = tenants.given.is_some() || tenants.read().with_id(ADMIN).is_some();
         if has_admin {
             return Ok((tenants, None));
         }
@@ -80,41 +119,50 @@ impl Tenants {
         Ok((tenants, Some(word)))
     }
 
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, Vec<Kept>> {
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Registry> {
         self.tokens.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whose word this is.
     pub(crate) fn caller(&self, word: &[u8]) -> Option<Caller> {
-        let digest = self.key.digest(word);
-        // All of them are compared, found or not: how long it takes says nothing.
-        let mut found = None;
+        let digest = hex(&self.key.digest(word));
+        let given = self.given.as_ref().filter(|kept| kept.digest() == digest);
         let tokens = self.read();
-        for kept in self.given.iter().chain(tokens.iter()) {
-            if kept.is(&digest) {
-                found = Some(kept);
-            }
-        }
-        found.filter(|kept| kept.expires_ms.is_none_or(|end| now_ms() < end)).map(Caller::of)
+        given.or_else(|| tokens.with_digest(&digest)).filter(|kept| kept.is_valid()).map(Caller::of)
     }
 
     /// Whether the token of this id is still worth something.
     pub(crate) fn knows(&self, id: &str) -> bool {
-        let tokens = self.read();
-        let is_it = |kept: &&Kept| kept.id == id && kept.expires_ms.is_none_or(|end| now_ms() < end);
-        self.given.iter().chain(tokens.iter()).any(|kept| is_it(&kept))
+        let given = self.given.as_ref().filter(|kept| kept.id == id);
+        given.is_some() || self.read().with_id(id).is_some_and(Kept::is_valid)
     }
 
-    /// How many bytes a tenant has. To look takes a while: what was little a moment ago is little.
-    pub(crate) fn weighed<E>(&self, user: &Name, most: u64, look: impl FnOnce() -> Result<u64, E>) -> Result<u64, E> {
-        const MOMENT: Duration = Duration::from_secs(5);
-        let last = lock(&self.weighed).get(user).copied();
-        if let Some((_, bytes)) = last.filter(|(since, bytes)| since.elapsed() < MOMENT && *bytes <= most) {
-            return Ok(bytes);
+    /// How many bytes a tenant has, if that was counted a moment ago.
+    pub(crate) fn weight(&self, user: &Name) -> Option<Weight> {
+        self.weighed(user).fresh()
+    }
+
+    /// How many bytes a tenant has. To count takes a while: of several who ask, one counts.
+    pub(crate) fn weigh<E>(&self, user: &Name, count: impl FnOnce() -> Result<Weight, E>) -> Result<Weight, E> {
+        let weighed = self.weighed(user);
+        let _one = lock(&weighed.counting);
+        if let Some(weight) = weighed.fresh() {
+            return Ok(weight);
         }
-        let bytes = look()?;
-        lock(&self.weighed).insert(user.clone(), (Instant::now(), bytes));
-        Ok(bytes)
+        let begun = Instant::now();
+        let weight = count()?;
+        *lock(&weighed.last) = Some((begun, weight));
+        Ok(weight)
+    }
+
+    /// Skills of a tenant were changed from outside: what was counted is out of date. A count that is
+    /// going on ends up where nothing looks for it.
+    pub(crate) fn forget_weight(&self, user: &Name) {
+        lock(&self.weighed).remove(user);
+    }
+
+    fn weighed(&self, user: &Name) -> Arc<Weighed> {
+        lock(&self.weighed).entry(user.clone()).or_default().clone()
     }
 
     /// Takes one of `most` places; answers whether there was one.
@@ -136,6 +184,27 @@ impl Tenants {
         }
     }
 
+    /// Counts bytes, if no more than `most` are held then; answers whether they were counted.
+    pub(crate) fn hold(&self, what: &str, bytes: u64, most: u64) -> bool {
+        let mut held = lock(&self.held);
+        let before = held.get(what).copied().unwrap_or_default();
+        let is_free = before.saturating_add(bytes) <= most;
+        if is_free {
+            held.insert(what.to_owned(), before + bytes);
+        }
+        is_free
+    }
+
+    pub(crate) fn release(&self, what: &str, bytes: u64) {
+        let mut held = lock(&self.held);
+        if let Some(number) = held.get_mut(what) {
+            *number = number.saturating_sub(bytes);
+            if *number == 0 {
+                held.remove(what);
+            }
+        }
+    }
+
     /// A new token and its word, which is told this once.
     pub(crate) fn make(&self, made: Made) -> io::Result<(Kept, String)> {
         self.make_as(token::new_id()?, made)
@@ -143,32 +212,43 @@ impl Tenants {
 
     fn make_as(&self, id: String, made: Made) -> io::Result<(Kept, String)> {
         let (kept, word) = Kept::new(id, made, &self.key)?;
-        let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
-        let next: Vec<Kept> = tokens.iter().cloned().chain([kept.clone()]).collect();
-        self.keep(&next)?;
-        *tokens = next;
+        let _saving = lock(&self.saving);
+        // One that was revoked since it was read mints nothing.
+        if kept.minted_by.as_ref().is_some_and(|minter| !self.knows(minter)) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let yesterday = now_ms().saturating_sub(DAY_MS);
+        let mut next = self.read().without(|token| token.expires_ms.is_some_and(|end| end < yesterday));
+        next.add(kept.clone());
+        self.keep(next)?;
         Ok((kept, word))
     }
 
-    /// Whether there was one of this id.
-    pub(crate) fn revoke(&self, id: &str) -> io::Result<bool> {
-        let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
-        let next: Vec<Kept> = tokens.iter().filter(|kept| kept.id != id).cloned().collect();
-        if next.len() == tokens.len() {
-            return Ok(false);
+    /// Revokes a token and every token that comes from it. Answers which.
+    pub(crate) fn revoke(&self, id: &str) -> io::Result<Vec<Kept>> {
+        let _saving = lock(&self.saving);
+        let (gone, next) = {
+            let tokens = self.read();
+            let gone = tokens.descent(id);
+            let next = tokens.without(|token| gone.contains(&token.id));
+            (tokens.all().filter(|token| gone.contains(&token.id)).cloned().collect::<Vec<Kept>>(), next)
+        };
+        if !gone.is_empty() {
+            self.keep(next)?;
         }
-        self.keep(&next)?;
-        *tokens = next;
-        Ok(true)
+        Ok(gone)
     }
 
     pub(crate) fn tokens(&self) -> Vec<Kept> {
-        self.read().clone()
+        self.read().all().cloned().collect()
     }
 
-    fn keep(&self, tokens: &[Kept]) -> io::Result<()> {
-        let text = serde_json::to_vec_pretty(tokens).map_err(io::Error::other)?;
-        put(self.data.join("tokens.json").as_path(), &text)
+    /// Writes them down, then lets them hold. Requests are authenticated meanwhile.
+    fn keep(&self, next: Registry) -> io::Result<()> {
+        let text = serde_json::to_vec_pretty(&next.all().collect::<Vec<_>>()).map_err(io::Error::other)?;
+        put(self.data.join("tokens.json").as_path(), &text)?;
+        *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = next;
+        Ok(())
     }
 
     /// What a tenant may use.

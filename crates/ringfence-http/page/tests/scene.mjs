@@ -54,7 +54,7 @@ export async function populate() {
   await api("POST", `/v1/sandboxes/${sandbox}/exec`, { command: "cat /etc/shadow" });
   const { id: running } = await run("alice/helper/report", "python3 scripts/slow.py", {}, "?async=true");
   await question();
-  return { blocked, running };
+  return { blocked, running, sandbox };
 }
 
 /** A command that asks, and waits for two minutes. */

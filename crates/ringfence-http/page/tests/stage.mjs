@@ -33,7 +33,7 @@ export async function visit(browser, { width = 1280, height = 900, theme = "ligh
     permissions: ["clipboard-read", "clipboard-write"],
   });
   const page = await context.newPage();
-  page.setDefaultTimeout(15_000);
+  page.setDefaultTimeout(40_000);
   const faults = [];
   page.on("console", (message) => {
     if (["error", "warning"].includes(message.type())) faults.push(`console: ${message.text()} ${message.location().url}`);
@@ -86,7 +86,7 @@ export async function api(method, where, body, headers = {}) {
 }
 
 /** Until it is so. */
-export async function until(what, isSo, limit = 15_000) {
+export async function until(what, isSo, limit = 40_000) {
   const end = Date.now() + limit;
   for (;;) {
     const found = await isSo();

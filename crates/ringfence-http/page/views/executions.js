@@ -21,6 +21,7 @@ const STATES = [
 const filters = { text: "", user: "", state: "" };
 
 export function whose(each) {
+  if (each.sandboxId) return name(`${each.userId}, sandbox`, "whose");
   return name(`${each.userId}/${each.agentId}/${each.skillId}`, "whose");
 }
 
@@ -90,7 +91,7 @@ export function show(main, [id], signal) {
     const words = filters.text.toLowerCase();
     const found = all.filter(
       (each) =>
-        (!words || `${each.id} ${each.agentId}/${each.skillId} ${each.command}`.toLowerCase().includes(words)) &&
+        (!words || `${each.id} ${each.sandboxId ?? `${each.agentId}/${each.skillId}`} ${each.command}`.toLowerCase().includes(words)) &&
         (!filters.user || each.userId.toLowerCase().includes(filters.user.toLowerCase())) &&
         isIn(each, filters.state),
     );
@@ -156,7 +157,12 @@ function detail(main, id, signal) {
     fill(command, marked(now));
     const { result } = now;
     const rows = [
-      ["Whose", h("a", { href: path`#/skills/${now.userId}/${now.agentId}/${now.skillId}` }, whose(now))],
+      [
+        "Whose",
+        now.sandboxId
+          ? h("a", { href: path`#/sandboxes/${now.sandboxId}` }, whose(now))
+          : h("a", { href: path`#/skills/${now.userId}/${now.agentId}/${now.skillId}` }, whose(now)),
+      ],
       ["Id", [name(now.id, "mono"), " ", copyButton(() => now.id)]],
       ["Begun", stamp(now.createdMs)],
       now.startedMs && now.startedMs - now.createdMs > 50 && ["Waited", duration(now.startedMs - now.createdMs)],

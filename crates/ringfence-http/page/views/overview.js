@@ -67,7 +67,7 @@ function sandboxes() {
   const element = h("section");
   const below = h("div", { class: "below" });
   const list = table("Sandboxes that stand", [
-    { title: "Sandbox", kind: "mono", cell: (each) => name(each.id) },
+    { title: "Sandbox", kind: "mono", cell: (each) => h("a", { class: "row", href: path`#/sandboxes/${each.id}` }, name(each.id)) },
     { title: "Tenant", cell: (each) => name(each.userId) },
     { title: "Since", kind: "time", cell: (each) => when(each.createdMs) },
     { title: "Until", kind: "time", cell: (each) => when(each.expiresMs) },

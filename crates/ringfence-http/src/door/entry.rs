@@ -11,6 +11,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use ringfence_audit::{Act, Details, Record, Verdict, now_ms};
 
+use super::bodies::{Drain, Remainder};
 use super::stay::Stay;
 use super::{Peer, log};
 use crate::Shared;
@@ -85,9 +86,30 @@ impl Entry {
             return Err(Fault::new(StatusCode::UNAUTHORIZED, "token", "a token is needed that the service knows")
                 .hint("send it as `Authorization: Bearer TOKEN`"));
         };
-        let rate = caller.user.as_ref().map_or(self.house.settings.quotas, |user| self.house.tenants.quotas(user)).requests_per_second;
-        self.house.tenants.take(&format!("token {}", caller.id), rate).map_err(too_fast)?;
         Ok(caller)
+    }
+
+    /// Counts a request against the quota of its tenant.
+    fn pace(&self, caller: &Caller) -> Result<(), Fault> {
+        let rate = caller.user.as_ref().map_or(self.house.settings.quotas, |user| self.house.tenants.quotas(user)).requests_per_second;
+        self.house.tenants.take(&caller.payer(), rate).map_err(too_fast)
+    }
+
+    /// Answers a caller whose token is known.
+    async fn attend(&self, caller: Caller, mut request: Request, next: Next) -> Response {
+        let target = format!("{} {}", request.method(), request.uri().path());
+        let begun = self.pace(&caller).and_then(|()| Stay::begin(&self.house, &caller));
+        let stay = match begun {
+            Ok(stay) => stay,
+            Err(fault) => return fault.into_response(),
+        };
+        request.extensions_mut().insert(caller.clone());
+        request.extensions_mut().insert(stay.clone());
+        let answer = next.run(request).await;
+        if answer.status() == StatusCode::FORBIDDEN {
+            self.refused(&caller, target);
+        }
+        stay.until_the_end_of(answer)
     }
 }
 
@@ -116,48 +138,36 @@ fn is_open(path: &str) -> bool {
     matches!(path, "/healthz" | "/readyz" | "/openapi.json" | "/") || path.starts_with("/page/")
 }
 
-pub(super) async fn admit(State(entry): State<Arc<Entry>>, mut request: Request, next: Next) -> Response {
+pub(super) async fn admit(State(entry): State<Arc<Entry>>, request: Request, next: Next) -> Response {
     let begun = Instant::now();
     let method = request.method().clone();
     let matched = request.extensions().get::<MatchedPath>().map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
     let peer = request.extensions().get::<Peer>().map_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)), |peer| peer.0);
     let origin = request.headers().get(header::ORIGIN).cloned();
     let mut token = None;
+    let mut drain = Drain::STRANGER;
     let whereabouts = entry.whereabouts(&request);
     // A page that is refused is told nothing that lets it read the refusal.
     let origin = origin.filter(|_| whereabouts.is_ok());
+    let (request, remainder) = Remainder::lend(request);
     let mut answer = match whereabouts {
         Err(fault) => fault.into_response(),
         Ok(()) if method == Method::OPTIONS && origin.is_some() => StatusCode::NO_CONTENT.into_response(),
         Ok(()) if is_open(request.uri().path()) => next.run(request).await,
         Ok(()) => match entry.caller(&request, peer) {
-            Err(fault) => {
-                let status = fault.status;
-                let mut answer = fault.into_response();
-                if status == StatusCode::UNAUTHORIZED {
-                    // Nobody unknown keeps a place by asking on and on and reading none of the answers.
-                    answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-                }
-                answer
-            }
+            Err(fault) => fault.into_response(),
             Ok(caller) => {
                 token = Some(caller.id.clone());
-                let target = format!("{method} {}", request.uri().path());
-                match Stay::begin(&entry.house, &caller) {
-                    Err(fault) => fault.into_response(),
-                    Ok(stay) => {
-                        request.extensions_mut().insert(caller.clone());
-                        request.extensions_mut().insert(stay.clone());
-                        let answer = next.run(request).await;
-                        if answer.status() == StatusCode::FORBIDDEN {
-                            entry.refused(&caller, target);
-                        }
-                        stay.until_the_end_of(answer)
-                    }
-                }
+                drain = Drain::known(&entry.house);
+                entry.attend(caller, request, next).await
             }
         },
     };
+    remainder.settle(&mut answer, drain).await;
+    if answer.status() == StatusCode::UNAUTHORIZED {
+        // A caller without a token keeps no connection.
+        answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     dress(answer.headers_mut(), origin);
     entry.house.metrics.requested(&matched, method.as_str(), answer.status().as_u16());
     log::answered(&method, &matched, answer.status(), begun.elapsed(), token.as_deref());

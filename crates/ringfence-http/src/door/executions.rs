@@ -22,7 +22,7 @@ use super::stay::Stay;
 use super::words::{Asked, Body, Named, OfId, OfSkill, at_most, perhaps};
 use crate::Shared;
 use crate::answer::{Answer, Fault};
-use crate::executions::{Begun, Execution, LONGEST, State as Far, Status, Wanted, begin};
+use crate::executions::{Begun, Execution, LONGEST, Listed, State as Far, Status, Wanted, begin};
 use crate::tenants::{Caller, Scope};
 
 /// A command for a skill.
@@ -169,21 +169,31 @@ pub(super) async fn list(
     caller.has(Scope::Execute)?;
     let most = at_most(chosen.limit, 100)?;
     let user = chosen.user_id.as_deref().map(Name::try_from).transpose()?;
+    let mut all: Vec<Arc<dyn Listed>> = house.executions.list().into_iter().map(|execution| execution as Arc<dyn Listed>).collect();
+    if caller.has(Scope::Sandboxes).is_ok() {
+        all.extend(house.sandboxes.turns.list().into_iter().map(|turn| turn as Arc<dyn Listed>));
+        // Ids begin with the time.
+        all.sort_by(|one, other| other.id().cmp(one.id()));
+    }
     // Looked at before it is copied: a result may be large, and those of others are many.
-    let is_meant = |execution: &&Arc<Execution>| {
-        caller.sees(&execution.skill.user)
-            && user.as_ref().is_none_or(|user| *user == execution.skill.user)
-            && !(chosen.running && execution.state().is_over())
+    let is_meant = |execution: &&Arc<dyn Listed>| {
+        caller.sees(execution.user())
+            && user.as_ref().is_none_or(|user| user == execution.user())
+            && !(chosen.running && execution.is_over())
     };
-    let all = house.executions.list();
     let found = all.iter().filter(is_meant).take(most).map(|execution| execution.status());
     Ok(Json(Several { executions: found.map(Status::brief).collect() }))
 }
 
-fn find(house: &Shared, caller: &Caller, id: &str) -> Answer<Arc<Execution>> {
-    caller.has(Scope::Execute)?;
+/// A command of a skill, or with the scope `sandboxes` one of a sandbox.
+fn find(house: &Shared, caller: &Caller, id: &str) -> Answer<Arc<dyn Listed>> {
     let unknown = || Fault::absent("no-such-execution", "there is no such execution").hint("GET /v1/executions lists them");
-    house.executions.find(id).filter(|execution| caller.sees(&execution.skill.user)).ok_or_else(unknown)
+    if let Some(turn) = house.sandboxes.turns.find(id).filter(|_| caller.has(Scope::Sandboxes).is_ok()) {
+        return if caller.sees(turn.user()) { Ok(turn) } else { Err(unknown()) };
+    }
+    caller.has(Scope::Execute)?;
+    let found = house.executions.find(id).filter(|execution| caller.sees(&execution.skill.user)).ok_or_else(unknown)?;
+    Ok(found)
 }
 
 /// How far it is with a command, and its result once it has ended
@@ -208,9 +218,9 @@ pub(super) async fn cancel(
     Named(OfId { id }): Named<OfId>,
 ) -> Answer<Response> {
     let execution = find(&house, &caller, &id)?;
-    if !execution.state().is_over() {
-        execution.course.cancel();
-        house.asks.withdraw(&execution.id);
+    if !execution.is_over() {
+        execution.course().cancel();
+        house.asks.withdraw(execution.id());
     }
     Ok((StatusCode::ACCEPTED, Json(execution.status().told())).into_response())
 }
@@ -247,7 +257,7 @@ pub(super) async fn socket(
     }))
 }
 
-async fn converse(mut socket: WebSocket, execution: Arc<Execution>) {
+async fn converse(mut socket: WebSocket, execution: Arc<dyn Listed>) {
     let mut reading = Reading::new(execution.clone(), Leaves::alone());
     loop {
         tokio::select! {
@@ -267,7 +277,7 @@ async fn converse(mut socket: WebSocket, execution: Arc<Execution>) {
                 Some(Ok(Message::Text(text))) => {
                     let said: Value = serde_json::from_str(&text).unwrap_or_default();
                     if said["cancel"] == true {
-                        execution.course.cancel();
+                        execution.course().cancel();
                     }
                 }
                 Some(Ok(_)) => {}

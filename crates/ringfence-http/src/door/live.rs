@@ -9,14 +9,16 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{self, Stream};
+use ringfence_engine::EngineError;
 use serde_json::json;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::schema::ServerSentEvent;
 use super::schema::answers::{Outside, Refused, Unable};
-use crate::Shared;
-use crate::answer::{Answer, Fault};
+use crate::answer::{Answer, Fault, is_full};
+use crate::house::House;
 use crate::tenants::{Caller, Scope};
+use crate::{ServeError, Shared};
 
 /// For so long nobody looks again whether commands can be confined.
 const LOOK: Duration = Duration::from_secs(1);
@@ -28,24 +30,48 @@ pub(super) async fn healthy() -> &'static str {
     "ok\n"
 }
 
-/// Whether it can confine commands at this moment.
+/// Tells if it can confine commands and keep data at this moment.
 #[utoipa::path(get, path = "/readyz", tag = "service", operation_id = "isReady", security(()),
-    responses((status = 200, description = "It can", content_type = "text/plain", body = String), Unable, Outside))]
-pub(super) async fn ready(State(house): State<Shared>) -> Answer<&'static str> {
+    responses((status = 200, description = "It can; a second line says how many tenants have a policy that cannot be used", content_type = "text/plain", body = String), Unable, Outside))]
+pub(super) async fn ready(State(house): State<Shared>) -> Answer<String> {
     // Anybody may ask: all who do so within a second share one look.
     let mut looked = house.looked.lock().await;
-    if looked.is_none_or(|(since, _)| since.elapsed() > LOOK) {
-        let trial = {
-            let house = house.clone();
-            tokio::task::spawn_blocking(move || house.trial()).await
-        };
-        let is_ready = trial.map_err(|error| Fault::ours(&error))?.inspect_err(|error| super::log::failed(error)).is_ok();
-        *looked = Some((Instant::now(), is_ready));
+    if let Some((_, answer)) = looked.as_ref().filter(|(since, _)| since.elapsed() <= LOOK) {
+        return answer.clone();
     }
-    match *looked {
-        Some((_, true)) => Ok("ready\n"),
-        _ => Err(Fault::new(StatusCode::SERVICE_UNAVAILABLE, "not-ready", "no command could be confined").after(5)),
+    let answer = {
+        let house = house.clone();
+        tokio::task::spawn_blocking(move || look(&house)).await.map_err(|error| Fault::ours(&error))?
+    };
+    *looked = Some((Instant::now(), answer.clone()));
+    answer
+}
+
+/// One tenant's broken policy leaves the service ready: it stops that tenant only, and a service that is
+/// not ready gets no requests for any.
+fn look(house: &House) -> Answer<String> {
+    let not = |code, message: &str| Fault::new(StatusCode::SERVICE_UNAVAILABLE, code, message).after(5);
+    if let Err(error) = house.has_room() {
+        super::log::failed(&error);
+        return Err(if is_full(&error) {
+            not("disk-full", "the disk that the service keeps its data on is full")
+        } else {
+            not("data", "the service cannot write its data")
+        });
     }
+    house.trial().map_err(|error| {
+        super::log::failed(&error);
+        match &error {
+            ServeError::Engine(EngineError::Policy(_) | EngineError::Unreadable { .. }) => {
+                not("policy", "the service's own policy cannot be used; the log has the reason")
+            }
+            _ => not("not-ready", "no command could be confined; the log has the reason"),
+        }
+    })?;
+    Ok(match house.broken_policies() {
+        0 => "ready\n".to_owned(),
+        count => format!("ready\ntenants whose policy cannot be used: {count}; the log names the files\n"),
+    })
 }
 
 /// Numbers for Prometheus.

@@ -19,7 +19,7 @@ use super::{asks, audit, executions, live, skills, tenants};
         skills::upload, skills::list, skills::files, skills::content, skills::edit, skills::remove,
         executions::execute, executions::list, executions::status, executions::cancel, executions::events, executions::socket,
         sandboxes::create, sandboxes::list, sandboxes::show, sandboxes::extend, sandboxes::remove, commands::exec, commands::interrupt,
-        terminal::terminal, files::get, files::put, files::remove, files::watch, grants::grant, grants::list,
+        terminal::terminal, files::get, files::put, files::make, files::remove, files::watch, grants::grant, grants::list,
         asks::list, asks::answer, audit::list, audit::verify, live::events, live::metrics, live::healthy, live::ready,
         tenants::me, tenants::list, tenants::show, tenants::set_quotas, tenants::policy, tenants::set_policy,
         tenants::tokens, tenants::make_token, tenants::revoke, document

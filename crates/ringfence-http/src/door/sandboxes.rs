@@ -6,6 +6,7 @@ pub(super) mod grants;
 pub(super) mod terminal;
 
 use std::collections::BTreeMap;
+use std::path::{Component, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +48,16 @@ pub(super) struct New {
     limits: Option<BTreeMap<String, Value>>,
     /// Fewer hosts than the policy opens.
     network: Option<Network>,
+    /// Variables of every command, on top of the policy's.
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    /// Where commands begin, from the sandbox's directory on; it is made.
+    #[serde(default)]
+    #[schema(max_length = 1024)]
+    cwd: String,
+    /// Up to 16 words of the caller's own, by which sandboxes can be listed.
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
 }
 
 /// Which hosts are to be reached.
@@ -68,8 +79,11 @@ pub(super) struct Standing {
     created_ms: u64,
     expires_ms: u64,
     ask: bool,
-    /// Where its commands begin, and files are put.
+    /// Its directory, from which paths of files are.
     workspace: String,
+    /// Where its commands begin.
+    cwd: String,
+    labels: BTreeMap<String, String>,
     /// Whether a command has its shell, or waits for it.
     busy: bool,
     /// How many commands were run.
@@ -91,6 +105,8 @@ impl Standing {
             expires_ms: sandbox.expires_ms(),
             ask: sandbox.wanted.asks,
             workspace: sandbox.workspace.to_string(),
+            cwd: sandbox.opened.cwd().to_string(),
+            labels: sandbox.wanted.labels.clone(),
             busy: sandbox.is_busy(),
             commands: sandbox.opened.standings().commands,
             hosts: grants.network.allow.iter().map(|listed| listed.rule.to_string()).collect(),
@@ -121,8 +137,10 @@ pub(super) async fn create(State(house): State<Shared>, Extension(caller): Exten
     caller.may(Scope::Sandboxes, &user)?;
     let ttl = ttl(new.ttl_seconds.unwrap_or(USUAL))?;
     let needs = Needs { hosts: hosts(new.network)?, writes: None, limits: limits(new.limits)? };
-    let wanted = Wanted { user, ttl, asks: new.ask, needs };
-    let making = house.executions.making.clone().acquire_owned().await;
+    let (env, labels, cwd) = (variables(new.env)?, labelled(new.labels)?, begins_in(new.cwd)?);
+    let wanted = Wanted { user, ttl, asks: new.ask, needs, env, cwd, labels };
+    let [own, all] = house.executions.making(&wanted.user);
+    let making = [own.acquire_owned().await, all.acquire_owned().await];
     apart(move || {
         let _making = making;
         let sandbox = make(&house, wanted)?;
@@ -137,6 +155,41 @@ fn ttl(seconds: u64) -> Answer<Duration> {
         return Ok(Duration::from_secs(seconds));
     }
     Err(Fault::wrong("ttl", format!("`ttlSeconds` is 1 to {LONGEST}")).hint("PATCH extends it as often as one likes"))
+}
+
+/// Variables that a sandbox can have.
+fn variables(env: BTreeMap<String, String>) -> Answer<BTreeMap<String, String>> {
+    const MOST: usize = 64 << 10;
+    let is_name = |name: &str| {
+        name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') && !name.is_empty() && !name.as_bytes()[0].is_ascii_digit()
+    };
+    let is_odd = |(name, value): &(&String, &String)| !is_name(name) || name.starts_with("RINGFENCE_") || value.contains('\0');
+    if let Some((name, _)) = env.iter().find(is_odd) {
+        return Err(Fault::wrong("env", format!("`{name}` cannot be set")).hint("a name has letters, digits and `_`, a value no NUL"));
+    }
+    if env.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > MOST {
+        return Err(Fault::wrong("env", format!("`env` has at most {MOST} bytes")));
+    }
+    Ok(env)
+}
+
+fn labelled(labels: BTreeMap<String, String>) -> Answer<BTreeMap<String, String>> {
+    let is_name =
+        |name: &str| (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-/".contains(&byte));
+    let is_fine = labels.len() <= 16 && labels.iter().all(|(name, value)| is_name(name) && value.chars().count() <= 256);
+    let wrong =
+        || Fault::wrong("labels", "up to 16 labels have names of 1 to 64 of A-Z a-z 0-9 . _ - / and values of up to 256 characters");
+    is_fine.then_some(labels).ok_or_else(wrong)
+}
+
+/// A directory below that of the sandbox.
+fn begins_in(cwd: String) -> Answer<PathBuf> {
+    let path = PathBuf::from(cwd);
+    let is_name = |part: Component<'_>| matches!(part, Component::Normal(name) if name.len() <= 255) || part == Component::CurDir;
+    let is_fine = path.components().all(is_name) && path.as_os_str().len() <= 1024 && !path.to_string_lossy().contains('\0');
+    let wrong =
+        || Fault::wrong("cwd", "`cwd` is no path within the sandbox's directory").hint("it is from that directory on: `project/src`");
+    is_fine.then_some(path).ok_or_else(wrong)
 }
 
 fn hosts(network: Option<Network>) -> Answer<Option<Vec<String>>> {
@@ -174,6 +227,8 @@ pub(super) struct Chosen {
     /// Only this tenant's.
     #[param(pattern = r"^[A-Za-z0-9](\.?[A-Za-z0-9_@-])*$", min_length = 1, max_length = 64)]
     user_id: Option<String>,
+    /// Only those that have this label: `KEY=VALUE`.
+    label: Option<String>,
 }
 
 /// List sandboxes that stand
@@ -187,7 +242,13 @@ pub(super) async fn list(
     caller.has(Scope::Sandboxes)?;
     let user = chosen.user_id.as_deref().map(Name::try_from).transpose()?;
     apart(move || {
-        let is_meant = |sandbox: &&Arc<Sandbox>| caller.sees(sandbox.user()) && user.as_ref().is_none_or(|user| user == sandbox.user());
+        let is_labelled = |sandbox: &Sandbox| match chosen.label.as_deref().map(|label| label.split_once('=').unwrap_or((label, ""))) {
+            Some((name, value)) => sandbox.wanted.labels.get(name).is_some_and(|own| own == value),
+            None => true,
+        };
+        let is_meant = |sandbox: &&Arc<Sandbox>| {
+            caller.sees(sandbox.user()) && user.as_ref().is_none_or(|user| user == sandbox.user()) && is_labelled(sandbox)
+        };
         Ok(Json(Several { sandboxes: house.sandboxes.list().iter().filter(is_meant).map(|sandbox| Standing::of(sandbox)).collect() }))
     })
     .await

@@ -1,7 +1,6 @@
 //! Skills: brought, listed, read, edited.
 
 use std::io::{Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::{IntoParams, ToSchema};
 
+use super::bodies::unnamed;
 use super::schema;
 use super::schema::answers::{Absent, Conflict, Full, NoBody, NoForm, NotMeant, Refused, TooMuch};
 use super::stay::Place;
@@ -61,6 +61,7 @@ pub(super) async fn upload(
     let quota = house.tenants.quotas(&user).storage_bytes;
     let (store, whose) = (house.clone(), (user.clone(), agent.clone()));
     let taken = apart(move || Ok(store.store.upload(&whose.0, &whose.1, archive, Some(quota))?)).await;
+    house.tenants.forget_weight(&user);
     match &taken {
         Ok(uploaded) => {
             house.metrics.uploads.fetch_add(1, Ordering::Relaxed);
@@ -95,15 +96,6 @@ async fn received(mut form: Multipart, house: &Shared) -> Answer<std::fs::File> 
         found = Some(file);
     }
     found.ok_or_else(|| Fault::wrong("form", "the form has no field `file`").hint("curl -F file=@skills.zip"))
-}
-
-/// A file that is gone with whoever holds it, among what is on its way in: in memory it would be
-/// nobody's, and many of them all of it.
-fn unnamed(house: &Shared) -> std::io::Result<std::fs::File> {
-    let path = house.data.join("staging").join(format!("archive-{}", ringfence_audit::session_id()));
-    let file = std::fs::OpenOptions::new().create_new(true).read(true).write(true).mode(0o600).open(path.as_path())?;
-    std::fs::remove_file(path.as_path())?;
-    Ok(file)
 }
 
 /// What blocks does so elsewhere.
@@ -253,6 +245,7 @@ pub(super) async fn edit(
     let edit = Edit { path: change.path, change: replacement, expect: change.expect.map_or(Expect::Anything, Expect::Etag) };
     let (store, whose) = (house.clone(), id.clone());
     let edited = apart(move || Ok(store.store.edit(&whose, &edit, Some(quota))?)).await;
+    house.tenants.forget_weight(&id.user);
     note(&house, &id.user, Act::Edit, &target, edited.as_ref().err().map(|fault| fault.problem.message.as_str()));
     edited.map(Json)
 }
@@ -269,6 +262,7 @@ pub(super) async fn remove(
     caller.may(Scope::WriteSkills, &id.user)?;
     let (store, whose) = (house.clone(), id.clone());
     let removed = apart(move || Ok(store.store.remove(&whose)?)).await;
+    house.tenants.forget_weight(&id.user);
     note(&house, &id.user, Act::Remove, &shown(&id), removed.as_ref().err().map(|fault| fault.problem.message.as_str()));
     removed.map(|()| StatusCode::NO_CONTENT)
 }

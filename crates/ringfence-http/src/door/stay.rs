@@ -2,7 +2,7 @@
 //! and no longer than their token is worth something.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -11,9 +11,10 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use hyper::body::{Body as Parts, Bytes, Frame, SizeHint};
 
+use super::bodies::Held;
 use crate::Shared;
 use crate::answer::{Answer, Fault};
-use crate::tenants::Caller;
+use crate::tenants::{Caller, lock};
 
 /// So many requests of a tenant are open at the same time: there are places for all, and one of
 /// them who took every one would be the only one that is served.
@@ -52,12 +53,20 @@ impl Drop for Place {
 pub(super) struct Stay {
     token: String,
     place: Place,
+    /// Bytes of the request's body.
+    held: Mutex<Held>,
 }
 
 impl Stay {
     pub(super) fn begin(house: &Shared, caller: &Caller) -> Answer<Arc<Self>> {
         let place = Place::take(house, caller, "requests", OPEN)?;
-        Ok(Arc::new(Self { token: caller.id.clone(), place }))
+        let held = Mutex::new(Held::in_memory(house, caller));
+        Ok(Arc::new(Self { token: caller.id.clone(), place, held }))
+    }
+
+    /// Counts bytes of the body until the last of the answer.
+    pub(super) fn holds(&self, bytes: u64) -> Answer<()> {
+        lock(&self.held).grow(bytes)
     }
 
     /// Until their token is worth nothing any more.

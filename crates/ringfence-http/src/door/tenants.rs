@@ -198,7 +198,7 @@ pub(super) struct NewToken {
     #[serde(default)]
     #[schema(max_length = 200)]
     label: String,
-    /// After how many seconds it is worth nothing.
+    /// After how many seconds it expires; never later than the token it is made with.
     #[serde(default, deserialize_with = "perhaps")]
     expires_in: Option<u64>,
 }
@@ -243,7 +243,7 @@ pub(super) async fn tokens(State(house): State<Shared>, Extension(caller): Exten
 
 /// Make a token
 ///
-/// Nobody makes one that may do more than their own.
+/// It may do no more than the token it is made with, expires no later, and is revoked with it.
 #[utoipa::path(post, path = "/v1/tokens", tag = "tenants", operation_id = "makeToken", request_body = NewToken,
     responses((status = 201, description = "With its word, this once", body = Token), NoBody, Refused))]
 pub(super) async fn make_token(
@@ -262,18 +262,24 @@ pub(super) async fn make_token(
     for scope in &new.scopes {
         caller.has(*scope)?;
     }
-    let expires_ms = new.expires_in.map(|seconds| now_ms().saturating_add(seconds.saturating_mul(1000)));
+    let wanted = new.expires_in.map(|seconds| now_ms().saturating_add(seconds.saturating_mul(1000)));
+    // It ends with the token that makes it, or before.
+    let expires_ms = [wanted, caller.expires_ms].into_iter().flatten().min();
+    let minted_by = Some(caller.id).filter(|id| id != ADMIN);
     let whose = user.clone();
-    let made = Made { label: new.label, user, scopes: new.scopes, expires_ms };
+    let made = Made { label: new.label, user, scopes: new.scopes, expires_ms, minted_by };
     apart(move || {
-        let (kept, word) = house.tenants.make(made).map_err(|error| Fault::ours(&error))?;
+        let (kept, word) = house.tenants.make(made).map_err(|error| match error.kind() {
+            std::io::ErrorKind::PermissionDenied => Fault::new(StatusCode::UNAUTHORIZED, "token", "this token was revoked a moment ago"),
+            _ => Fault::ours(&error),
+        })?;
         house.managed(whose.as_ref(), &format!("token {} was made", kept.id));
         Ok((StatusCode::CREATED, Json(Token::of(kept, Some(word)))).into_response())
     })
     .await
 }
 
-/// Revoke a token
+/// Revoke a token, and every token that was made with it
 #[utoipa::path(delete, path = "/v1/tokens/{id}", tag = "tenants", operation_id = "revokeToken", params(OfId),
     responses((status = 204, description = "It is worth nothing from now on"), NotMeant, Absent, Conflict, Refused))]
 pub(super) async fn revoke(
@@ -290,10 +296,13 @@ pub(super) async fn revoke(
     let is_theirs = |kept: &Kept| kept.id == id && (caller.user.is_none() || kept.user == caller.user);
     let kept = house.tenants.tokens().into_iter().find(is_theirs).ok_or_else(unknown)?;
     apart(move || {
-        if !house.tenants.revoke(&kept.id).map_err(|error| Fault::ours(&error))? {
+        let revoked = house.tenants.revoke(&kept.id).map_err(|error| Fault::ours(&error))?;
+        if revoked.is_empty() {
             return Err(unknown());
         }
-        house.managed(kept.user.as_ref(), &format!("token {} was revoked", kept.id));
+        for token in revoked {
+            house.managed(token.user.as_ref(), &format!("token {} was revoked", token.id));
+        }
         Ok(StatusCode::NO_CONTENT)
     })
     .await

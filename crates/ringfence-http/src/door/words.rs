@@ -1,16 +1,19 @@
 //! What requests say, read so that whatever is wrong is answered in our own words.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
-use axum::http::StatusCode;
 use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
 use ringfence_skills::{Name, SkillId};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use utoipa::IntoParams;
 
+use super::bodies::next;
+use super::stay::Stay;
 use crate::answer::Fault;
 pub(super) use crate::numbers::perhaps;
 
@@ -29,8 +32,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = Fault;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Fault> {
-        let read = tokio::time::timeout(PATIENCE, axum::Json::<T>::from_request(request, state)).await;
-        match read.map_err(|_| too_slow())? {
+        let request = tokio::time::timeout(PATIENCE, collected(request)).await.map_err(|_| too_slow())??;
+        match axum::Json::<T>::from_request(request, state).await {
             Ok(axum::Json(value)) => Ok(Self(value)),
             Err(JsonRejection::MissingJsonContentType(_)) => {
                 Err(Fault::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content-type", "the body has to be JSON")
@@ -43,6 +46,24 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
             }
         }
     }
+}
+
+/// A request of which the whole body is there, counted for its tenant. One that is too large or no JSON
+/// is not read to its end: the extractor that reads it next refuses it.
+async fn collected(request: Request) -> Result<Request, Fault> {
+    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let stay = request.extensions().get::<Arc<Stay>>().cloned();
+    let (Some(stay), true) = (stay, kind.is_some_and(|kind| kind.to_ascii_lowercase().contains("json"))) else { return Ok(request) };
+    let (parts, mut body) = request.into_parts();
+    let mut bytes = Vec::new();
+    while let Some(more) = next(&mut body).await? {
+        stay.holds(more.len() as u64)?;
+        bytes.extend_from_slice(&more);
+        if bytes.len() > super::BODY {
+            break;
+        }
+    }
+    Ok(Request::from_parts(parts, bytes.into()))
 }
 
 /// What stands behind the question mark.

@@ -66,6 +66,10 @@ impl Journal {
         let text = line(&Line::Begun(Box::new(status.clone())))?;
         let mut open = lock(&self.open);
         open.append(&text)?;
+        // One that was accepted would be run again after a power failure.
+        if status.is_kept {
+            open.file.sync_data()?;
+        }
         open.running.insert(status.id.clone(), text);
         Ok(())
     }
@@ -84,9 +88,10 @@ impl Journal {
 }
 
 impl Open {
-    /// In one go, so that no line is in another.
+    /// In one go, so that no line is in another. If it fails, the part that was written is cut off: the
+    /// next line would be glued to it.
     fn append(&mut self, text: &[u8]) -> io::Result<()> {
-        self.file.write_all(text)?;
+        self.file.write_all(text).inspect_err(|_| drop(self.file.set_len(self.length)))?;
         self.length += text.len() as u64;
         Ok(())
     }
@@ -122,4 +127,23 @@ fn unended(bytes: &[u8]) -> Vec<Status> {
         }
     }
     begun
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+
+    use super::*;
+
+    #[test]
+    fn failed_append_leaves_no_part_of_a_line() {
+        let mut file = File::from(memfd_create("journal", MemfdFlags::ALLOW_SEALING).unwrap());
+        // As if a write had failed in its middle; the seal makes all further writes fail.
+        file.write_all(b"a line\nhalf a").unwrap();
+        fcntl_add_seals(&file, SealFlags::GROW).unwrap();
+        let seen = file.try_clone().unwrap();
+        let mut open = Open { path: AbsPath::new("/nowhere").unwrap(), file, length: 7, running: BTreeMap::new() };
+        open.append(b"another line\n").unwrap_err();
+        assert_eq!((open.length, seen.metadata().unwrap().len()), (7, 7));
+    }
 }

@@ -1,7 +1,9 @@
 //! What of a command outlives the service: that it runs, and its result where somebody will ask.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use ringfence_audit::{Act, Details, Ended, Record, Verdict, now_ms};
@@ -13,19 +15,26 @@ use crate::Shared;
 use crate::answer::Problem;
 use crate::house::{House, append, put};
 
-/// Writes down what became of it.
-pub(super) fn write(house: &Shared, status: &Status) {
-    let written = serde_json::to_vec(status).map_err(io::Error::other).and_then(|text| put(file(house, status).as_path(), &text));
-    if let Err(error) = written {
-        crate::door::log::failed(&error);
-    }
+/// Writes down how a command ended; a failure is logged. The file that says that it waits is removed
+/// then: the next service would run the command again.
+pub(super) fn write(house: &House, status: &Status) -> io::Result<()> {
+    save(house, status).inspect_err(|error| {
+        crate::door::log::failed(error);
+        remove(house, status);
+    })
+}
+
+/// Writes down how it stands.
+pub(super) fn save(house: &House, status: &Status) -> io::Result<()> {
+    let text = serde_json::to_vec(status).map_err(io::Error::other)?;
+    put(file(house, status).as_path(), &text)
 }
 
 pub(super) fn read(file: &AbsPath) -> Option<Status> {
     serde_json::from_slice(&fs::read(file.as_path()).ok()?).ok()
 }
 
-pub(super) fn remove(house: &Shared, status: &Status) {
+pub(super) fn remove(house: &House, status: &Status) {
     match fs::remove_file(file(house, status).as_path()) {
         // It failed before it was written down.
         Err(error) if error.kind() != io::ErrorKind::NotFound => crate::door::log::failed(&error),
@@ -38,41 +47,42 @@ pub(super) fn file(house: &House, status: &Status) -> AbsPath {
 }
 
 /// What a service before this one has left.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Recovered {
-    /// Commands that ran when it ended.
+    /// Number of commands that ran when it ended.
     pub(crate) lost: usize,
+    /// Commands that it had accepted and not begun, in order.
+    pub(crate) waiting: Vec<Arc<Execution>>,
 }
 
 /// Reads what is kept; what ran has ended with the service that ran it, and is on record as that.
 pub(crate) fn recover(house: &Shared) -> io::Result<Recovered> {
     let mut recovered = Recovered::default();
+    let left = house.journal.left();
+    let has_begun: HashSet<&str> = left.iter().map(|status| status.id.as_str()).collect();
     for tenant in fs::read_dir(house.data.join("tenants").as_path())? {
-        let directory = tenant?.path().join("executions");
-        let mut kept: Vec<Status> = Vec::new();
-        for entry in fs::read_dir(directory).into_iter().flatten() {
-            let path = entry?.path();
-            let is_whole = path.extension().is_some_and(|extension| extension == "json");
-            match fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Status>(&bytes).ok()).filter(|_| is_whole) {
-                // All results together would be too much to hold.
-                Some(status) => kept.push(Status { result: None, ..status }),
-                // Half written when the service was killed.
-                None => fs::remove_file(&path)?,
+        for status in kept_in(&tenant?.path().join("executions"))? {
+            match status.state.is_over() {
+                true => drop(add(house, status)),
+                // It ran, and is lost.
+                false if has_begun.contains(status.id.as_str()) => {}
+                false if status.created_ms.saturating_add(super::DAY_MS) < now_ms() => remove(house, &status),
+                false => recovered.waiting.push(add(house, status)),
             }
         }
-        kept.sort_by(|one, other| one.id.cmp(&other.id));
-        for status in kept {
-            add(house, status);
-        }
     }
-    for mut status in house.journal.left() {
+    for mut status in left {
         // It had ended, and nobody came to say so.
         if house.executions.find(&status.id).is_none() {
             recovered.lost += 1;
             lose(house, &mut status);
-            if status.is_kept || status.key.is_some() {
-                write(house, &status);
+            let is_written = !(status.is_kept || status.key.is_some()) || {
                 add(house, status.clone());
+                write(house, &status).is_ok()
+            };
+            // On a full disk the journal goes on to say that it began: it is lost for the next one, too.
+            if !is_written {
+                continue;
             }
         }
         house.journal.ends(&status.id)?;
@@ -80,16 +90,34 @@ pub(crate) fn recover(house: &Shared) -> io::Result<Recovered> {
     Ok(recovered)
 }
 
-fn add(house: &Shared, status: Status) {
-    for old in house.executions.add(&Arc::new(Execution::kept(house, status))) {
+/// Everything kept of one tenant, oldest first, without results: all of them would be too much to hold.
+fn kept_in(directory: &Path) -> io::Result<Vec<Status>> {
+    let mut kept: Vec<Status> = Vec::new();
+    for entry in fs::read_dir(directory).into_iter().flatten() {
+        let path = entry?.path();
+        let is_whole = path.extension().is_some_and(|extension| extension == "json");
+        match fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Status>(&bytes).ok()).filter(|_| is_whole) {
+            Some(status) => kept.push(Status { result: None, ..status }),
+            // Half written when the service was killed.
+            None => fs::remove_file(&path)?,
+        }
+    }
+    kept.sort_by(|one, other| one.id.cmp(&other.id));
+    Ok(kept)
+}
+
+fn add(house: &Shared, status: Status) -> Arc<Execution> {
+    let execution = Arc::new(Execution::kept(house, status));
+    for old in house.executions.add(&execution) {
         remove(house, &old.status());
     }
+    execution
 }
 
 fn lose(house: &House, status: &mut Status) {
-    status.state = State::Lost;
+    (status.state, status.request) = (State::Lost, None);
     status.ended_ms = Some(now_ms());
-    let message = "the service ended while it ran, and it with the service".to_owned();
+    let message = "the service stopped while the command ran".to_owned();
     status.error = Some(Problem { code: "lost".into(), message: message.clone(), hint: Some("begin it again".into()) });
     let ended = Ended {
         exit_code: 137,
@@ -121,10 +149,11 @@ fn lose(house: &House, status: &mut Status) {
 }
 
 impl Execution {
-    /// One of which only the result is left.
+    /// One that is written down: it waits, or only its result is left.
     fn kept(house: &House, status: Status) -> Self {
         let part = |name: &Name| name.clone();
         let skill = SkillId { user: part(&status.user_id), agent: part(&status.agent_id), skill: part(&status.skill_id) };
+        let course = if status.state.is_over() { Course::over() } else { Course::new() };
         let size = fs::metadata(file(house, &status).as_path()).map_or(0, |metadata| metadata.len() as usize);
         Self {
             id: status.id.clone(),
@@ -133,7 +162,7 @@ impl Execution {
             key: status.key.clone(),
             file: file(house, &status),
             status: std::sync::Mutex::new(status),
-            course: Course::over(),
+            course,
             weight: std::sync::atomic::AtomicUsize::new(0),
             size: std::sync::atomic::AtomicUsize::new(size),
             fault: std::sync::Mutex::default(),

@@ -1,9 +1,11 @@
 //! The life of a command in a skill.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use futures_util::future::join_all;
 use ringfence::ExecuteResult;
 use ringfence_api::{Afterwards, Asker, Outcome, Stdio, whole};
 use ringfence_audit::{now_ms, session_id};
@@ -12,14 +14,16 @@ use ringfence_policy::{AbsPath, Flags};
 use ringfence_skills::{Lease, Name, SkillId};
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::unconstrained;
 
 use super::{Execution, State, kept};
 use crate::Shared;
 use crate::answer::{Answer, Fault};
 use crate::asks::Desk;
+use crate::house::House;
 use crate::skills::narrow;
-use crate::tenants::lock;
+use crate::tenants::{Weight, lock};
 
 /// The hardest limit of all, whatever a policy says: five minutes.
 pub(crate) const LONGEST: Duration = Duration::from_secs(300);
@@ -51,11 +55,7 @@ pub(crate) async fn begin(house: &Shared, wanted: Wanted) -> Answer<(Arc<Executi
     house.store.needs(&wanted.skill)?;
     let user = wanted.skill.user.clone();
     house.settle(&user).map_err(|error| Fault::ours(&error))?;
-    let most = house.tenants.quotas(&user).executions as usize;
-    if most == 0 {
-        return Err(Fault::new(StatusCode::FORBIDDEN, "quota", format!("`{user}` may run nothing")).hint("the quota `executions` is 0"));
-    }
-    let places = house.executions.places(&user, most);
+    let places = house.executions.places(&user, executions_quota(house, &user)?);
     let execution = {
         // One at a time: two that come with the same key are the same.
         let _turn = house.executions.keys.lock().await;
@@ -76,24 +76,111 @@ pub(crate) async fn begin(house: &Shared, wanted: Wanted) -> Answer<(Arc<Executi
         }
         execution
     };
-    let (house, begun) = (house.clone(), execution.clone());
-    // Whoever asked for it may leave, and it has to end all the same.
-    tokio::spawn(async move {
-        let Some(places) = begun.course.turn(places).await else { return unwanted(&begun, &house) };
-        let making = begun.course.wanted(house.executions.making.clone().acquire_owned()).await;
-        let Some(Ok(making)) = making else { return unwanted(&begun, &house) };
-        let unrun = Unrun { house, execution: begun, is_run: false };
-        // Threads are used again: to make one for each takes as long as some of them do.
-        tokio::task::spawn_blocking(move || {
-            let mut unrun = unrun;
-            unrun.is_run = true;
-            let (house, begun) = (&unrun.house, &unrun.execution);
-            let result = run(house, begun, &wanted, making);
-            finish(house, begun, result);
-            drop(places);
-        });
-    });
+    if let Some(acceptance) = spawn(house, &execution, wanted, places) {
+        acceptance.await.map_err(|error| Fault::ours(&error))??;
+    }
     Ok((execution, Begun::Now))
+}
+
+/// Number of commands that a tenant may run at the same time; an error where it is 0.
+pub(crate) fn executions_quota(house: &House, user: &Name) -> Answer<usize> {
+    match house.tenants.quotas(user).executions as usize {
+        0 => Err(Fault::new(StatusCode::FORBIDDEN, "quota", format!("`{user}` may run nothing")).hint("the quota `executions` is 0")),
+        most => Ok(most),
+    }
+}
+
+/// Accepts and starts a command in one task of its own: a caller that disconnects stops neither. A
+/// command that is kept has an acceptance to wait for.
+fn spawn(house: &Shared, execution: &Arc<Execution>, wanted: Wanted, places: [Arc<Semaphore>; 2]) -> Option<oneshot::Receiver<Answer<()>>> {
+    let (house, execution) = (house.clone(), execution.clone());
+    if !wanted.is_kept {
+        tokio::spawn(start(house, execution, wanted, places));
+        return None;
+    }
+    let (accepted, acceptance) = oneshot::channel();
+    tokio::spawn(async move {
+        let result = accept(&house, &execution).await;
+        let is_accepted = result.is_ok();
+        let _ = accepted.send(result);
+        if is_accepted {
+            start(house, execution, wanted, places).await;
+        }
+    });
+    Some(acceptance)
+}
+
+/// Writes a command down before its caller is told that it was accepted: a service that starts later
+/// runs it. If that fails, the command ends with the fault, also for callers with the same key.
+async fn accept(house: &Shared, execution: &Arc<Execution>) -> Answer<()> {
+    let (shared, status) = (house.clone(), execution.status());
+    let saved = tokio::task::spawn_blocking(move || kept::save(&shared, &status)).await;
+    let saved = saved.map_err(|error| Fault::ours(&error)).and_then(|saved| saved.map_err(|error| Fault::ours(&error)));
+    saved.inspect_err(|fault| {
+        execution.finish(execution.ending(Err(fault.clone())));
+        house.executions.forget(execution);
+    })
+}
+
+/// Waits until it is a command's turn, then runs it on a thread.
+async fn start(house: Shared, execution: Arc<Execution>, wanted: Wanted, places: [Arc<Semaphore>; 2]) {
+    let Some(places) = execution.course.turn(places).await else { return unwanted(&execution, &house) };
+    if let Err(fault) = within_quota(&house, &wanted.skill.user).await {
+        return finish(&house, &execution, Err(fault));
+    }
+    let making = execution.course.turn(house.executions.making(&wanted.skill.user)).await;
+    let Some(making) = making else { return unwanted(&execution, &house) };
+    let unrun = Unrun { house, execution, is_run: false };
+    // Threads are used again: to make one for each takes as long as some of them do.
+    tokio::task::spawn_blocking(move || {
+        let mut unrun = unrun;
+        unrun.is_run = true;
+        let (house, begun) = (&unrun.house, &unrun.execution);
+        let result = run(house, begun, &wanted, making);
+        finish(house, begun, result);
+        drop(places);
+    });
+}
+
+/// Runs what a service before this one had accepted and not begun, in the order in which it was
+/// accepted. Needs a runtime.
+pub(crate) fn resume(house: &Shared, waiting: Vec<Arc<Execution>>) {
+    let mut of_users: HashMap<Name, Vec<Arc<Execution>>> = HashMap::new();
+    for execution in waiting {
+        of_users.entry(execution.skill.user.clone()).or_default().push(execution);
+    }
+    for waiting in of_users.into_values() {
+        let resumed: Vec<_> = waiting.into_iter().map(|execution| resume_one(house.clone(), execution)).collect();
+        // All wait at once, so that each can be cancelled. `join_all` polls them in order, and semaphores
+        // are fair. Without `unconstrained`, tokio's budget per poll would put some off, and not in order.
+        tokio::spawn(unconstrained(join_all(resumed)));
+    }
+}
+
+async fn resume_one(house: Shared, execution: Arc<Execution>) {
+    match executions_quota(&house, &execution.skill.user) {
+        Ok(most) => {
+            let (wanted, places) = (Wanted::again(&execution), house.executions.places(&execution.skill.user, most));
+            start(house, execution, wanted, places).await;
+        }
+        Err(fault) => finish(&house, &execution, Err(fault)),
+    }
+}
+
+impl Wanted {
+    /// The same as it was accepted.
+    fn again(execution: &Execution) -> Self {
+        let status = execution.status();
+        let request = status.request.as_ref();
+        Self {
+            skill: execution.skill.clone(),
+            command: status.command.clone(),
+            timeout: request.and_then(|request| request.timeout_ms).map(Duration::from_millis),
+            is_kept: execution.is_kept,
+            key: execution.key.clone(),
+            asks: request.is_some_and(|request| request.asks),
+        }
+    }
 }
 
 /// A command that waits for a thread. Where none can be had, that is its end.
@@ -126,8 +213,16 @@ fn other_request(key: &str) -> Fault {
 }
 
 fn unwanted(execution: &Execution, house: &Shared) {
+    // It was accepted, and the next service runs it.
+    if execution.is_kept && house.executions.is_closing() {
+        return;
+    }
     let fault = Fault::new(StatusCode::CONFLICT, "cancelled", "it was cancelled before it began");
-    execution.finish(execution.ending(Err(fault)));
+    let ended = execution.ending(Err(fault));
+    if execution.is_kept {
+        let _ = kept::write(house, &ended);
+    }
+    execution.finish(ended);
     if !execution.is_kept {
         house.executions.forget(execution);
     }
@@ -136,10 +231,10 @@ fn unwanted(execution: &Execution, house: &Shared) {
 fn finish(house: &Shared, execution: &Execution, result: Answer<Value>) {
     let status = execution.ending(result);
     // Before anybody hears of it: what was told is still so after a crash.
-    if execution.is_kept || execution.key.is_some() {
-        kept::write(house, &status);
-    }
-    if let Err(error) = house.journal.ends(&status.id) {
+    let is_written = !(execution.is_kept || execution.key.is_some()) || kept::write(house, &status).is_ok();
+    // A result that cannot be written down stays begun in the journal: the next service must not run it again.
+    let ended = if is_written { house.journal.ends(&status.id) } else { Ok(()) };
+    if let Err(error) = ended {
         crate::door::log::failed(&error);
     }
     let about = json!({ "id": status.id, "agentId": status.agent_id, "skillId": status.skill_id, "command": status.command,
@@ -152,24 +247,40 @@ fn finish(house: &Shared, execution: &Execution, result: Answer<Value>) {
 }
 
 /// What commands write is bounded for each of them, and many of them fill a disk that is everybody's:
-/// whoever has more than they may runs nothing until there is less of it.
-fn within_quota(house: &Shared, user: &Name) -> Answer<()> {
+/// a tenant that has more than it may runs nothing until there is less of it.
+///
+/// To count may take a second: it is done on a thread of its own, and while no turn of others is
+/// held.
+async fn within_quota(house: &Shared, user: &Name) -> Answer<()> {
+    let weight = match house.tenants.weight(user) {
+        Some(weight) => weight,
+        None => {
+            let (house, user) = (house.clone(), user.clone());
+            let counted = tokio::task::spawn_blocking(move || count(&house, &user)).await;
+            counted.map_err(|error| Fault::ours(&error))??
+        }
+    };
     let most = house.tenants.quotas(user).storage_bytes;
-    let bytes = house
-        .tenants
-        .weighed(user, most, || house.store.usage(user).map(|usage| if usage.is_complete { usage.bytes } else { u64::MAX }))?;
-    if bytes <= most {
-        return Ok(());
+    let fault = |message| Err(Fault::new(StatusCode::INSUFFICIENT_STORAGE, "quota", message).hint("remove or replace some of them"));
+    match weight {
+        Weight::Bytes(bytes) if bytes <= most => Ok(()),
+        Weight::Bytes(bytes) => fault(format!("skills of `{user}` have {bytes} bytes, and may have {most}")),
+        Weight::Uncountable => {
+            let names = house.store.bounds().counted;
+            fault(format!("skills of `{user}` have more than {names} names, or directories that are too deep to count"))
+        }
     }
-    Err(Fault::new(StatusCode::INSUFFICIENT_STORAGE, "quota", format!("skills of `{user}` have {bytes} bytes, and may have {most}"))
-        .hint("remove or replace some of them"))
+}
+
+fn count(house: &Shared, user: &Name) -> Answer<Weight> {
+    let usage = || house.store.usage(user).map(|usage| if usage.is_complete { Weight::Bytes(usage.bytes) } else { Weight::Uncountable });
+    Ok(house.tenants.weigh(user, usage)?)
 }
 
 /// On a thread that does nothing else meanwhile.
-fn run(house: &Shared, execution: &Arc<Execution>, wanted: &Wanted, making: OwnedSemaphorePermit) -> Answer<Value> {
+fn run(house: &Shared, execution: &Arc<Execution>, wanted: &Wanted, making: Vec<OwnedSemaphorePermit>) -> Answer<Value> {
     let mut lease = house.store.lease(&wanted.skill)?;
     let directory = AbsPath::new(lease.path()).expect("the store is kept by an absolute path");
-    within_quota(house, &wanted.skill.user)?;
     let mut resolved = house.policy(&wanted.skill, &directory)?;
     let ceiling = wanted.asks.then(|| resolved.grants.clone());
     // Never more than it says it needs.
@@ -213,11 +324,11 @@ fn watched(
     house: &Shared,
     execution: &Arc<Execution>,
     (asked, resolved): (&Asked, &Resolved),
-    (lease, making): (&mut Lease, OwnedSemaphorePermit),
+    (lease, making): (&mut Lease, Vec<OwnedSemaphorePermit>),
     warnings: &mut Vec<String>,
 ) -> Result<Outcome, EngineError> {
     let provider = (house.place)();
-    let turn = Turn(Arc::new(Mutex::new(Some(making))));
+    let turn = Turn(Arc::new(Mutex::new(making)));
     let mut begun = |reach: ringfence_engine::session::Reach| {
         lease.stands();
         turn.ends_soon();
@@ -235,7 +346,7 @@ fn watched(
 /// The turn of a command that is being started. Most end in a moment, and it takes as much to take
 /// a sandbox down as to make it: those keep their turn to their end, so that few are at it at the
 /// same time. Whoever takes longer holds nobody up.
-struct Turn(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
+struct Turn(Arc<Mutex<Vec<OwnedSemaphorePermit>>>);
 
 impl Turn {
     fn ends_soon(&self) {
@@ -253,8 +364,8 @@ impl Drop for Turn {
     }
 }
 
-fn end(turn: &Mutex<Option<OwnedSemaphorePermit>>) {
-    *lock(turn) = None;
+fn end(turn: &Mutex<Vec<OwnedSemaphorePermit>>) {
+    lock(turn).clear();
 }
 
 /// No command takes longer than it was given, and none longer than five minutes.

@@ -8,6 +8,7 @@ fn ended(number: u64, size: usize) -> Arc<Execution> {
         user_id: skill.user.clone(),
         agent_id: skill.agent.clone(),
         skill_id: skill.skill.clone(),
+        sandbox_id: None,
         command: "true".into(),
         state: State::Ended,
         created_ms: now_ms(),
@@ -17,6 +18,7 @@ fn ended(number: u64, size: usize) -> Arc<Execution> {
         error: None,
         is_kept: true,
         key: None,
+        request: None,
     };
     Arc::new(Execution {
         id,

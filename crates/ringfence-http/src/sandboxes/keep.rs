@@ -98,9 +98,10 @@ impl Keeper {
             let (user, about, workspace) = (wanted.user.clone(), self.id.clone(), self.workspace.clone());
             Arc::new(Desk { asks: house.asks.clone(), user, about, data: house.data.clone(), workspace, ceiling })
         };
+        let cwd = begins_in(&self.workspace, &wanted.cwd).map_err(|error| Fault::ours(&error))?;
         let asked = Asked {
             command: Vec::new(),
-            cwd: self.workspace.clone(),
+            cwd,
             flags: Flags::none(self.workspace.clone()),
             files: house.sandbox_files(),
             stdio: Stdio::Capture { limit: 0 },
@@ -129,6 +130,7 @@ impl Keeper {
             waiting: AtomicUsize::new(0),
             running: Mutex::new(Weak::new()),
             terminals: Arc::default(),
+            beside: Arc::default(),
             brought: AtomicU64::new(0),
             granted: Mutex::default(),
             stands: Mutex::new(true),
@@ -173,6 +175,16 @@ impl Keeper {
     }
 }
 
+/// The directory in which commands begin, made if it is missing: nothing else is in a new sandbox.
+fn begins_in(workspace: &AbsPath, cwd: &std::path::Path) -> std::io::Result<AbsPath> {
+    if cwd.as_os_str().is_empty() {
+        return Ok(workspace.clone());
+    }
+    let directory = workspace.join(cwd);
+    std::fs::create_dir_all(directory.as_path())?;
+    Ok(directory)
+}
+
 /// The tenant's policy, and of it what was asked for.
 fn resolved(house: &Shared, wanted: &Wanted, workspace: &AbsPath) -> Result<Resolved, EngineError> {
     let mut resolved = house.sandbox_policy(&wanted.user, workspace)?;
@@ -182,6 +194,7 @@ fn resolved(house: &Shared, wanted: &Wanted, workspace: &AbsPath) -> Result<Reso
         EngineError::Surroundings { what: "what the sandbox needs", source }
     };
     narrow(&mut resolved.grants, &wanted.needs, "sandbox").map_err(unread)?;
+    resolved.grants.environment.set.extend(wanted.env.clone());
     if wanted.asks {
         resolved.grants.network.for_asking();
     }

@@ -1,6 +1,6 @@
 //! A command in the shell of a sandbox, when it is its turn.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -8,18 +8,19 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use ringfence::ExecuteResult;
 use ringfence_api::whole;
-use ringfence_audit::session_id;
+use ringfence_audit::{now_ms, session_id};
 use ringfence_engine::session::{self, Executed, Reach};
-use serde_json::Value;
+use ringfence_skills::Name;
+use serde_json::{Value, json};
 
 use super::{Sandbox, gone};
 use crate::Shared;
 use crate::answer::{Answer, Fault, Problem};
-use crate::executions::{Course, Watchable};
+use crate::executions::{Course, Listed, State, Status, Watchable, executions_quota};
 use crate::tenants::lock;
 
 /// So much of each stream is in the result.
-const KEPT: usize = 1 << 20;
+pub(super) const KEPT: usize = 1 << 20;
 /// So many may wait for one shell.
 const WAITING: usize = 64;
 
@@ -33,21 +34,68 @@ pub(crate) struct Line {
 
 /// A command of a sandbox.
 pub(crate) struct Turn {
+    pub(super) status: Mutex<Status>,
     id: String,
+    user: Name,
     pub(crate) course: Course,
-    end: Mutex<Option<Answer<Value>>>,
+    /// Set once it is over; the result is in the status.
+    end: Mutex<Option<Answer<()>>>,
+    /// Number of callers that wait for its end.
+    waiters: AtomicUsize,
 }
 
 impl Turn {
-    pub(crate) fn is_over(&self) -> bool {
-        lock(&self.end).is_some()
+    pub(super) fn new(user: &Name, sandbox: &str, command: &str) -> Arc<Self> {
+        let (id, user) = (session_id(), user.clone());
+        let status = Status {
+            id: id.clone(),
+            user_id: user.clone(),
+            agent_id: Name::try_from("sandbox").expect("it is a name"),
+            skill_id: Name::try_from(sandbox).expect("ids are names"),
+            sandbox_id: Some(sandbox.to_owned()),
+            command: command.to_owned(),
+            state: State::Waiting,
+            created_ms: now_ms(),
+            started_ms: None,
+            ended_ms: None,
+            result: None,
+            error: None,
+            is_kept: false,
+            key: None,
+            request: None,
+        };
+        let (course, end, waiters) = (Course::new(), Mutex::default(), AtomicUsize::new(0));
+        Arc::new(Self { status: Mutex::new(status), id, user, course, end, waiters })
+    }
+
+    /// True while a caller waits for its end, and needs all of its output.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.waiters.load(Ordering::SeqCst) > 0
+    }
+
+    /// It runs from now on.
+    pub(super) fn begins(&self, house: &Shared) {
+        let status = {
+            let mut status = lock(&self.status);
+            (status.state, status.started_ms) = (State::Running, Some(now_ms()));
+            status.clone()
+        };
+        house.events.tell("execution-begun", &self.user, about(&status));
+    }
+
+    /// Ends it: the caller and the stream of events are told.
+    pub(super) fn ends(&self, house: &Shared, end: Answer<Value>) {
+        self.finish(end);
+        house.events.tell("execution-ended", &self.user, about(&self.status()));
+        house.sandboxes.turns.trim(&self.user);
     }
 
     /// Until it has ended.
     pub(crate) async fn ended(&self) -> Answer<Value> {
+        let _waiter = Waiter::new(&self.waiters);
         let mut changes = self.course.watch();
         loop {
-            if let Some(end) = lock(&self.end).clone() {
+            if let Some(end) = self.outcome() {
                 return end;
             }
             // The sender is ours, and is there as long as we are.
@@ -55,11 +103,46 @@ impl Turn {
         }
     }
 
-    fn finish(&self, end: Answer<Value>) {
+    fn outcome(&self) -> Option<Answer<Value>> {
+        let end = lock(&self.end).clone()?;
+        Some(end.map(|()| lock(&self.status).result.clone().unwrap_or_default()))
+    }
+
+    pub(super) fn finish(&self, end: Answer<Value>) {
         self.course.stops();
         self.course.falls_silent();
+        let end = {
+            let mut status = lock(&self.status);
+            status.ended_ms = Some(now_ms());
+            match end {
+                Ok(result) => {
+                    (status.state, status.result) = (State::Ended, Some(result));
+                    Ok(())
+                }
+                Err(fault) => {
+                    (status.state, status.error) = (State::Failed, Some(fault.problem.clone()));
+                    Err(fault)
+                }
+            }
+        };
         *lock(&self.end) = Some(end);
         self.course.stirs();
+    }
+}
+
+/// Counts for as long as a caller waits for the end of a command.
+struct Waiter<'a>(&'a AtomicUsize);
+
+impl<'a> Waiter<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -73,8 +156,34 @@ impl Watchable for Turn {
     }
 
     fn end(&self) -> Option<Result<Value, Option<Problem>>> {
-        lock(&self.end).clone().map(|end| end.map_err(|fault| Some(fault.problem)))
+        self.outcome().map(|end| end.map_err(|fault| Some(fault.problem)))
     }
+}
+
+impl Listed for Turn {
+    fn user(&self) -> &Name {
+        &self.user
+    }
+
+    fn is_over(&self) -> bool {
+        lock(&self.end).is_some()
+    }
+
+    fn status(&self) -> Status {
+        lock(&self.status).clone()
+    }
+
+    fn whole(&self) -> Status {
+        self.status()
+    }
+}
+
+/// Content of an event about a command.
+fn about(status: &Status) -> Value {
+    let of_result = |name: &str| status.result.as_ref().map(|result| result[name].clone());
+    json!({ "id": status.id, "agentId": status.agent_id, "skillId": status.skill_id, "sandboxId": status.sandbox_id,
+        "command": status.command, "state": status.state, "exitCode": of_result("exitCode"), "blocked": of_result("blocked"),
+        "durationMs": of_result("durationMs") })
 }
 
 /// Counts for as long as somebody waits for the shell or has it.
@@ -89,11 +198,7 @@ impl Drop for InLine {
 /// Begins a command as soon as it is its turn.
 pub(crate) fn begin(house: &Shared, sandbox: &Arc<Sandbox>, line: Line) -> Answer<Arc<Turn>> {
     drop(sandbox.standing()?);
-    let most = house.tenants.quotas(sandbox.user()).executions as usize;
-    if most == 0 {
-        let message = format!("`{}` may run nothing", sandbox.user());
-        return Err(Fault::new(StatusCode::FORBIDDEN, "quota", message).hint("the quota `executions` is 0"));
-    }
+    let most = executions_quota(house, sandbox.user())?;
     let before = sandbox.waiting.fetch_add(1, Ordering::SeqCst);
     let in_line = InLine(sandbox.clone());
     if before >= WAITING {
@@ -101,7 +206,8 @@ pub(crate) fn begin(house: &Shared, sandbox: &Arc<Sandbox>, line: Line) -> Answe
             .hint("make another sandbox, or wait")
             .after(1));
     }
-    let turn = Arc::new(Turn { id: session_id(), course: Course::new(), end: Mutex::default() });
+    let turn = Turn::new(sandbox.user(), &sandbox.id, &line.command);
+    house.sandboxes.turns.add(&turn);
     let places = house.executions.places(sandbox.user(), most);
     let (house, sandbox, begun) = (house.clone(), sandbox.clone(), turn.clone());
     tokio::spawn(async move {
@@ -115,9 +221,10 @@ pub(crate) fn begin(house: &Shared, sandbox: &Arc<Sandbox>, line: Line) -> Answe
         let Some(places) = begun.course.turn(places).await else { return begun.finish(Err(unwanted())) };
         let failed = begun.clone();
         let run = move || {
+            begun.begins(&house);
             let result = run(&house, &sandbox, &begun, line);
             house.metrics.ended(result.as_ref().ok());
-            begun.finish(result);
+            begun.ends(&house, result);
             drop((shell, places, in_line));
         };
         if let Err(error) = thread::Builder::new().name("command".into()).spawn(run) {
@@ -153,7 +260,7 @@ fn run(house: &Shared, sandbox: &Arc<Sandbox>, turn: &Arc<Turn>, line: Line) -> 
     result(sandbox, executed, warnings)
 }
 
-fn tell(house: &Shared, sandbox: &Sandbox, executed: &Executed) {
+pub(super) fn tell(house: &Shared, sandbox: &Sandbox, executed: &Executed) {
     for denial in &executed.outcome.denials {
         let mut about = serde_json::to_value(denial).unwrap_or_default();
         about["sandbox"] = sandbox.id.clone().into();
@@ -161,7 +268,7 @@ fn tell(house: &Shared, sandbox: &Sandbox, executed: &Executed) {
     }
 }
 
-fn result(sandbox: &Sandbox, executed: Executed, mut warnings: Vec<String>) -> Answer<Value> {
+pub(super) fn result(sandbox: &Sandbox, executed: Executed, mut warnings: Vec<String>) -> Answer<Value> {
     let Executed { outcome, cwd, background, shell, news } = executed;
     let permission = sandbox.opened.permission(&outcome);
     warnings.extend(news.problems.into_iter().map(|problem| problem.message));

@@ -58,12 +58,14 @@ pub(crate) struct Caller {
     pub(crate) id: String,
     /// Whose things they may touch; everybody's if nobody is named.
     pub(crate) user: Option<Name>,
+    /// When the token is worth nothing any more.
+    pub(crate) expires_ms: Option<u64>,
     scopes: Vec<Scope>,
 }
 
 impl Caller {
     pub(super) fn of(kept: &Kept) -> Self {
-        Self { id: kept.id.clone(), user: kept.user.clone(), scopes: kept.scopes.clone() }
+        Self { id: kept.id.clone(), user: kept.user.clone(), expires_ms: kept.expires_ms, scopes: kept.scopes.clone() }
     }
 
     /// Whether they may do this with things of that tenant.
@@ -94,6 +96,11 @@ impl Caller {
         }
         Err(Fault::new(StatusCode::FORBIDDEN, "scope", format!("this token lacks the scope `{}`", scope.word()))
             .hint("ask whoever runs the service for a token that has it"))
+    }
+
+    /// Whose quota a request counts against: all tokens of a tenant share the tenant's.
+    pub(crate) fn payer(&self) -> String {
+        self.user.as_ref().map_or_else(|| format!("token {}", self.id), |user| format!("tenant {user}"))
     }
 
     pub(crate) fn scopes(&self) -> &[Scope] {

@@ -20,7 +20,7 @@ pub struct Quotas {
     /// Bytes that all skills together may have.
     #[serde(deserialize_with = "integer")]
     pub storage_bytes: u64,
-    /// Requests in a second, of each token.
+    /// Requests in a second, of all tokens of the tenant together.
     #[schema(minimum = 1, maximum = 1000000)]
     #[serde(deserialize_with = "integer")]
     pub requests_per_second: u32,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use serde::Deserialize;
@@ -16,8 +16,8 @@ use super::super::words::{Body, Named, OfId};
 use super::find;
 use crate::Shared;
 use crate::answer::{Answer, Fault};
-use crate::executions::LONGEST;
-use crate::sandboxes::{Line, begin};
+use crate::executions::{LONGEST, Listed, Watchable};
+use crate::sandboxes::{Line, begin, begin_background};
 use crate::tenants::Caller;
 
 /// A command for the shell of a sandbox.
@@ -36,6 +36,10 @@ pub(in crate::door) struct Command {
     #[serde(default)]
     #[schema(max_length = 1048576)]
     stdin: String,
+    /// Runs it beside the shell until it ends, or the sandbox does. It is answered with 202 and
+    /// an id then, and has no time limit but `timeoutMs`.
+    #[serde(default)]
+    background: bool,
 }
 
 impl Command {
@@ -63,6 +67,7 @@ impl Command {
     responses(
         (status = 200, description = "What became of it; with `Accept: text/event-stream`, each `ExecutionEvent` as it comes",
             content((schema::ExecuteResult = "application/json"), (schema::ServerSentEvent = "text/event-stream"))), 
+        (status = 202, description = "It runs in the background; `/v1/executions/{id}` tells of it", body = crate::executions::Status),
         NoBody, Absent, Conflict, Gone, Unable, Refused))]
 pub(in crate::door) async fn exec(
     State(house): State<Shared>,
@@ -72,6 +77,11 @@ pub(in crate::door) async fn exec(
     Body(command): Body<Command>,
 ) -> Answer<Response> {
     let sandbox = find(&house, &caller, &id)?;
+    if command.background {
+        let turn = begin_background(&house, &sandbox, command.line()?)?;
+        let place = [(header::LOCATION, format!("/v1/executions/{}", turn.id()))];
+        return Ok((StatusCode::ACCEPTED, place, Json(turn.status().told())).into_response());
+    }
     let turn = begin(&house, &sandbox, command.line()?)?;
     let leaves = Leaves::of(turn.clone());
     if wants_stream(&headers) {
@@ -79,6 +89,8 @@ pub(in crate::door) async fn exec(
     }
     let result = turn.ended().await;
     leaves.stays();
+    // Its output was kept while this request waited for it.
+    house.sandboxes.turns.trim(turn.user());
     Ok(Json(result?).into_response())
 }
 

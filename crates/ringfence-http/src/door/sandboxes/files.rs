@@ -1,11 +1,10 @@
 //! Files of a sandbox, by the tools that decide as the sandbox does and never leave its directory.
 
 use std::convert::Infallible;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::extract::{FromRequest, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -13,22 +12,23 @@ use axum::{Extension, Json};
 use futures_util::stream::{self, Stream};
 use ringfence_api::whole;
 use ringfence_policy::AbsPath;
-use ringfence_tools::{Content, Entry, List, Put, Read, ToolError};
+use ringfence_tools::{Content, Entry, List, Put, Read, Source, ToolError};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::super::bodies::{Held, stage};
 use super::super::schema;
 use super::super::schema::answers::{Absent, Conflict, Denied, Full, Gone, NotMeant, Refused, TooMuch, TooSlow, Unable};
 use super::super::skills::apart;
 use super::super::words::{Asked, Named, OfId, too_slow};
 use super::find;
 use crate::Shared;
-use crate::answer::{Answer, Fault};
+use crate::answer::{Answer, Fault, is_full};
 use crate::sandboxes::{Changes, Sandbox, below};
 use crate::tenants::Caller;
 
 /// As much a file may have that is brought or fetched as a whole.
-pub(in crate::door) const LARGEST: usize = 32 << 20;
+const LARGEST: usize = 32 << 20;
 
 /// So long a file may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -94,6 +94,18 @@ pub(in crate::door) struct Written {
     size: u64,
 }
 
+/// A directory that was made.
+#[derive(Serialize, ToSchema)]
+#[schema(as = MadeDirectory)]
+pub(in crate::door) struct Made {
+    path: String,
+}
+
+/// A path from the sandbox's directory on, wherever its commands begin.
+fn within(sandbox: &Sandbox, path: &str) -> PathBuf {
+    if path.is_empty() { sandbox.workspace.as_path().to_owned() } else { sandbox.workspace.as_path().join(path) }
+}
+
 fn relative(sandbox: &Sandbox, path: &AbsPath) -> String {
     path.relative_to(&sandbox.workspace).map_or_else(|| path.to_string(), |path| path.to_string_lossy().into_owned())
 }
@@ -108,13 +120,14 @@ fn refused(house: &Shared, sandbox: &Sandbox, error: &ToolError) -> Fault {
     let status = match error {
         // Not 403, which is about the token.
         ToolError::Denied { .. } => StatusCode::UNPROCESSABLE_ENTITY,
-        ToolError::NotFound { .. } => StatusCode::NOT_FOUND,
+        ToolError::NotFound { .. } | ToolError::NoDirectory { .. } => StatusCode::NOT_FOUND,
         ToolError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
         ToolError::Input { .. } => StatusCode::BAD_REQUEST,
         ToolError::OfAnotherKind { .. } | ToolError::Exists { .. } | ToolError::Unsettled { .. } | ToolError::Policy { .. } => {
             StatusCode::CONFLICT
         }
-        // What commands made of the directory: not empty, shut, full, too long.
+        ToolError::System { .. } if is_full(error) => return Fault::ours(error),
+        // What commands made of the directory: not empty, shut, too long.
         ToolError::System { .. } => StatusCode::CONFLICT,
         _ => return Fault::ours(error),
     };
@@ -147,16 +160,17 @@ pub(in crate::door) async fn get(
         let tools = sandbox.tools()?;
         let no = |error: ToolError| refused(&house, &sandbox, &error);
         if is_raw {
-            let taken = tools.take(Path::new(&shown.path), LARGEST as u64).map_err(no)?;
+            let taken = tools.take(&within(&sandbox, &shown.path), LARGEST as u64).map_err(no)?;
             return Ok(([(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"))], taken.bytes).into_response());
         }
-        let list = List { depth: shown.depth, limit: shown.limit, ..List::new(&shown.path) };
+        let list = List { depth: shown.depth, limit: shown.limit, ..List::new(within(&sandbox, &shown.path)) };
         let there = match tools.list(&list) {
             Ok(listing) => {
                 There::Directory { path: relative(&sandbox, &listing.path), entries: listing.entries, truncated: listing.truncated }
             }
             Err(error) if is_a_file(&error) => {
-                let Content { path, text, base64, size, truncated, .. } = tools.read(&Read::new(&shown.path)).map_err(no)?;
+                let Content { path, text, base64, size, truncated, .. } =
+                    tools.read(&Read::new(within(&sandbox, &shown.path))).map_err(no)?;
                 There::File { path: relative(&sandbox, &path), size, text, base64, truncated }
             }
             Err(error) => return Err(no(error)),
@@ -179,31 +193,69 @@ pub(in crate::door) async fn put(
     request: Request,
 ) -> Answer<Json<Written>> {
     let sandbox = find(&house, &caller, &id)?;
-    let bytes = tokio::time::timeout(PATIENCE, Bytes::from_request(request, &())).await.map_err(|_| too_slow())?;
-    let bytes = bytes.map_err(|rejection| Fault::new(rejection.status(), "too-large", rejection.body_text()))?;
+    let mut held = Held::staged(&house, &caller);
+    let staged = stage(&house, request.into_body(), &mut held, LARGEST as u64);
+    let (file, length) = tokio::time::timeout(PATIENCE, staged).await.map_err(|_| too_slow())??;
     apart(move || {
+        let _held = held;
         let tools = sandbox.tools()?;
-        sandbox.brings(bytes.len() as u64)?;
-        let wish = Put { path: Path::new(&which.path), content: &bytes, create_parents: true, new_only: false, fsync: false };
+        sandbox.brings(length)?;
+        let (path, content) = (within(&sandbox, &which.path), Source::File { file: &file, length });
+        let wish = Put { path: &path, content, create_parents: true, new_only: false, fsync: false };
         let written = tools.put(&wish).map_err(|error| refused(&house, &sandbox, &error))?;
         Ok(Json(Written { path: relative(&sandbox, &written.path), created: written.created, size: written.size }))
     })
     .await
 }
 
-/// Remove a file, a link or an empty directory of a sandbox
-#[utoipa::path(delete, path = "/v1/sandboxes/{id}/files", tag = "sandboxes", operation_id = "removeSandboxFile", params(OfId, Which),
+/// Make a directory of a sandbox, and those on the way to it
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/files", tag = "sandboxes", operation_id = "makeSandboxDirectory", params(OfId, Which),
+    responses((status = 200, description = "It is there", body = Made), NotMeant, Absent, Conflict, Gone, Denied, Full, Refused))]
+pub(in crate::door) async fn make(
+    State(house): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    Named(OfId { id }): Named<OfId>,
+    Asked(which): Asked<Which>,
+) -> Answer<Json<Made>> {
+    let sandbox = find(&house, &caller, &id)?;
+    apart(move || {
+        let tools = sandbox.tools()?;
+        let made = tools.make_directories(&within(&sandbox, &which.path)).map_err(|error| refused(&house, &sandbox, &error))?;
+        Ok(Json(Made { path: relative(&sandbox, &made) }))
+    })
+    .await
+}
+
+/// A name to remove.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(in crate::door) struct Removed {
+    /// From the sandbox's directory on.
+    path: String,
+    /// A directory with everything in it.
+    #[serde(default)]
+    recursive: bool,
+}
+
+/// Remove a file, a link or a directory of a sandbox
+#[utoipa::path(delete, path = "/v1/sandboxes/{id}/files", tag = "sandboxes", operation_id = "removeSandboxFile", params(OfId, Removed),
     responses((status = 204, description = "It is gone"), NotMeant, Absent, Conflict, Gone, Denied, Refused))]
 pub(in crate::door) async fn remove(
     State(house): State<Shared>,
     Extension(caller): Extension<Caller>,
     Named(OfId { id }): Named<OfId>,
-    Asked(which): Asked<Which>,
+    Asked(removed): Asked<Removed>,
 ) -> Answer<StatusCode> {
     let sandbox = find(&house, &caller, &id)?;
     apart(move || {
-        let tools = sandbox.tools()?;
-        tools.remove(Path::new(&which.path)).map_err(|error| refused(&house, &sandbox, &error))?;
+        let (tools, path) = (sandbox.tools()?, within(&sandbox, &removed.path));
+        let gone = if removed.recursive { tools.remove_all(&path) } else { tools.remove(&path) };
+        gone.map_err(|error| {
+            let fault = refused(&house, &sandbox, &error);
+            let is_full = matches!(&error, ToolError::System { source, .. } if source.kind() == std::io::ErrorKind::DirectoryNotEmpty);
+            if is_full { fault.hint("`recursive=true` removes what is in it, too") } else { fault }
+        })?;
         Ok(StatusCode::NO_CONTENT)
     })
     .await

@@ -170,12 +170,25 @@ fn opening(sandbox: &Sandbox, wanted: &Wanted) -> Answer<Opening> {
     path.map(|path| Opening::Path(path, access)).ok_or_else(|| Fault::wrong("path", "`resource` names no path"))
 }
 
+/// The place that a path leads to through links, as far as it exists. Commands of the sandbox can change
+/// it meanwhile; what is opened is decided when it is mounted.
+fn led(path: &AbsPath) -> AbsPath {
+    let whole = path.as_path();
+    for above in whole.ancestors() {
+        if let Ok(real) = std::fs::canonicalize(above) {
+            let rest = whole.strip_prefix(above).unwrap_or(Path::new(""));
+            return AbsPath::new(real.join(rest)).unwrap_or_else(|| path.clone());
+        }
+    }
+    path.clone()
+}
+
 /// Whether a caller may open this: a tenant what its policy opens, nobody what is the service's.
 fn must_be_within(house: &Shared, caller: &Caller, sandbox: &Sandbox, opening: &Opening) -> Answer<()> {
     let beyond =
         |why: &str| Err(Fault::new(StatusCode::FORBIDDEN, "ceiling", why).hint("whoever runs the service can change the tenant's policy"));
     if let Opening::Path(path, _) = opening
-        && is_ours(path, &house.data, &sandbox.workspace)
+        && (is_ours(path, &house.data, &sandbox.workspace) || is_ours(&led(path), &house.data, &sandbox.workspace))
     {
         return beyond("that is the service's own");
     }

@@ -94,7 +94,7 @@ struct Seated {
 
 impl Seated {
     fn new(beside: Beside, seat: Seat) -> Answer<Self> {
-        let ours = |error: &dyn std::error::Error| Fault::ours(error);
+        let ours = |error: &(dyn std::error::Error + 'static)| Fault::ours(error);
         let reach = beside.reach();
         let held = beside.terminal().ok_or_else(|| ours(&io::Error::other("there is no terminal")))?;
         let master = rustix::io::fcntl_dupfd_cloexec(held, 3).map_err(|error| ours(&error))?;
