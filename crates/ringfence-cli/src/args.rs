@@ -213,6 +213,9 @@ pub(crate) struct PolicyArgs {
     /// the directory]
     #[arg(long, value_name = "DIR")]
     pub(crate) project: Option<PathBuf>,
+    /// Where the agent was started that wants this: its settings there are protected
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub(crate) started_in: Option<PathBuf>,
     /// Open a path for reading
     #[arg(long, value_name = "PATH")]
     pub(crate) read: Vec<String>,

@@ -19,6 +19,7 @@ pub(crate) fn outcome(outcome: &Outcome, session: &str, permission: Option<Permi
         "permission": permission,
         "denials": outcome.denials,
         "denialsDropped": outcome.denials_dropped,
+        "granted": outcome.granted,
         "connections": outcome.connections,
         "connectionsDropped": outcome.connections_dropped,
         "timedOut": outcome.timed_out,

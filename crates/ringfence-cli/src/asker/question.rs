@@ -113,6 +113,7 @@ mod tests {
             time_ms: 0,
             evidence: Evidence::Kernel,
             count: 1,
+            optional: false,
         };
         Ask { denial, options: Answer::ALL.to_vec() }
     }

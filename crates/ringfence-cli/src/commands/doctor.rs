@@ -1,6 +1,7 @@
 //! `ringfence doctor`
 
 mod findings;
+mod history;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -51,6 +52,8 @@ pub(crate) fn run(arguments: Doctor) -> Result<ExitCode, CliError> {
     let mut findings = vec![Finding::sandbox(tried.as_ref().ok().map(|trial| &trial.took))];
     findings.extend(tried.as_ref().ok().map(|trial| Finding::log(&trial.log, trial.unrecorded.as_deref())));
     findings.extend(host.findings());
+    let here = std::env::current_dir().ok().and_then(AbsPath::new);
+    findings.extend(here.and_then(|cwd| history::tracked_secrets(&cwd)).map(|tracked| Finding::history(&tracked)));
     let diagnosis = Diagnosis { host, obstacle: tried.err(), findings };
     if arguments.json {
         show::json(&diagnosis.json())?;

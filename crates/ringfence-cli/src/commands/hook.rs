@@ -6,6 +6,7 @@
 
 mod after;
 mod answer;
+mod file_rules;
 mod files;
 mod input;
 mod patch;

@@ -106,7 +106,7 @@ fn groups(plan: &Enforced, home: &AbsPath) -> Groups {
             Step::Identity(id) => groups.isolate.push(format!("as uid {}, gid {}", id.uid, id.gid)),
             Step::Bind { path, access: Access::ReadWrite, .. } => groups.write.push(short(path, home)),
             Step::Bind { path, access: Access::ReadOnly, .. } => groups.read.push(path.clone()),
-            Step::Private { path, store, beneath } => {
+            Step::Private { path, store, beneath, .. } => {
                 groups.private.push(format!("{}{}", short(path, home), if beneath.is_some() { " over the host's" } else { "" }));
                 groups.stores.extend(store.parent());
             }
@@ -203,7 +203,7 @@ mod tests {
             read("/etc/c"),
             read("/etc/d"),
             Step::Bind { path: path("/h/p"), access: Access::ReadWrite, kind: Kind::Directory },
-            Step::Private { path: path("/h/.cache"), store: path("/h/s/.cache"), beneath: None },
+            Step::Private { path: path("/h/.cache"), store: path("/h/s/.cache"), beneath: None, beside: None },
             Step::Seal,
         ];
         let gap = |what: &str, loss| Gap { what: what.into(), why: "cannot".into(), hint: "do y".into(), loss };

@@ -43,6 +43,7 @@ pub(crate) fn run(arguments: Question) -> Result<ExitCode, CliError> {
         time_ms: now_ms(),
         evidence: Evidence::Kernel,
         count: 1,
+        optional: false,
     };
     let ask = Ask { denial, options: Answer::ALL.to_vec() };
     let put = || show::text(&format!("{}\n", terminal.ask(&ask)));

@@ -1,6 +1,7 @@
 //! `ringfence run`
 
 mod ended;
+mod untold;
 mod wall;
 
 use std::ffi::OsString;
@@ -9,9 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_api::{Asker, Status, Stdio};
+use ringfence_enforce::Person;
 use ringfence_engine::{EngineError, permission, run as run_engine, telling_directory};
 use ringfence_local::Local;
-use ringfence_policy::{Asking, Mode, Observe};
+use ringfence_policy::{Asking, Grants, Observe};
+use ringfence_provider::{Provider, ProviderError, Session};
 
 use super::words::{Chosen, Typed, agent, duration};
 use crate::args::{AskArg, ObserveArg, Run, ShellArg};
@@ -50,6 +53,23 @@ fn in_bash(line: String) -> Vec<OsString> {
     vec!["/bin/bash".into(), "-c".into(), line.into()]
 }
 
+/// This machine's sandbox. Says that there is none when a command is about to run without: a
+/// command that is refused is not.
+struct Announced<'a>(&'a Local);
+
+impl Provider for Announced<'_> {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn open(&self, grants: &Grants, person: &Person) -> Result<Box<dyn Session>, ProviderError> {
+        if !grants.is_confined() {
+            say::warning("nothing is confined: the command can do whatever you can");
+        }
+        self.0.open(grants, person)
+    }
+}
+
 pub(crate) fn run(arguments: Run, local: &Local) -> Result<ExitCode, CliError> {
     run_for(arguments, Wall::AsWritten, Whose::Persons, local)
 }
@@ -71,9 +91,6 @@ pub(crate) fn run_for(arguments: Run, wall: Wall, whose: Whose, local: &Local) -
     if grants.ask == Asking::Never && grants.is_confined() {
         grants.network.refuse_empty_list().map_err(EngineError::from)?;
     }
-    if grants.mode == Mode::FullAccess || !grants.enabled {
-        say::warning("nothing is confined: the command can do whatever you can");
-    }
     let stdio = if arguments.json { Stdio::Capture { limit: KEPT } } else { Stdio::Inherit };
     let terminal = (grants.ask == Asking::Terminal && grants.is_confined()).then(|| Arc::new(Terminal::new(patience)));
     let (line, command) = match (arguments.line, arguments.shell) {
@@ -88,7 +105,7 @@ pub(crate) fn run_for(arguments: Run, wall: Wall, whose: Whose, local: &Local) -
     let state = &resolved.surroundings.facts.state;
     let ended = arguments.keep_directory.then(|| Ended::begin(state, &asked.session, &asked.cwd)).transpose()?;
     asked.asker = terminal.clone().map(|terminal| terminal as Arc<dyn Asker>);
-    let mut result = run_engine(local, &asked, &resolved, &mut say::unrecorded);
+    let mut result = run_engine(&Announced(local), &asked, &resolved, &mut say::unrecorded);
     if let Some(outside) = wall::outside(&result, &resolved, whose) {
         say::warning("no sandbox can be made here, and the policy accepts that: the command can do whatever you can");
         result = run_engine(local, &asked, &outside, &mut say::unrecorded);
@@ -106,12 +123,21 @@ pub(crate) fn run_for(arguments: Run, wall: Wall, whose: Whose, local: &Local) -
     if arguments.json {
         let was_asked = terminal.as_ref().is_some_and(|terminal| terminal.is_there());
         let permission = if was_asked { None } else { permission(&outcome, &asked.files, &resolved) };
-        show::json(&crate::json::outcome(&outcome, &asked.session, permission))?;
+        let shown = show::json(&crate::json::outcome(&outcome, &asked.session, permission));
+        if let Err(error) = shown {
+            // A result that does not arrive is a failure of ringfence, and not the command's status.
+            say::ended(&outcome);
+            say::warning(&format!("the command ended with status {}, and its result is lost", outcome.exit_code()));
+            return Err(error);
+        }
     }
     if outcome.refusal.is_some() && !arguments.json {
         say::verbatim(&outcome.stderr.head);
     }
     say::ended(&outcome);
+    if !arguments.json {
+        untold::warn_once(&outcome.gaps, &resolved.surroundings.facts.state);
+    }
     if outcome.status == Status::Killed(INTERRUPT) && !outcome.timed_out {
         ringfence_local::die_of_interrupt();
     }

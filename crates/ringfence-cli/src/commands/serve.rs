@@ -1,13 +1,13 @@
 //! `ringfence serve`
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 use ringfence_engine::gather;
-use ringfence_http::{Place, Quotas, Ready, Settings, serve};
+use ringfence_http::{Place, Profile, Quotas, Ready, Settings, serve};
 use ringfence_local::places;
 
 use super::words::{directory, duration};
@@ -40,8 +40,12 @@ pub(crate) struct Serve {
     /// Where everything is kept [default: the state directory's `ringfence/service`]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+    /// The policy that the first start writes: `sandbox` relies on the operating system alone,
+    /// `filesecbox` also lists programs and refuses arguments [default: sandbox]
+    #[arg(long, value_name = "PROFILE", value_enum)]
+    profile: Option<Chosen>,
     /// A name under which it is reached, beside those of this machine's loopback
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = reached_name)]
     host: Vec<String>,
     /// An origin whose pages may use it from a browser
     #[arg(long, value_name = "URL")]
@@ -58,6 +62,13 @@ pub(crate) struct Serve {
     /// How long those that run may take when it is told to end
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     grace: String,
+}
+
+/// The policy of a new service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Chosen {
+    Sandbox,
+    Filesecbox,
 }
 
 pub(crate) fn run(arguments: Serve) -> Result<ExitCode, CliError> {
@@ -80,6 +91,10 @@ pub(crate) fn run(arguments: Serve) -> Result<ExitCode, CliError> {
     let settings = Settings {
         listen: arguments.listen,
         data: data.clone(),
+        profile: arguments.profile.map(|profile| match profile {
+            Chosen::Sandbox => Profile::Sandbox,
+            Chosen::Filesecbox => Profile::Filesecbox,
+        }),
         admin_token,
         hosts: arguments.host,
         origins: arguments.origin,
@@ -95,11 +110,24 @@ pub(crate) fn run(arguments: Serve) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// A host name, or an address as it stands in a URL.
+fn reached_name(word: &str) -> Result<String, String> {
+    let address = word.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let is_address = address.map_or_else(|| word.parse::<Ipv4Addr>().is_ok(), |address| address.parse::<Ipv6Addr>().is_ok());
+    match is_address || ringfence_policy::Name::new(word).is_ok() {
+        true => Ok(word.to_owned()),
+        false => Err("it is no host name; write one without scheme and port, such as skills.example.org".into()),
+    }
+}
+
 fn greet(ready: &Ready, data: &std::path::Path) {
     let scheme = if ready.is_secure { "https" } else { "http" };
     say::note(&format!("serving at {scheme}://{}, data in {}", ready.address, data.display()));
     if let Some(token) = &ready.admin_token {
         say::note(&format!("the administrator's token, told this once: {token}"));
+    }
+    if ready.resumed > 0 {
+        say::note(&format!("{} commands waited when the service before this one ended, and are run now", ready.resumed));
     }
     if ready.lost_sandboxes > 0 {
         say::warning(&format!("{} sandboxes stood when the service before this one ended, and ended with it", ready.lost_sandboxes));

@@ -5,10 +5,12 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::Path;
 
-use ringfence_api::Stdio;
+use ringfence_api::{Stdio, typed};
 use ringfence_audit::session_id;
 use ringfence_engine::{Asked, Files, Resolved, gather, resolve_in};
-use ringfence_policy::{AbsPath, Asking, Flags, Fsync, Grants, Limit, Limits, Mode, NetworkMode, Observe, OnError, OnGap};
+use ringfence_policy::{
+    AbsPath, Access, Asking, Effect, Flags, Fsync, Grants, Limit, Limits, Mode, NetworkMode, Observe, OnError, OnGap, Rule, Source, Verdict,
+};
 
 use crate::args::{EngineArg, ModeArg, NetArg, OnGapArg, PolicyArgs};
 use crate::error::CliError;
@@ -87,6 +89,7 @@ pub(crate) fn meant_to_run(arguments: &PolicyArgs, chosen: Chosen<'_>) -> Result
         OnGapArg::Refuse => OnGap::Refuse,
         OnGapArg::Run => OnGap::Run,
     });
+    flags.started_in = arguments.started_in.as_deref().map(|start| directory(Some(start))).transpose()?;
     flags.enabled = chosen.sandbox;
     flags.observe = chosen.observe;
     flags.ask = chosen.ask;
@@ -108,6 +111,7 @@ pub(crate) fn meant_to_run(arguments: &PolicyArgs, chosen: Chosen<'_>) -> Result
     let resolved = resolve_in(gather(&project(arguments, &cwd)?)?, &flags, &files)?;
     stay_within(arguments, &cwd, &resolved)?;
     check_engine(arguments.engine, &resolved.grants)?;
+    check_absent_writes(&resolved.grants)?;
     for warning in &resolved.grants.warnings {
         say::warning(warning);
     }
@@ -140,6 +144,26 @@ fn check_engine(engine: EngineArg, grants: &Grants) -> Result<(), CliError> {
         }),
         EngineArg::Auto | EngineArg::Namespaces => Ok(()),
     }
+}
+
+/// Refuses a `--write` that could have no effect in this run.
+///
+/// A path is opened by mounting it, so it has to be there, or to be made in a directory that is
+/// writable itself. An entry of a policy file may be meant for later; a flag is meant for now.
+fn check_absent_writes(grants: &Grants) -> Result<(), CliError> {
+    let is_flag = |rule: &&Rule| rule.effect == Effect::Write && rule.origin.source == Source::Flag;
+    for rule in grants.rules.iter().filter(is_flag).filter(|_| grants.is_confined()) {
+        let around = rule.root.parent().unwrap_or_else(AbsPath::root);
+        if fs::symlink_metadata(rule.root.as_path()).is_ok() || grants.verdict(&around, Access::Write) == Verdict::Allowed {
+            continue;
+        }
+        let path = typed(&rule.root.to_string_lossy());
+        return Err(CliError::Words {
+            what: format!("`{}` opens nothing: {} does not exist, and nothing may be made in {around}", rule.origin.text, rule.root),
+            hint: format!("make it first: `mkdir -p {path}` or `touch {path}`"),
+        });
+    }
+    Ok(())
 }
 
 /// As it is written in a policy.

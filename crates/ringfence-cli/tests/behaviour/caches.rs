@@ -54,6 +54,35 @@ fn what_is_denied_below_a_cache_is_denied_in_it() {
 }
 
 #[test]
+fn parallel_runs_keep_what_each_writes_to_a_cache() {
+    const WAIT: &str = "until [ -e $1 ]; do sleep .02; done";
+    each_user(|user| {
+        let project = ruby(user);
+        host_cache(&project);
+        inside(&project, "echo earlier > ~/.gem/earlier").ok();
+        // Each looks for a directory first, then both make it and write to it while the other goes on.
+        let run = |own: &str, other: &str| {
+            let line = format!(
+                "waits() {{ {WAIT}; }}; test ! -e ~/.gem/dir || exit 9; touch {own}.ready; waits {other}.ready; \
+                 mkdir -p ~/.gem/dir && echo {own} > ~/.gem/dir/{own} && echo {own} > ~/.gem/dir/both || exit 8; \
+                 for i in $(seq 20); do echo {own} > ~/.gem/{own}-$i; done; touch {own}.wrote; waits {other}.wrote; \
+                 cat ~/.gem/earlier ~/.gem/seen ~/.gem/dir/{own}; ls ~/.gem | grep -c {own}-"
+            );
+            inside(&project, &line)
+        };
+        std::thread::scope(|scope| {
+            let others = [("one", "two"), ("two", "one")].map(|(own, other)| scope.spawn(move || run(own, other)));
+            let said = others.map(|other| other.join().expect("it ends").ok());
+            assert_eq!(said, ["earlier\nfrom the host\none\n20", "earlier\nfrom the host\ntwo\n20"]);
+        });
+        let kept =
+            inside(&project, "cat ~/.gem/dir/one ~/.gem/dir/two ~/.gem/earlier ~/.gem/seen; ls ~/.gem | grep -c -e one- -e two-").ok();
+        assert_eq!(kept, "one\ntwo\nearlier\nfrom the host\n40");
+        assert!(["one", "two"].contains(&inside(&project, "cat ~/.gem/dir/both").ok().as_str()));
+    });
+}
+
+#[test]
 fn what_a_person_denies_below_a_cache_is_denied_in_it() {
     each_user(|user| {
         let project = ruby(user);

@@ -5,7 +5,7 @@ use std::fs;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use ringfence_testkit::{Project, each_user, finish, fuse_for_all, python, soon};
+use ringfence_testkit::{Project, each_user, finish, fuse_for_all, python, repetitions, soon};
 use serde_json::Value;
 
 use crate::project;
@@ -14,7 +14,8 @@ use crate::project;
 /// of them: 20 bytes each would be as much. Denials that are kept are bounded as well.
 const ROOM: u64 = 4096;
 /// Different names, most of them nowhere.
-const LOOKS: usize = 200_000;
+const LOOKS: usize = 60_000;
+const LOOKS_UNDER_STRESS: usize = 200_000;
 /// How many of them the host has.
 const THERE: usize = 2_000;
 
@@ -71,7 +72,9 @@ fn of_looks_costs_no_memory_and_hides_nothing() {
         project.make_directories(&crowd);
         (0..THERE).for_each(|number| project.write_at(&crowd.join(number.to_string()), ""));
         let mut command = project.ringfence();
-        command.args(["run", "--json", "--", python, "-Bc", FLOOD]).args([LOOKS.to_string(), THERE.to_string()]);
+        command
+            .args(["run", "--json", "--", python, "-Bc", FLOOD])
+            .args([repetitions(LOOKS, LOOKS_UNDER_STRESS).to_string(), THERE.to_string()]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("ringfence starts");
         let (pid, mut started) = (child.id(), Started(Some(child)));
         wait_for(&project, "ready");

@@ -1,6 +1,6 @@
 //! Git works inside, and the host's git sees what it would have seen.
 
-use ringfence_testkit::{Project, each_user, needs};
+use ringfence_testkit::{Project, Ran, each_user, needs};
 
 use crate::project;
 
@@ -166,6 +166,35 @@ fn a_pointer_that_the_project_forged_opens_nothing() {
         project.sh_bare("cd ../other && git init -q && git add -A && git commit -qm x").ok();
         project.write(".git", format!("gitdir: {}\n", project.home().join("code/other/.git").display()));
         project.tries("read('HOME/code/other/.git/HEAD')").inside(&["ENOENT"]).bare_ok();
+    });
+}
+
+#[test]
+fn separate_git_directory_belongs_to_its_working_tree_alone() {
+    each_user(|user| {
+        let project = ignoring(user);
+        project.sh_bare("mkdir ~/store && git init -q --separate-git-dir ~/store/app . && git add -A && git commit -qm first").ok();
+        project.sh("git status --short && echo x > x && git add x && git commit -qm inside").ok();
+        assert_eq!(project.sh_bare("git log -1 --format=%s && git status --short").ok(), "inside");
+        for name in ["config", "hooks/pre-commit", "info/attributes"] {
+            project.tries(&format!("create('HOME/store/app/{name}')")).inside(&["EACCES", "EROFS"]);
+        }
+        // The same pointer elsewhere opens nothing, be the files the same.
+        project.sh_bare("mkdir ../copy && cp -a . ../copy/").ok();
+        project.tries("read('HOME/store/app/HEAD')").with(&["-C", "../copy"]).inside(&["ENOENT"]).bare_ok();
+    });
+}
+
+#[test]
+fn tracked_secrets_are_told_by_doctor() {
+    each_user(|user| {
+        let project = project(user);
+        assert!(!Ran::of(project.ringfence().arg("doctor"), b"").ok().contains("git store"), "{user}: there is no repository");
+        project.sh_bare("git init -q && git add README && git commit -qm first").ok();
+        assert!(Ran::of(project.ringfence().arg("doctor"), b"").ok().contains("no tracked file is denied"), "{user}");
+        project.sh_bare("git add -f x.pem sub/.env && git commit -qm second").ok();
+        let said = Ran::of(project.ringfence().arg("doctor").current_dir(project.at("src")), b"").ok();
+        assert!(said.contains("2 denied files are tracked, and readable in `.git`: sub/.env, x.pem"), "{user}: {said}");
     });
 }
 

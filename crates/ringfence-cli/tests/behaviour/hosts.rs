@@ -1,6 +1,9 @@
 //! What is said about hosts: which rule decides, where it stands, and what is no rule.
 
-use ringfence_testkit::{Project, Ran, each_user};
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use ringfence_testkit::{Project, Ran, each_user, needs};
 use serde_json::Value;
 
 use crate::project;
@@ -59,6 +62,34 @@ fn what_is_open_names_its_rule_and_how_it_is_reached() {
             }
         }
         explain(&project, &["git.example.net:80"]).ends(1);
+    });
+}
+
+/// A command cannot open a host by naming it in a repository of its own.
+#[test]
+fn remote_that_a_command_added_is_not_open() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = project(user);
+        with_policy(&project, &format!("{POLICY}git = true\n"));
+        let line = "git init -q . && git remote add origin https://git.example.net/x";
+        let mut running = project.ringfence();
+        running.args(["run", "-c", &format!("{line}; echo ready; read x")]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut running = running.spawn().expect("ringfence starts");
+        BufReader::new(running.stdout.take().expect("piped just above")).read_line(&mut String::new()).expect("it says something");
+        explain(&project, &["git.example.net"]).ends(1);
+        drop(running.stdin.take());
+        assert!(running.wait().expect("it ends").code().is_some(), "{user}");
+        explain(&project, &["git.example.net"]).ends(1);
+        project.sh("git remote set-url origin https://other.example.net/x").ok();
+        explain(&project, &["other.example.net"]).ends(1);
+        // The user's own is.
+        project.sh_bare("git remote set-url origin https://mine.example.net/x").ok();
+        explain(&project, &["mine.example.net"]).ends(0);
+        project.sh("git status >/dev/null").ok();
+        explain(&project, &["mine.example.net"]).ends(0);
     });
 }
 

@@ -75,12 +75,17 @@ pub(crate) fn each_ends(project: &Project, ringfence: &dyn Fn() -> Command) {
 #[test]
 fn memory_is_memory_however_it_is_had() {
     const WAYS: &[&str] = &[
-        "import os\nf = os.memfd_create('x')\nwhile True: os.write(f, bytes(1 << 20))",
+        // Where no cgroup counts it, there is none: programs fall back to other memory.
+        "import os\ntry: f = os.memfd_create('x')\nexcept OSError as e:\n    assert e.errno == 38; kept = []\n    \
+             while True: kept.append(b'x' * (1 << 20))\nwhile True: os.write(f, bytes(1 << 20))",
         "import mmap\nkept = []\nwhile True:\n    kept.append(mmap.mmap(-1, 16 << 20)); kept[-1].write(b'x' * (16 << 20))",
         "import ctypes\nlibc = ctypes.CDLL(None); libc.shmat.restype = ctypes.c_void_p\nwhile True:\n    \
              at = libc.shmat(libc.shmget(0, 16 << 20, 0o1600), None, 0); ctypes.memset(at, 1, 16 << 20); libc.shmdt(ctypes.c_void_p(at))",
         "import os, time\nfor _ in range(6):\n    if os.fork() == 0: kept = b'x' * (50 << 20); break\ntime.sleep(100)",
     ];
+    const PAGE_TABLES: &str = "import mmap, time\n\
+         m = mmap.mmap(-1, 1 << 40, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, prot=mmap.PROT_READ)\n\
+         m.madvise(15)\nfor at in range(0, 1 << 40, 1 << 21): m[at]\ntime.sleep(100)";
     each_user(|user| {
         let project = project(user);
         // What copies share is there once.
@@ -92,10 +97,174 @@ fn memory_is_memory_however_it_is_had() {
             }
             assert_eq!(limited_by(ringfence(&project), &["memory=150MiB"], &["--", "python3", "-c", code])["stdout"], "fine\n");
         }
+        // In a group the kernel holds them, and ends the program itself.
+        ends_by(&limited_by(ungrouped(&project), &["memory=150MiB"], &["--", "python3", "-c", PAGE_TABLES]), "memory", 150 * MIB);
         // Where nobody counts what is memory by its place, there is as much room and no more.
         let line = "head -c 30000000 /dev/zero > /tmp/x; wc -c < /tmp/x";
         let scratch = limited_by(ungrouped(&project), &["memory=20MiB"], &["-c", line]);
         assert_eq!(scratch["stdout"], format!("{}\n", 20 * MIB), "{scratch}");
+    });
+}
+
+#[test]
+fn memory_in_sockets_counts_also_without_a_cgroup() {
+    // Both ends are open, or only those are left in which it waits.
+    const FILLED: &str = "import socket, sys, time\nkept = []\nfor _ in range(450):\n    \
+         one, other = socket.socketpair()\n    for end in (one, other) if sys.argv[1] == 'open' else (one,):\n        end.setblocking(False)\n        \
+         try:\n            while True: end.send(bytes(4096))\n        except BlockingIOError: pass\n    \
+         kept.append((one, other) if sys.argv[1] == 'open' else other)\ntime.sleep(100)";
+    // Each carrier holds sockets that no process has open any more.
+    const IN_FLIGHT: &str = "import array, socket, time\nkept = []\nfor _ in range(12):\n    carrier = socket.socketpair(); kept.append(carrier)\n    \
+         for _ in range(40):\n        one, other = socket.socketpair(); one.setblocking(False)\n        \
+         try:\n            while True: one.send(bytes(4096))\n        except BlockingIOError: pass\n        \
+         carrier[0].sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [one.fileno(), other.fileno()]))])\n        \
+         one.close(); other.close()\ntime.sleep(100)";
+    each_user(|user| {
+        let project = project(user);
+        for words in [&["-c", FILLED, "open"][..], &["-c", FILLED, "orphaned"], &["-c", IN_FLIGHT]] {
+            let words = [&["--", "python3"], words].concat();
+            ends_by(&limited_by(ungrouped(&project), &["memory=60MiB", "wall=30s"], &words), "memory", 60 * MIB);
+        }
+        let few = "import socket\none, other = socket.socketpair(); one.send(b'x' * 50000); print(len(other.recv(100000)))";
+        assert_eq!(limited_by(ungrouped(&project), &["memory=60MiB"], &["--", "python3", "-c", few])["stdout"], "50000\n");
+    });
+}
+
+#[test]
+fn memory_in_message_queues_counts_also_without_a_cgroup() {
+    const FILLED: &str = "import ctypes, time\nlibc, text = ctypes.CDLL(None), b'\\1' + bytes(8199)\nfor count in range(7000):\n    \
+         queue = libc.msgget(0, 0o1600)\n    if queue < 0: print(count); raise SystemExit\n    \
+         for _ in range(2): libc.msgsnd(queue, text, 8192, 0o4000)\ntime.sleep(100)";
+    each_user(|user| {
+        let project = project(user);
+        let outcome = limited_by(ungrouped(&project), &["memory=60MiB", "wall=30s"], &["--", "python3", "-c", FILLED]);
+        // Root can lower the number of queues.
+        if user == As::User || outcome["stdout"] != "32\n" {
+            ends_by(&outcome, "memory", 60 * MIB);
+        }
+    });
+}
+
+#[test]
+fn processes_in_sequence_never_reach_their_limit() {
+    each_user(|user| {
+        let project = project(user);
+        // More than the sandbox has pids.
+        let line = "for i in $(seq 900); do /bin/true || exit 3; done; echo a | cat | wc -c";
+        assert_eq!(project.run(["--limit=processes=32", "-c", line]).ok(), "2");
+    });
+}
+
+#[test]
+fn hardly_more_processes_start_than_the_limit() {
+    // Each that starts writes a byte.
+    const BURST: &str = "import os, time\nf = os.open('started', os.O_WRONLY | os.O_CREAT | os.O_APPEND)\nfor _ in range(200):\n    \
+         try:\n        if os.fork() == 0: os.write(f, b'.'); time.sleep(100)\n    except OSError: pass\ntime.sleep(100)";
+    const TRIES: usize = 5;
+    each_user(|user| {
+        let project = project(user);
+        let started = |_| {
+            ends_by(&limited(&project, &["processes=20"], &["--", "python3", "-c", BURST]), "processes", 20);
+            let started = project.read("started").unwrap_or_default().len();
+            let _ = std::fs::remove_file(project.at("started"));
+            started
+        };
+        let most = (0..TRIES).map(started).max();
+        // Root is refused nothing before the pids are all taken.
+        let bound = if user == As::Root { 55 } else { 26 };
+        assert!(most <= Some(bound), "{most:?} as {user}");
+    });
+}
+
+#[test]
+fn disk_space_counts_however_it_is_taken() {
+    const TAKE: &str = "import ctypes, mmap, os, sys\nf = os.open('big', os.O_RDWR | os.O_CREAT | os.O_TRUNC); n = 3 << 30; way = sys.argv[1]\n\
+        libc = ctypes.CDLL(None, use_errno=True); r, w = os.pipe()\n\
+        if way == 'posix_fallocate': os.posix_fallocate(f, 0, n)\n\
+        if way == 'fallocate': print(libc.fallocate(f, 0, ctypes.c_long(0), ctypes.c_long(n)), ctypes.get_errno())\n\
+        if way == 'keep-size': print(libc.fallocate(f, 1, ctypes.c_long(0), ctypes.c_long(n)), ctypes.get_errno())\n\
+        if way == 'sparse': os.ftruncate(f, n); print(os.fstat(f).st_blocks)\n\
+        if way == 'small': os.posix_fallocate(f, 0, 1 << 20); print(os.fstat(f).st_size)\n\
+        if way == 'mmap':\n    os.ftruncate(f, n); m = mmap.mmap(f, n)\n    for at in range(0, n, 4096): m[at] = 1\n\
+        while way == 'splice': os.write(w, bytes(65536)); os.splice(r, f, 65536)\n\
+        while way == 'sendfile': s = os.open('source', 0); os.sendfile(f, s, 0, 1 << 20); os.close(s)\n";
+    each_user(|user| {
+        let project = project(user);
+        project.write("source", "x".repeat(MIB as usize));
+        let take = |way: &str| limited(&project, &["disk=20MiB"], &["--", "python3", "-c", TAKE, way]);
+        for way in ["posix_fallocate", "mmap", "splice", "sendfile"] {
+            ends_by(&take(way), "disk", 20 * MIB);
+            assert!(allocated(&project, "big") < 1 << 30, "{way}");
+        }
+        for (way, says) in [("fallocate", "-1 95\n"), ("keep-size", "-1 95\n"), ("sparse", "0\n"), ("small", "1048576\n")] {
+            let outcome = take(way);
+            assert_eq!((&outcome["stdout"], breaches(&outcome)), (&json!(says), vec![]), "{way}: {outcome}");
+        }
+    });
+}
+
+#[test]
+fn names_count_as_disk_space() {
+    const LINKS: &str = "import os\nopen('x', 'w').close(); os.mkdir('d')\nfor i in range(200000): os.link('x', 'd/%d' % i)";
+    each_user(|user| {
+        let project = project(user);
+        ends_by(&limited(&project, &["disk=4MiB"], &["--", "python3", "-c", LINKS]), "disk", 4 * MIB);
+        assert!(std::fs::read_dir(project.at("d")).expect("it is there").count() < 50_000);
+    });
+}
+
+#[test]
+fn files_that_are_made_or_copied_for_the_command_count_as_disk_space() {
+    const FILES: &str = "import os, sys\nos.mkdir('d'); flags = os.O_CREAT | os.O_WRONLY | eval(sys.argv[1])\n\
+        for i in range(60000): os.close(os.open('d/%d' % i, flags))";
+    // Each name of a file outside gets a copy.
+    const COPIES: &str = "import os, time\nfor i in range(16):\n    try: os.close(os.open('copy%d' % i, os.O_WRONLY))\n    \
+        except PermissionError: pass\ntime.sleep(50)";
+    // A lock is no new file each time.
+    const LOCKS: &str = "import os\nfor i in range(3000): os.close(os.open('lock%d' % (i % 2), os.O_CREAT | os.O_RDWR))\nprint('done')";
+    each_user(|user| {
+        let project = project(user);
+        for flags in ["0", "os.O_EXCL", "os.O_TRUNC"] {
+            let outcome = limited(&project, &["disk=1MiB"], &["--", "python3", "-c", FILES, flags]);
+            ends_by(&outcome, "disk", MIB);
+            assert!(std::fs::read_dir(project.at("d")).expect("it is there").count() < 30_000, "{flags}");
+            std::fs::remove_dir_all(project.at("d")).expect("it can be removed");
+        }
+        let store = project.home().join("store");
+        project.write_at(&store, vec![b'x'; 8 * MIB as usize]);
+        for i in 0..16 {
+            std::fs::hard_link(&store, project.at(format!("copy{i}"))).expect("one file system");
+        }
+        ends_by(&limited(&project, &["disk=20MiB"], &["--", "python3", "-c", COPIES]), "disk", 20 * MIB);
+        let is_copied =
+            |i: &usize| std::os::unix::fs::MetadataExt::nlink(&std::fs::metadata(project.at(format!("copy{i}"))).expect("it stays")) == 1;
+        assert!((0..16).filter(is_copied).count() <= 3);
+        assert_eq!(limited(&project, &["disk=1MiB"], &["--", "python3", "-c", LOCKS])["stdout"], "done\n");
+    });
+}
+
+/// Bytes that a file takes on its disk.
+fn allocated(project: &Project, name: &str) -> u64 {
+    std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(project.at(name)).expect("it is there")) * 512
+}
+
+#[test]
+fn time_limit_is_when_a_command_is_killed() {
+    each_user(|user| {
+        let project = project(user);
+        let took = |outcome: &Value| outcome["durationMs"].as_u64().expect("a number");
+        let deaf = limited(&project, &["wall=2s"], &["-c", "trap '' INT TERM; while :; do sleep 0.1; done"]);
+        assert_eq!((&deaf["exitCode"], &deaf["timedOut"]), (&json!(124), &json!(true)), "{deaf}");
+        // Two seconds later before.
+        assert!((1900..3500).contains(&took(&deaf)), "{deaf}");
+        let polite = limited(&project, &["wall=5s"], &["-c", "trap 'echo bye; exit 0' TERM; while :; do sleep 0.01; done"]);
+        assert_eq!((&polite["stdout"], &polite["timedOut"]), (&json!("bye\n"), &json!(true)), "{polite}");
+        assert!((4400..5000).contains(&took(&polite)), "{polite}");
+        let session = Session::start_with(user, &[]);
+        let begun = Instant::now();
+        session.words(&["exec", &session.id, "--timeout", "2s", "-c", "trap '' INT TERM; while :; do sleep 0.1; done"]).ends(124);
+        // Before, each of three signals came two seconds after the other.
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     });
 }
 

@@ -2,6 +2,7 @@
 //! running within the sandbox, as the superuser and as an ordinary user.
 
 mod absent_host;
+mod agent_settings;
 mod agents;
 mod allow;
 mod apart;
@@ -17,9 +18,12 @@ mod environment;
 mod explain;
 mod flood;
 mod git;
+mod git_ownership;
+mod git_sessions;
 mod groups;
 mod hooks;
 mod hosts;
+mod imports;
 mod init;
 mod json;
 mod kill;
@@ -31,9 +35,12 @@ mod many;
 mod names;
 mod observe;
 mod outside;
+mod own_fault;
+mod planted_settings;
 mod ports;
 mod processes;
 mod protect;
+mod reported;
 mod revised;
 mod secrets;
 mod sessions;

@@ -27,8 +27,8 @@ fn sixty_thousand_secrets_are_denied_in_good_time() {
         let took = begun.elapsed();
         eprintln!("{took:?} as {user}");
         assert_eq!(said, "hello", "as {user}");
-        // The bar is two seconds with an optimised build and nothing beside it.
-        assert!(took < Duration::from_secs(10), "{took:?} as {user}");
+        // An optimised build takes two seconds; a walk that is quadratic would take hours.
+        assert!(took < Duration::from_secs(60), "{took:?} as {user}");
         made = Some(project);
     }
 }

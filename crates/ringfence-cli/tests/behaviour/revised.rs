@@ -179,18 +179,22 @@ fn nobody_hides_in_what_is_denied() {
     const HIDES: &str =
         "import ctypes, os, time; ctypes.CDLL(None).prctl(4, 0); os.chdir(\"plain\"); open(\"../in\", \"w\"); time.sleep(300)";
     const HOLDS: &str = "import os, time; d = os.open(\"plain/deep\", os.O_RDONLY); open(\"in\", \"w\"); time.sleep(300)";
+    // The only fd of the directory is in a socket.
+    const PARKS: &str = "import array, os, socket, time; d = os.open(\"plain/deep\", os.O_RDONLY); one, other = socket.socketpair(); \
+         one.sendmsg([b\"x\"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array(\"i\", [d]))]); os.close(d); \
+         open(\"in\", \"w\"); time.sleep(300)";
     if !needs(&["python3"]) {
         return;
     }
     each_user(|user| {
-        for program in [HIDES, HOLDS] {
+        for (program, how) in [(HIDES, "stands in"), (HOLDS, "stands in"), (PARKS, "has a socket")] {
             let session = Session::start(user);
             session.project.write("plain/deep/c.txt", SECRET);
             session.exec(&format!("python3 -c '{program}' & true")).ok();
             assert!(soon(Duration::from_secs(10), || session.project.has("in")));
             session.say("[filesystem]\ndeny = [\"plain\"]");
             let ran = session.exec("true");
-            assert!(ran.status == 125 && ran.talk().contains("(python3) stands in"), "{}", ran.talk());
+            assert!(ran.status == 125 && ran.talk().contains(&format!("(python3) {how}")), "{}", ran.talk());
             session.exec("true").ends(125);
         }
     });

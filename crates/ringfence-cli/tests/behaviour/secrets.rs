@@ -1,6 +1,6 @@
 //! What a rule denies cannot be read, whatever it is called by.
 
-use ringfence_testkit::{SECRET, each_user};
+use ringfence_testkit::{Ran, SECRET, each_user};
 
 use crate::project;
 
@@ -37,6 +37,126 @@ fn a_secret_in_the_project_is_denied_by_its_name() {
         }
         let said = project.sh("grep -rs xyzzy . ; cat .e* x.p?m; true");
         assert!(!said.text().contains(SECRET), "{}", said.text());
+    });
+}
+
+#[test]
+fn credential_directories_in_the_project_are_denied_at_any_depth() {
+    each_user(|user| {
+        let project = project(user);
+        for path in
+            ["deploy/.ssh/id_ed25519", ".ssh/config", "a/b/.aws/config", ".gnupg/trustdb", "k/.kube/config", "x/.netrc", "x/.pypirc"]
+        {
+            project.write(path, SECRET);
+            project.tries(&format!("read('{path}')")).inside(&["EACCES"]).bare_ok();
+        }
+        project.tries("os.listdir('deploy/.ssh')").inside(&["EACCES"]).bare_ok();
+        project.tries("os.mkdir('src/.aws')").inside(&["EACCES"]);
+        project.run(["--read", "deploy/.ssh", "-c", "cat deploy/.ssh/id_ed25519"]).ok();
+    });
+}
+
+#[test]
+fn credentials_in_directories_of_tools_are_denied() {
+    each_user(|user| {
+        let project = project(user);
+        let home = project.home();
+        for tool in ["gradle", "cargo", "uv", "gem", "node"] {
+            project.write_at(&home.join("bin").join(tool), "#!/bin/sh\n");
+            std::fs::set_permissions(home.join("bin").join(tool), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+                .expect("it is there");
+        }
+        let secret = [
+            ".local/share/uv/credentials/pypi.toml",
+            ".gradle/develocity/keys.properties",
+            ".gradle/enterprise/keys.properties",
+            ".gradle/init.gradle",
+            ".gradle/init.d/corp.gradle",
+            ".gradle/signing.key",
+            ".gradle/gradle.properties",
+            ".cargo/config.toml",
+            ".cargo/credentials.toml",
+            ".gem/credentials",
+            ".nvm/versions/node/v22.1.0/etc/npmrc",
+            ".nvm/versions/node/v22.1.0/lib/node_modules/npm/npmrc",
+            ".pyenv/versions/3.12.1/pip.conf",
+            ".local/share/fnm/node-versions/v22.1.0/installation/etc/npmrc",
+            ".volta/tools/image/node/22.1.0/etc/npmrc",
+        ];
+        // Addresses with a user and a password name no secret by a word.
+        let address = format!("url = 'sparse+https://me:{SECRET}@crates.example.org/index/'\n");
+        let public = [
+            ".gradle/init.d/plain.gradle",
+            ".gradle/wrapper/x.jar",
+            ".local/share/uv/tools/x",
+            ".cargo/bin/x",
+            ".nvm/versions/node/v20.1.0/etc/npmrc",
+        ];
+        for path in secret {
+            let line = if path.ends_with("npmrc") { "//registry.example.org/:_authToken=" } else { "token = " };
+            project.write_at(&home.join(path), format!("{line}{SECRET}\n"));
+        }
+        project.write_at(&home.join(".cargo/config"), &address);
+        for path in public {
+            project.write_at(&home.join(path), "# the token is elsewhere\nallprojects {}\n");
+        }
+        let path = format!("{}:{}", home.join("bin").display(), std::env::var("PATH").expect("a path"));
+        let run = |line: &str| Ran::of(project.ringfence().env("PATH", &path).args(["run", "-c", line]), b"");
+        let files = |names: &[&str]| names.iter().map(|name| format!("~/{name}")).collect::<Vec<_>>().join(" ");
+        let ran = run(&format!("for f in ~/.cargo/config {}; do cat $f >/dev/null && echo read $f; done; true", files(&secret)));
+        assert_eq!(ran.text(), "", "as {user}");
+        run(&format!("cat {}", files(&public))).ok();
+    });
+}
+
+/// An exception for a kind of file opens no directory of that name.
+#[test]
+fn secrets_below_a_directory_with_an_excepted_name_stay_denied() {
+    each_user(|user| {
+        let project = project(user);
+        let denied = [
+            "conf/secrets.d/.env",
+            "conf/secrets.d/db",
+            "conf/credentials.d/token",
+            "conf/ca-bundle/server.key",
+            "conf/site.pub/.env",
+            "conf/.env.example/.env",
+            ".env~",
+            "conf/.envrc~",
+            "conf/#.env#",
+            "server.key~",
+        ];
+        for path in denied {
+            project.write(path, SECRET);
+        }
+        for path in ["conf/ca-bundle/ca-bundle.crt", "conf/site.pub/index.html", "conf/secrets.rs", "src/secrets.d"] {
+            project.write(path, "open\n");
+        }
+        let line =
+            format!("for f in {}; do cat \"$f\" >/dev/null && echo read $f; done; true", denied.map(|path| format!("'{path}'")).join(" "));
+        assert_eq!(project.sh(&line).text(), "", "as {user}");
+        project.sh("cat conf/ca-bundle/ca-bundle.crt conf/site.pub/index.html conf/secrets.rs src/secrets.d").ok();
+        project.sh("echo x > conf/secrets.d/new || exit 0; exit 1").ok();
+    });
+}
+
+#[test]
+fn what_is_compiled_from_source_about_secrets_can_be_written() {
+    each_user(|user| {
+        let project = project(user);
+        project.write("pkg/secrets.py", "value = 1\n");
+        project.write("pkg/credentials_store.py", "value = 2\n");
+        project.sh("python3 -m compileall -q pkg && python3 -c 'import pkg.secrets, pkg.credentials_store; print(pkg.secrets.value)'").ok();
+        let made = project.sh_bare("find pkg/__pycache__ -name '*secrets*.pyc' -o -name '*credentials*.pyc'").ok();
+        assert_eq!(made.lines().count(), 2, "{made}");
+        project.sh("cd pkg && rm -rf __pycache__ && python3 -c 'import secrets; assert secrets.value == 1'").ok();
+        for path in ["build/secret_store.o", "dist/credentials.js.map", "dist/secrets.d.ts", "out/Secret.class", "libsecret.so"] {
+            project.sh_bare(&format!("mkdir -p $(dirname {path})")).ok();
+            project.tries(&format!("create('{path}')")).inside(&["ok"]);
+        }
+        for path in ["build/secret.txt", "dist/credentials.json", "secret.pyc.txt"] {
+            project.tries(&format!("create('{path}')")).inside(&["EACCES"]);
+        }
     });
 }
 

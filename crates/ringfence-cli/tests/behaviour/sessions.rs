@@ -321,13 +321,29 @@ fn nothing_is_left_when_its_keeper_is_killed() {
 }
 
 #[test]
+fn socket_of_a_killed_session_is_removed_when_another_begins() {
+    each_user(|user| {
+        let session = Session::start(user);
+        let sockets = || std::fs::read_dir(runtime(&session.project).join("ringfence")).expect("it was made").count();
+        let socket = runtime(&session.project).join("ringfence").join(format!("{}.sock", session.id));
+        signal(session.keeper(), KILL);
+        assert!(soon(Duration::from_secs(20), || std::os::unix::net::UnixStream::connect(&socket).is_err()));
+        assert_eq!(sockets(), 1);
+        let id = session.words(&["start"]).ok();
+        assert_eq!(sockets(), 1, "the socket of the killed one is left");
+        session.words(&["stop", id.trim()]).ok();
+    });
+}
+
+#[test]
 fn a_sandbox_that_dies_is_told_and_made_anew() {
     each_user(|user| {
         let session = Session::start(user);
         session.exec("cd src; x=1").ok();
         let mut busy = ringfence(&session.project);
         let busy = busy.args(["session", "exec", &session.id, "-c", "sleep 39.25"]).stderr(Stdio::piped()).spawn().unwrap();
-        assert!(soon(Duration::from_secs(5), || !processes_with("39.25").is_empty()));
+        let sleeps = || processes_with("39.25").iter().any(|process| process.trim_end().ends_with(": sleep 39.25"));
+        assert!(soon(Duration::from_secs(20), sleeps));
         signal(first_process(session.keeper()).expect("it has a first process"), KILL);
         let ran = ringfence_testkit::finish(busy);
         assert!(ran.talk().contains("the sandbox is gone"), "{}", ran.talk());
@@ -436,6 +452,67 @@ fn what_is_asked_in_a_session_is_answered_from_elsewhere() {
         let late = Ran::of(ringfence(&session.project).args(["ask", "answer", &session.id, "3", "deny"]), b"");
         assert!(late.talk().contains("there is no question 3 that waits"), "{}", late.talk());
         late.ends(125);
+    });
+}
+
+#[test]
+fn asked_questions_show_their_answers_and_results_what_was_granted() {
+    if !ringfence_testkit::fuse_for_all() {
+        return;
+    }
+    each_user(|user| {
+        let session = Session::start_with(user, &["--ask", "--ask-timeout", "20s"]);
+        let mut asked = ringfence(&session.project);
+        asked.args(["session", "exec", &session.id, "--json", "-c", "cat .env"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let waiting = asked.spawn().unwrap();
+        let said = || Ran::of(ringfence(&session.project).args(["ask", "list"]), b"").ok();
+        assert!(soon(Duration::from_secs(10), || said().contains(".env")), "{user}: {}", said());
+        assert!(said().contains("\n    answers: allow-once allow-session allow-permanent deny"), "{user}: {}", said());
+        Ran::of(ringfence(&session.project).args(["ask", "answer", &session.id, "1", "allow-once"]), b"").ok();
+        let result: serde_json::Value = serde_json::from_str(&ringfence_testkit::finish(waiting).ok()).expect("one object");
+        let [granted] = result["granted"].as_array().expect("a list").as_slice() else { panic!("{user}: {result}") };
+        assert_eq!((&granted["answer"], &granted["denial"]["operation"]), (&"allow_once".into(), &"read".into()), "{user}: {result}");
+        assert_eq!(session.json("true")["granted"], serde_json::json!([]), "{user}");
+    });
+}
+
+#[test]
+fn memory_that_a_command_used_is_reported() {
+    if !needs(&["perl"]) {
+        return;
+    }
+    const MIB: u64 = 1024;
+    each_user(|user| {
+        let session = Session::start(user);
+        let used = |line: &str| session.json(line)["usage"]["maxRssKb"].as_u64().expect("a number");
+        let little = used("true");
+        assert!((1..32 * MIB).contains(&little), "{user}: {little}");
+        let much = used("perl -e '$x = \"x\" x (64 << 20); select(undef, undef, undef, 0.5)'");
+        assert!((64 * MIB..256 * MIB).contains(&much), "{user}: {much}");
+        // Of a command, and not of those before it.
+        let little = used("sleep 0.1");
+        assert!((1..32 * MIB).contains(&little), "{user}: {little}");
+    });
+}
+
+#[test]
+fn sandbox_that_died_while_idle_is_made_anew_for_the_next_command() {
+    each_user(|user| {
+        let session = Session::start(user);
+        session.exec("kept=yes; cd src").ok();
+        let first = first_process(session.keeper()).expect("it has a first process");
+        signal(first, KILL);
+        assert!(soon(Duration::from_secs(10), || first_process(session.keeper()) != Some(first)), "{user}: it does not die");
+        let root = session.project.root().display().to_string();
+        assert_eq!(session.exec("echo [$kept] $PWD; echo x > made").ok(), format!("[] {root}"), "{user}");
+        assert!(session.project.has("made"));
+        // The same of its shell alone.
+        let shell = session.exec("kept=again; echo $$").ok();
+        let about: serde_json::Value = serde_json::from_str(&session.words(&["inspect", &session.id]).ok()).expect("one object");
+        let pid = about["shellPid"].as_u64().unwrap_or_else(|| panic!("{user}: {about}")) as u32;
+        signal(pid, KILL);
+        assert!(soon(Duration::from_secs(10), || !std::path::Path::new(&format!("/proc/{pid}/exe")).exists()), "{user}: it does not die");
+        assert_ne!(session.exec("echo [$kept] $$").ok(), format!("[] {shell}"), "{user}");
     });
 }
 

@@ -4,12 +4,13 @@ use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::thread;
 
-use ringfence_testkit::{Ran, compiled, each_user, python};
+use ringfence_testkit::{Ran, compiled, each_user, python, repetitions};
 
 use crate::project;
 
 const CONNECTING: &str = include_str!("connecting.c");
-const TRIES: &str = "4000";
+const TRIES: usize = 800;
+const TRIES_UNDER_STRESS: usize = 4_000;
 
 #[test]
 fn a_socket_of_the_hosts_is_connected_to_another_port() {
@@ -22,14 +23,14 @@ fn a_socket_of_the_hosts_is_connected_to_another_port() {
         other.set_nonblocking(true).unwrap();
         // Those who come are kept, so that nothing ends by itself.
         thread::spawn(move || listed.incoming().collect::<Vec<_>>());
-        let words = ["run", &flag, "--", "./attack", &at, &wanted, TRIES];
+        let words = ["run", &flag, "--", "./attack", &at, &wanted, &repetitions(TRIES, TRIES_UNDER_STRESS).to_string()];
         assert_eq!(Ran::of(project.ringfence().args(words), b"").ok(), "tried often");
         assert_eq!(other.accept().map(drop).unwrap_err().kind(), ErrorKind::WouldBlock, "nobody came");
     });
 }
 
 /// While somebody waits for room at a socket, the link that leads to it is bent to what the one
-/// who waits in its place might have open.
+/// who waits in its place might have open. The socket that was judged is the one that is reached.
 const BENT: &str = "import errno, os, socket, threading, time
 came = set()
 def bend(number, target):
@@ -48,7 +49,7 @@ places = [f'/proc/self/fd/{number}/{below}' for number in range(2, 24) for below
 threads = [threading.Thread(target=bend, args=one) for one in enumerate(places)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
-print(*sorted(errno.errorcode[one] for one in came))
+print(*sorted(errno.errorcode.get(one, 'connected') for one in came))
 ";
 
 #[test]
@@ -58,6 +59,6 @@ fn a_link_is_bent_to_what_the_usher_has_open() {
         let project = project(user);
         project.write("bent.py", BENT);
         let ran = Ran::of(project.ringfence().args(["run", "--allow-host", "app.test", "--", python, "bent.py"]), b"");
-        assert_eq!(ran.ok(), "ENOENT", "{}", ran.talk());
+        assert_eq!(ran.ok(), "connected", "{}", ran.talk());
     });
 }

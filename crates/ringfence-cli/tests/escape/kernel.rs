@@ -58,7 +58,7 @@ fn a_file_is_opened_by_its_number() {
     each_user(|user| {
         let project = project(user);
         // The handle of the root of the file system of the project, as in the `shocker` escape.
-        let code = "(lambda h, m: call('open_by_handle_at', os.open('ROOT', os.O_RDONLY), (call('name_to_handle_at', AT_FDCWD, b'ROOT', h, m, 0), h)[1], os.O_RDONLY))(ctypes.create_string_buffer(struct.pack('Ii', 128, 0) + bytes(128), 136), ctypes.create_string_buffer(8))";
+        let code = "(lambda h, m: call('open_by_handle_at', os.open('ROOT', os.O_RDONLY), (outcome(lambda: call('name_to_handle_at', AT_FDCWD, b'ROOT', h, m, 0)), h)[1], os.O_RDONLY))(ctypes.create_string_buffer(struct.pack('Ii', 128, 0) + bytes(128), 136), ctypes.create_string_buffer(8))";
         project.tries(code).inside(&["EPERM"]).bare_ok_as_root();
     });
 }

@@ -3,7 +3,12 @@
 
 mod connecting;
 mod devices;
+mod file_systems;
 mod foreign_calls;
+mod git_index;
+mod git_state;
+mod git_worktrees;
+mod hard_links;
 mod ipc;
 mod kernel;
 mod left_over;
@@ -18,6 +23,8 @@ mod races;
 mod reading;
 mod sweep;
 mod terminal;
+mod two_sandboxes;
+mod unfinished;
 mod usher;
 
 use ringfence_testkit::{As, Project};

@@ -1,6 +1,8 @@
 //! Races: bounded loops, as fast as the machine can.
 
-use ringfence_testkit::{Project, SECRET, compiled, each_user};
+use std::ffi::OsStr;
+
+use ringfence_testkit::{Project, Ran, SECRET, compiled, each_user, repetitions};
 
 use crate::project;
 
@@ -10,6 +12,7 @@ const FLIP: &str = r#"
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -25,7 +28,7 @@ static void *flip(void *unused) {
 }
 int main(int argc, char **argv) {
     pthread_t thread;
-    int made = 0, rounds = 3400;
+    int made = 0, rounds = atoi(argv[1]);
     memcpy(buffer, name[0], 64);
     pthread_create(&thread, 0, flip, 0);
     for (int way = 0; way < 6; way++)
@@ -73,9 +76,11 @@ fn a_name_that_changes_in_memory_while_it_is_judged() {
     each_user(|user| {
         let project = project(user);
         let Some(program) = compiled(&project, "flip", FLIP) else { return };
-        watched(&project, || assert_eq!(project.run([std::ffi::OsStr::new("--"), program.as_os_str()]).ok(), "1"), ".mcp.json");
+        let rounds = repetitions(1_000, 3_400).to_string();
+        let line = [OsStr::new("--"), program.as_os_str(), rounds.as_ref()];
+        watched(&project, || assert_eq!(project.run(line).ok(), "1"), ".mcp.json");
         // Without ringfence the forbidden name does appear: the race is a real one.
-        ringfence_testkit::Ran::of(&mut project.command(&program), b"").ok();
+        Ran::of(project.command(&program).arg(&rounds), b"").ok();
         assert!(project.has(".mcp.json"), "the probe cannot succeed");
     });
 }
@@ -117,8 +122,9 @@ fn a_parent_directory_that_is_swapped_for_a_link() {
     each_user(|user| {
         let project = project(user);
         project.sh_bare("git init -q").ok();
+        let rounds = repetitions(60, 200).to_string();
         let script = |target: &str, name: &str| {
-            SWAP.replace("TARGET", &format!("{target:?}")).replace("NAME", &format!("{name:?}")).replace("ROUNDS", "200")
+            SWAP.replace("TARGET", &format!("{target:?}")).replace("NAME", &format!("{name:?}")).replace("ROUNDS", &rounds)
         };
         watched(&project, || assert_eq!(project.python(&script(".git", "config.worktree")).ok(), "True True"), ".git/config.worktree");
         project.sh_bare("rm -rf safe link").ok();
@@ -142,7 +148,7 @@ def exchange():
 os.dup2(one, number)
 thread = threading.Thread(target=exchange); thread.start()
 came = set()
-for turn in range(20000):
+for turn in range(TURNS):
     came.add(outcome(lambda: os.close(os.open('config.worktree', os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600, dir_fd=number))))
     try: os.unlink('safe/config.worktree')
     except OSError: pass
@@ -156,10 +162,11 @@ fn a_directory_whose_descriptor_is_exchanged() {
     each_user(|user| {
         let project = project(user);
         project.sh_bare("git init -q").ok();
-        watched(&project, || assert_eq!(project.python(EXCHANGE).ok(), "True True"), ".git/config.worktree");
+        let script = EXCHANGE.replace("TURNS", &repetitions(3_000, 20_000).to_string());
+        watched(&project, || assert_eq!(project.python(&script).ok(), "True True"), ".git/config.worktree");
         // Without ringfence it does appear: the race is a real one.
         project.sh_bare("rm -rf safe").ok();
-        project.python_bare(EXCHANGE).ok();
+        project.python_bare(&script).ok();
         assert!(project.has(".git/config.worktree"), "the probe cannot succeed");
     });
 }
@@ -180,7 +187,7 @@ def move():
             except OSError: pass
 thread = threading.Thread(target=move, daemon=True); thread.start()
 found = set()
-for i in range(1500):
+for i in range(ROUNDS):
     for ups in [2, 4, 5, 6, 7]:
         for target in ['notes.txt', 'other/main.rs', 'home/notes.txt', '.env']:
             path = '/'.join(['..'] * ups) + '/' + target
@@ -190,7 +197,7 @@ for i in range(1500):
 over = True; thread.join()
 print(found)
 ";
-        let said = project.python(code).ok();
+        let said = project.python(&code.replace("ROUNDS", &repetitions(500, 1_500).to_string())).ok();
         assert!(!said.contains(SECRET), "{said}");
     });
 }
@@ -209,14 +216,14 @@ def move():
             except OSError: pass
 thread = threading.Thread(target=move, daemon=True); thread.start()
 found = set()
-for i in range(2000):
+for i in range(ROUNDS):
     for path in ['sub/.env', 'bus/.env', 'bus/deeper/credentials.json']:
         try: found.add(read(path))
         except OSError: pass
 over = True; thread.join()
 print(found)
 ";
-        let said = project.python(code).ok();
+        let said = project.python(&code.replace("ROUNDS", &repetitions(700, 2_000).to_string())).ok();
         assert!(!said.contains(SECRET), "{said}");
     });
 }

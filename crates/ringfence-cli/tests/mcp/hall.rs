@@ -263,3 +263,22 @@ fn there_is_an_end_to_sessions_and_the_end_of_one_ends_its_commands() {
     });
     assert!(session(&hall, &headers).is_some(), "there is room again");
 }
+
+#[test]
+fn refusal_of_a_large_body_arrives() {
+    let project = project(As::User);
+    let hall = Hall::open(&project, &[]);
+    let large = vec![b'x'; 12 << 20];
+    let mut stream = TcpStream::connect(hall.address()).expect("the server listens");
+    stream.set_read_timeout(Some(Duration::from_secs(30))).expect("it is a socket");
+    let head = format!(
+        "POST /elsewhere HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nContent-Length: {}\r\n\r\n",
+        hall.address(),
+        hall.token,
+        large.len()
+    );
+    stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&large)).expect("all of it is taken");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it is answered");
+    assert!(answer.starts_with("HTTP/1.1 404") && answer.to_ascii_lowercase().contains("connection: close"), "{answer}");
+}

@@ -11,7 +11,7 @@ use crate::{Hall, installed, project, words};
 fn inspect(project: &Project, server: &[String], method: &[&str]) -> Option<(i32, Value)> {
     let inspector = installed("inspector")?;
     let mut command = Command::new(inspector.join("node"));
-    command.arg(inspector.join("node_modules/.bin/mcp-inspector")).arg("--cli").args(server).args(method);
+    command.arg(inspector.join("node_modules/.bin/mcp-inspector")).args(["--cli", "--connect-timeout", "60000"]).args(server).args(method);
     command.current_dir(project.root()).env("HOME", project.home());
     let ended = command.output().expect("the inspector starts");
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();

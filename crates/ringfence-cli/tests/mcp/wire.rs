@@ -162,3 +162,82 @@ fn questions_that_nobody_answers_leave_room_for_calls() {
     let answer = wire.answer(ASKED + 1);
     assert_eq!(answer["result"]["structuredContent"]["stdout"], "alive\n", "{answer}");
 }
+
+#[test]
+fn lines_that_are_no_message_are_answered() {
+    let project = project(As::User);
+    let mut wire = Wire::open(&project);
+    let is_error = |said: &Value| said["error"]["code"].is_i64();
+    for line in ["no JSON at all", "{", "\u{0}\u{1b}[2J"] {
+        wire.say(line);
+        let said = wire.until(is_error);
+        assert_eq!((said["error"]["code"].as_i64(), said.get("id").is_none_or(Value::is_null)), (Some(-32700), true), "{said}");
+    }
+    // The client waits for the answer to its id, which stands at either end of the line.
+    let content = "x".repeat(17 << 20);
+    let params = format!(r#"{{"name":"write_file","arguments":{{"path":"large","content":"{content}"}}}}"#);
+    for line in [
+        format!(r#"{{"jsonrpc":"2.0","id":41,"method":"tools/call","params":{params}}}"#),
+        format!(r#"{{"method":"tools/call","params":{params},"jsonrpc":"2.0","id":41}}"#),
+    ] {
+        wire.say(&line);
+        let said = wire.answer(41);
+        assert!(said["error"]["message"].as_str().is_some_and(|message| message.contains("16777216")), "{said}");
+    }
+    wire.call(7, "echo alive");
+    assert_eq!(wire.answer(7)["result"]["structuredContent"]["stdout"], "alive\n");
+}
+
+#[test]
+fn output_fits_a_context_and_the_rest_is_a_resource() {
+    let project = project(As::User);
+    let mut wire = Wire::open(&project);
+    wire.call(1, "python3 -c \"import sys; sys.stdout.write('begin\\n' + 'x' * 700000 + '\\nend\\n'); sys.stderr.write('e' * 100)\"");
+    let answer = wire.answer(1);
+    assert!(answer.to_string().len() < 160 << 10, "{}", answer.to_string().len());
+    let result = &answer["result"];
+    let text = result["content"][0]["text"].as_str().unwrap();
+    assert!(text.len() <= 66 << 10 && text.starts_with("begin\n") && text.contains("\nend\n"), "{} bytes", text.len());
+    let uri = text.split_whitespace().find(|word| word.starts_with("ringfence://")).expect("the text names it").to_owned();
+    let dropped = result["structuredContent"]["stdoutDropped"].as_u64().unwrap();
+    assert!((600_000..700_012).contains(&dropped), "{dropped}");
+    let read = wire.ask(2, "resources/read", json!({ "uri": uri }));
+    assert_eq!(read["result"]["contents"][0]["text"].as_str().map(str::len), Some(700_011), "{}", read["error"]);
+    let listed = wire.ask(3, "resources/list", json!({}));
+    assert_eq!(listed["result"]["resources"][0]["uri"], uri.as_str(), "{listed}");
+    let absent = wire.ask(4, "resources/read", json!({ "uri": "ringfence://output/99/stdout" }));
+    assert!(absent["error"]["code"].is_i64(), "{absent}");
+    // A file, too.
+    project.write("large", "y".repeat(500_000));
+    let read = wire.ask(5, "tools/call", json!({ "name": "read_file", "arguments": { "path": "large" } }));
+    assert!(read.to_string().len() < 160 << 10, "{}", read.to_string().len());
+    assert_eq!(
+        (&read["result"]["structuredContent"]["truncated"], &read["result"]["structuredContent"]["size"]),
+        (&json!(true), &json!(500_000))
+    );
+    assert!(read["result"]["content"][0]["text"].as_str().unwrap().contains("of 500000 bytes shown"));
+}
+
+#[test]
+fn list_of_tools_is_short() {
+    let project = project(As::User);
+    let mut wire = Wire::open(&project);
+    let listed = wire.ask(1, "tools/list", json!({}));
+    let length = listed.to_string().len();
+    assert!(length < 14 << 10, "{length} bytes: {listed}");
+    assert_eq!(listed["result"]["tools"].as_array().map(Vec::len), Some(8));
+}
+
+#[test]
+fn file_is_written_into_directories_that_are_made_for_it() {
+    let project = project(As::User);
+    let mut wire = Wire::open(&project);
+    let arguments = json!({ "path": "a/new/place/file.txt", "content": "there\n" });
+    let written = wire.ask(1, "tools/call", json!({ "name": "write_file", "arguments": arguments }));
+    assert_eq!(written["result"]["structuredContent"]["created"], true, "{written}");
+    assert_eq!(project.read("a/new/place/file.txt").as_deref(), Some("there\n"));
+    let arguments = json!({ "path": "b/none/file.txt", "content": "", "createParents": false });
+    let refused = wire.ask(2, "tools/call", json!({ "name": "write_file", "arguments": arguments }));
+    let error = &refused["result"]["structuredContent"]["error"];
+    assert!(error["hint"].as_str().is_some_and(|hint| hint.contains("createParents")), "{refused}");
+}

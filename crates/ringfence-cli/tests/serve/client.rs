@@ -163,7 +163,7 @@ impl Client {
     }
 }
 
-fn read(stream: &mut BufReader<TcpStream>) -> std::io::Result<Reply> {
+pub(crate) fn read(stream: &mut BufReader<TcpStream>) -> std::io::Result<Reply> {
     let broken = || std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "no whole answer");
     let mut line = String::new();
     stream.read_line(&mut line)?;

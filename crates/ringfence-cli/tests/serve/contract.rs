@@ -4,7 +4,7 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use ringfence_testkit::{As, wait_at_most};
+use ringfence_testkit::{As, repetitions, wait_at_most};
 
 use crate::languages::{installed, root};
 use crate::stage::{ADMIN, SKILL, Service};
@@ -23,6 +23,7 @@ fn every_answer_is_as_it_is_described() {
     tries.current_dir(place).arg("--config-file").arg(root().join("crates/ringfence-cli/tests/serve/clients/schemathesis.toml"));
     tries.arg("run").arg(root().join("docs/openapi.json")).args(["--url", &format!("http://{}", service.address)]);
     tries.args(["--header", &format!("Authorization: Bearer {ADMIN}"), "--seed", SEED]);
+    tries.args(["--max-examples", &repetitions(6, 20).to_string()]);
     let mut child = tries.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let mut said = child.stdout.take().expect("it is a pipe");
     let report = std::thread::spawn(move || std::io::read_to_string(&mut said).unwrap_or_default());

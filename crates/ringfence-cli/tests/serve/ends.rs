@@ -162,7 +162,7 @@ fn a_service_that_is_killed_leaves_nothing_running_and_the_next_one_says_so() {
         let id = service.post(&format!("{AT}?async=true"), &sleeps(180)).is(202)["id"].as_str().unwrap().to_owned();
         assert!(soon(Duration::from_secs(10), || !processes_with("time.sleep(180)").is_empty()));
         let project = service.kill();
-        assert!(soon(Duration::from_secs(1), || processes_with("time.sleep(180)").is_empty()));
+        assert!(soon(Duration::from_secs(10), || processes_with("time.sleep(180)").is_empty()));
         let service = Service::start_in(project, &[]);
         let status = service.get(&format!("/v1/executions/{id}")).is(200);
         assert_eq!((status["state"].as_str(), status["error"]["code"].as_str()), (Some("lost"), Some("lost")), "{status}");
@@ -212,7 +212,7 @@ fn killed_in_the_middle_of_uploads_and_executions_every_skill_is_whole() {
         });
         let killed = service.kill();
         let data = killed.home().join("data");
-        assert!(soon(Duration::from_secs(1), || processes_with("mark-of-these-runs").is_empty()), "round {round}");
+        assert!(soon(Duration::from_secs(10), || processes_with("mark-of-these-runs").is_empty()), "round {round}");
         let service = Service::start_in(killed, &[]);
         for left in ["staging", "trash"] {
             assert_eq!(std::fs::read_dir(data.join(left)).unwrap().count(), 0, "round {round}: {left}");
@@ -236,4 +236,102 @@ fn killed_in_the_middle_of_uploads_and_executions_every_skill_is_whole() {
         }
         project = Some(service.end().0);
     }
+}
+
+/// Commands that wait are run by the next service, those that ran end with a state that says so.
+#[test]
+fn accepted_commands_survive_a_restart() {
+    each_user(|user| {
+        for is_killed in [false, true] {
+            let service = Service::start(user).end().0;
+            let service = Service::start_in(service, &["--grace", "1s"]);
+            tool(&service);
+            service.put("/v1/tenants/alice/quotas", &json!({ "executions": 1 })).is(200);
+            let begin = |body: &Value| service.post(&format!("{AT}?async=true"), body).is(202)["id"].as_str().unwrap().to_owned();
+            let first = begin(&sleeps(181));
+            assert!(soon(Duration::from_secs(10), || !processes_with("time.sleep(181)").is_empty()));
+            let waiting: Vec<String> =
+                (0..5).map(|number| begin(&json!({ "command": format!("echo waited {number} >> order; cat order") }))).collect();
+            let unwanted = begin(&json!({ "command": "echo never > never" }));
+            service.delete(&format!("/v1/executions/{unwanted}")).is(202);
+            assert!(soon(Duration::from_secs(10), || state(&service, &unwanted) == "failed"));
+            let project = if is_killed { service.kill() } else { service.end().0 };
+            let service = Service::start_in(project, &[]);
+            let of_first = state(&service, &first);
+            assert_eq!(of_first, if is_killed { "lost" } else { "ended" });
+            for (number, id) in waiting.iter().enumerate() {
+                assert!(soon(Duration::from_secs(20), || state(&service, id) == "ended"), "{}", state(&service, id));
+                let status = service.get(&format!("/v1/executions/{id}")).is(200);
+                let wrote = status["result"]["stdout"].as_str().unwrap().to_owned();
+                assert_eq!(wrote.lines().last(), Some(format!("waited {number}").as_str()), "{status}");
+                assert_eq!(wrote.lines().count(), number + 1, "in order, and each once: {wrote}");
+                assert!(status.get("request").is_none_or(Value::is_null), "{status}");
+            }
+            let status = service.get(&format!("/v1/executions/{unwanted}")).is(200);
+            assert_eq!((status["state"].as_str(), status["error"]["code"].as_str()), (Some("failed"), Some("cancelled")), "{status}");
+            // Nothing is run a second time by the one after that.
+            let service = Service::start_in(service.end().0, &[]);
+            assert!(waiting.iter().all(|id| state(&service, id) == "ended"));
+            let wrote = service.execute("alice/helper/tool", "cat order").is(200)["stdout"].as_str().unwrap().to_owned();
+            assert_eq!(wrote.lines().count(), waiting.len(), "{wrote}");
+        }
+    });
+}
+
+#[test]
+fn accepted_command_runs_although_its_caller_left_at_once() {
+    let service = Service::start(As::all()[0]);
+    tool(&service);
+    let (at, body) = (format!("{AT}?async=true"), json!({ "command": "echo done" }).to_string());
+    // A caller rarely leaves while its command is being written down: one of forty.
+    let keys: Vec<String> = (0..120).map(|number| format!("left-{number}")).collect();
+    for key in &keys {
+        let headers = [("Content-Type", "application/json"), ("Idempotency-Key", key.as_str())];
+        drop(service.begin("POST", &at, &headers, body.as_bytes()).unwrap());
+    }
+    for key in &keys {
+        let headers = [("Content-Type", "application/json"), ("Idempotency-Key", key.as_str())];
+        let id = service.send("POST", &at, &headers, body.as_bytes()).is(202)["id"].as_str().unwrap().to_owned();
+        assert!(soon(Duration::from_secs(20), || state(&service, &id) == "ended"), "{key}: {}", state(&service, &id));
+    }
+}
+
+/// A service in which one command sleeps for `running` seconds, and these wait for its place.
+fn with_waiting(commands: &[Value], running: u32) -> (Service, Vec<String>) {
+    let service = Service::start(As::all()[0]);
+    tool(&service);
+    service.put("/v1/tenants/alice/quotas", &json!({ "executions": 1 })).is(200);
+    let begin = |body: &Value| service.post(&format!("{AT}?async=true"), body).is(202)["id"].as_str().unwrap().to_owned();
+    begin(&sleeps(running));
+    let name = format!("time.sleep({running})");
+    assert!(soon(Duration::from_secs(10), || !processes_with(&name).is_empty()));
+    let waiting = commands.iter().map(begin).collect();
+    (service, waiting)
+}
+
+#[test]
+fn command_that_waits_after_a_restart_can_be_cancelled() {
+    let commands = [sleeps(186), json!({ "command": "echo waited; ls" }), json!({ "command": "echo never > never" })];
+    let (service, waiting) = with_waiting(&commands, 185);
+    let service = Service::start_in(service.kill(), &[]);
+    assert!(soon(Duration::from_secs(10), || !processes_with("time.sleep(186)").is_empty()));
+    service.delete(&format!("/v1/executions/{}", waiting[2])).is(202);
+    assert!(soon(Duration::from_secs(10), || state(&service, &waiting[2]) == "failed"), "{}", state(&service, &waiting[2]));
+    let status = service.get(&format!("/v1/executions/{}", waiting[2])).is(200);
+    assert_eq!(status["error"]["code"], "cancelled", "{status}");
+    assert_eq!((state(&service, &waiting[0]), state(&service, &waiting[1])), ("running".into(), "waiting".into()));
+    service.delete(&format!("/v1/executions/{}", waiting[0])).is(202);
+    assert!(soon(Duration::from_secs(10), || state(&service, &waiting[1]) == "ended"), "{}", state(&service, &waiting[1]));
+    let wrote = service.get(&format!("/v1/executions/{}", waiting[1])).is(200)["result"]["stdout"].clone();
+    assert_eq!(wrote, "waited\nSKILL.md\n");
+}
+
+#[test]
+fn command_that_waits_after_a_restart_ends_if_the_quota_is_0() {
+    let (service, waiting) = with_waiting(&[json!({ "command": "echo never" })], 187);
+    service.put("/v1/tenants/alice/quotas", &json!({ "executions": 0 })).is(200);
+    let service = Service::start_in(service.kill(), &[]);
+    assert!(soon(Duration::from_secs(10), || state(&service, &waiting[0]) == "failed"), "{}", state(&service, &waiting[0]));
+    let status = service.get(&format!("/v1/executions/{}", waiting[0])).is(200);
+    assert_eq!(status["error"]["code"], "quota", "{status}");
 }

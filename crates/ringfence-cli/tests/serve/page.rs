@@ -62,3 +62,8 @@ fn what_others_write_stays_text() {
 fn every_view_can_be_read_by_everybody() {
     check("looks.test.mjs");
 }
+
+#[test]
+fn sandbox_is_made_and_used_from_the_page() {
+    check("sandboxes.test.mjs");
+}

@@ -434,3 +434,148 @@ fn every_command_is_on_record_with_whose_it_is() {
         assert!(own.iter().any(|record| record["result"] == "blocked"), "{own:#?}");
     });
 }
+
+#[test]
+fn link_to_the_services_data_is_not_granted() {
+    each_user(|user| {
+        let service = Service::start(user);
+        let at = make(&service, &json!({ "userId": "alice" }));
+        let data = service.data();
+        exec(&service, &at, &format!("ln -s {} link; ln -s link/tenants again; mkdir own; ln -s own fine", data.display()));
+        for path in ["link", "link/tenants", "again", "again/none/yet"] {
+            for access in ["read", "write"] {
+                let reply = service.post(&format!("{at}/grants"), &json!({ "access": access, "resource": path }));
+                reply.fails(403, "ceiling");
+            }
+        }
+        let fine = service.post(&format!("{at}/grants"), &json!({ "access": "read", "resource": "fine" })).is(200);
+        assert_eq!(fine["status"], "granted", "{fine}");
+        assert_eq!(service.get(&format!("{at}/grants")).is(200)["grants"].as_array().map(Vec::len), Some(1));
+    });
+}
+
+#[test]
+fn sandbox_has_the_variables_directory_and_labels_it_was_made_with() {
+    each_user(|user| {
+        let service = Service::start(user);
+        let alice = service.token("alice", &["sandboxes"]);
+        let how =
+            json!({ "env": { "GREETING": "hello there", "HOME": "/tmp" }, "cwd": "project/src", "labels": { "ticket": "T-1", "a": "" } });
+        let at = make(&alice, &how);
+        let told = alice.get(&at).is(200);
+        assert_eq!(told["labels"], json!({ "ticket": "T-1", "a": "" }), "{told}");
+        let ran = exec(&alice, &at, "echo $GREETING; pwd; touch here");
+        let workspace = workspace(&alice, &at);
+        assert_eq!(ran["stdout"], format!("hello there\n{}\n", workspace.join("project/src").display()), "{ran}");
+        // Files are from the sandbox's directory on, wherever commands begin; a new shell has the same.
+        assert_eq!(alice.get(&format!("{at}/files?path=project/src/here")).is(200)["kind"], "file");
+        exec(&alice, &at, "unset GREETING; cd /; exit");
+        assert_eq!(exec(&alice, &at, "echo $GREETING; basename $PWD")["stdout"], "hello there\nsrc\n");
+        make(&alice, &json!({}));
+        let found = |query: &str| alice.get(&format!("{ALL}?{query}")).is(200)["sandboxes"].as_array().map_or(0, Vec::len);
+        assert_eq!((found("label=ticket=T-1"), found("label=ticket=T-2"), found("label=a"), found("")), (1, 0, 1, 2));
+        for wrong in [
+            json!({ "env": { "A=B": "x" } }),
+            json!({ "env": { "": "x" } }),
+            json!({ "env": { "A": "x\0y" } }),
+            json!({ "env": { "RINGFENCE_X": "x" } }),
+            json!({ "cwd": "../out" }),
+            json!({ "cwd": "/etc" }),
+            json!({ "labels": { "a b": "x" } }),
+        ] {
+            assert_eq!(alice.post(ALL, &wrong).status, 400, "{wrong}");
+        }
+    });
+}
+
+#[test]
+fn background_command_runs_beside_the_shell_and_can_be_ended() {
+    each_user(|user| {
+        let service = Service::start(user);
+        let alice = service.token("alice", &["sandboxes"]);
+        let at = make(&alice, &json!({}));
+        let begun = alice
+            .post(&format!("{at}/exec"), &json!({ "command": "echo up; python3 -c 'import time; time.sleep(183)'", "background": true }));
+        let id = begun.is(202)["id"].as_str().unwrap().to_owned();
+        assert_eq!(begun.header("location"), Some(format!("/v1/executions/{id}").as_str()));
+        assert!(soon(Duration::from_secs(10), || !processes_with("time.sleep(183)").is_empty()));
+        assert_eq!(exec(&alice, &at, "echo free")["stdout"], "free\n", "the shell is not held up");
+        let status = alice.get(&format!("/v1/executions/{id}")).is(200);
+        assert_eq!((status["state"].as_str(), status["sandboxId"].as_str()), (Some("running"), at.rsplit('/').next()), "{status}");
+        alice.delete(&format!("/v1/executions/{id}")).is(202);
+        assert!(soon(Duration::from_secs(10), || processes_with("time.sleep(183)").is_empty()));
+        assert!(soon(Duration::from_secs(10), || alice.get(&format!("/v1/executions/{id}")).is(200)["state"] == "ended"));
+        assert_eq!(alice.get(&format!("/v1/executions/{id}")).is(200)["result"]["stdout"], "up\n");
+        // It ends with its sandbox at the latest.
+        alice.post(&format!("{at}/exec"), &json!({ "command": "python3 -c 'import time; time.sleep(184)'", "background": true })).is(202);
+        assert!(soon(Duration::from_secs(10), || !processes_with("time.sleep(184)").is_empty()));
+        alice.delete(&at).is(204);
+        assert!(processes_with("time.sleep(184)").is_empty());
+    });
+}
+
+#[test]
+fn background_commands_of_all_sandboxes_of_a_tenant_are_limited_by_its_quota() {
+    let service = Service::start(As::all()[0]);
+    service.put("/v1/tenants/alice/quotas", &json!({ "executions": 1 })).is(200);
+    let (alice, bob) = (service.token("alice", &["sandboxes"]), service.token("bob", &["sandboxes"]));
+    let (one, two, of_bob) = (make(&alice, &json!({})), make(&alice, &json!({})), make(&bob, &json!({})));
+    let sleeps = json!({ "command": "python3 -c 'import time; time.sleep(188)'", "background": true });
+    let id = alice.post(&format!("{one}/exec"), &sleeps).is(202)["id"].as_str().unwrap().to_owned();
+    for at in [&one, &two] {
+        alice.post(&format!("{at}/exec"), &sleeps).fails(429, "background");
+        assert_eq!(exec(&alice, at, "echo free")["stdout"], "free\n", "the shell is not held up");
+    }
+    bob.post(&format!("{of_bob}/exec"), &sleeps).is(202);
+    alice.delete(&format!("/v1/executions/{id}")).is(202);
+    assert!(soon(Duration::from_secs(10), || alice.get(&format!("/v1/executions/{id}")).is(200)["state"] == "ended"));
+    alice.post(&format!("{two}/exec"), &sleeps).is(202);
+}
+
+#[test]
+fn commands_of_sandboxes_are_among_the_executions() {
+    let service = Service::start(As::all()[0]);
+    let alice = service.token("alice", &["sandboxes", "execute"]);
+    let at = make(&alice, &json!({}));
+    exec(&alice, &at, "echo first");
+    exec(&alice, &at, "exit 3");
+    let listed = alice.get("/v1/executions").is(200)["executions"].as_array().unwrap().clone();
+    let seen: Vec<(&str, i64)> =
+        listed.iter().map(|each| (each["command"].as_str().unwrap(), each["result"]["exitCode"].as_i64().unwrap())).collect();
+    assert_eq!(seen, [("exit 3", 3), ("echo first", 0)], "{listed:?}");
+    assert!(listed.iter().all(|each| each["sandboxId"].as_str() == at.rsplit('/').next()), "{listed:?}");
+    let id = listed[1]["id"].as_str().unwrap();
+    assert_eq!(alice.get(&format!("/v1/executions/{id}")).is(200)["result"]["stdout"], "first\n");
+    // Others do not see them, nor do tokens that are not for sandboxes.
+    let bob = service.token("bob", &["sandboxes", "execute"]);
+    bob.get(&format!("/v1/executions/{id}")).fails(404, "no-such-execution");
+    assert_eq!(bob.get("/v1/executions").is(200)["executions"].as_array().map(Vec::len), Some(0));
+    let skills_only = service.token("alice", &["execute"]);
+    assert_eq!(skills_only.get("/v1/executions").is(200)["executions"].as_array().map(Vec::len), Some(0));
+    skills_only.get(&format!("/v1/executions/{id}")).fails(404, "no-such-execution");
+}
+
+#[test]
+fn directories_are_made_listed_and_removed_as_a_whole() {
+    each_user(|user| {
+        let service = Service::start(user);
+        let alice = service.token("alice", &["sandboxes"]);
+        let at = make(&alice, &json!({}));
+        let post = |path: &str| alice.send("POST", &format!("{at}/files?path={path}"), &[], b"");
+        assert_eq!(post("a/b/c").is(200)["path"], "a/b/c");
+        post("a/b/c").is(200);
+        exec(&alice, &at, "echo x > a/b/file; ln -s /etc a/link; mkdir outside; touch outside/stays; ln -s ../outside a/b/other");
+        let listed = alice.get(&format!("{at}/files?depth=128")).is(200);
+        let paths: Vec<&str> = listed["entries"].as_array().unwrap().iter().filter_map(|entry| entry["path"].as_str()).collect();
+        assert!(["a/b/c", "a/b/file", "outside/stays"].iter().all(|path| paths.contains(path)), "{paths:?}");
+        post("a/b/file").fails(409, "exists");
+        post("../elsewhere").fails(422, "denied");
+        let full = alice.delete(&format!("{at}/files?path=a"));
+        assert!(full.fails(409, "system")["hint"].as_str().is_some_and(|hint| hint.contains("recursive=true")));
+        alice.delete(&format!("{at}/files?path=a&recursive=true")).is(204);
+        let left = exec(&alice, &at, "ls -A; ls -A outside");
+        assert_eq!(left["stdout"], "outside\nstays\n", "links are removed and not followed: {left}");
+        alice.delete(&format!("{at}/files?path=&recursive=true")).is(400);
+        assert_eq!(exec(&alice, &at, "ls")["stdout"], "outside\n");
+    });
+}

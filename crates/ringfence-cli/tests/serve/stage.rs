@@ -56,6 +56,15 @@ impl Service {
         let data = project.home().join("data");
         let mut command = project.ringfence();
         command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&data).args(words);
+        if !words.contains(&"--profile") {
+            // The rules of the source document, which most tests are about.
+            command.args(["--profile", "filesecbox"]);
+        }
+        Self::serve(project, command, variables)
+    }
+
+    /// Starts a command that ends up as `ringfence serve`.
+    pub(crate) fn serve(project: Project, mut command: std::process::Command, variables: &[(&str, &str)]) -> Service {
         command.envs(variables.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("ringfence starts");
         let mut lines = BufReader::new(child.stderr.take().expect("it is a pipe"));

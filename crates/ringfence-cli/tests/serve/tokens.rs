@@ -1,6 +1,6 @@
 //! Who may do what.
 
-use ringfence_testkit::{As, each_user};
+use ringfence_testkit::{As, Ran, each_user};
 use serde_json::json;
 
 use crate::stage::{ADMIN, SKILL, Service};
@@ -85,7 +85,7 @@ fn the_first_start_makes_a_token_and_keeps_only_what_it_is_known_by() {
         let project = ringfence_testkit::Project::new(user, env!("CARGO_BIN_EXE_ringfence"));
         let data = project.home().join("data");
         let mut command = project.ringfence();
-        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&data);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--profile", "filesecbox", "--data"]).arg(&data);
         command.env_remove("RINGFENCE_ADMIN_TOKEN").stderr(std::process::Stdio::piped());
         let mut child = command.spawn().expect("it starts");
         let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
@@ -141,4 +141,99 @@ fn quotas_and_rates_hold() {
     }
     // Others do not wait for them.
     assert!((0..30).all(|_| service.get("/v1/me").status == 200));
+}
+
+#[test]
+fn tokens_without_their_key_are_not_voided_in_silence() {
+    each_user(|user| {
+        let service = Service::start(user);
+        service.token("alice", &["skills:read"]);
+        let (project, _) = service.end();
+        let data = project.home().join("data");
+        std::fs::remove_file(data.join("key")).expect("the key is there");
+        let serve = || {
+            let mut command = project.ringfence();
+            command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&data).env("RINGFENCE_ADMIN_TOKEN", ADMIN);
+            command
+        };
+        let ran = Ran::of(&mut serve(), b"");
+        let said = ran.ends(125).talk();
+        assert!(said.contains("data/key is missing") && said.contains("hint: ") && !data.join("key").exists(), "{said}");
+        let said = Ran::of(serve().args(["--host", "a b"]), b"").ends(125).talk();
+        assert!(said.contains("it is no host name"), "{said}");
+    });
+}
+
+#[test]
+fn minted_token_never_outlives_its_minter() {
+    let service = Service::start(As::all()[0]);
+    let short = json!({ "userId": "alice", "scopes": ["admin", "skills:read"], "expiresIn": 60 });
+    let short = service.post("/v1/tokens", &short).is(201);
+    let minter = service.with(short["token"].as_str().unwrap());
+    let end = short["expiresMs"].as_u64().expect("it expires");
+    for wish in [json!({ "scopes": ["skills:read"] }), json!({ "scopes": ["admin"], "expiresIn": 86_400 })] {
+        let minted = minter.post("/v1/tokens", &wish).is(201);
+        assert!(minted["expiresMs"].as_u64().is_some_and(|minted| minted <= end), "{wish}: {minted}");
+    }
+    let shorter = minter.post("/v1/tokens", &json!({ "scopes": ["skills:read"], "expiresIn": 5 })).is(201);
+    assert!(shorter["expiresMs"].as_u64().is_some_and(|minted| minted + 30_000 < end), "{shorter}");
+    // The whole line of descent ends with the token it comes from, and nothing else does.
+    let child = minter.post("/v1/tokens", &json!({ "scopes": ["admin", "skills:read"] })).is(201);
+    let child = service.with(child["token"].as_str().unwrap());
+    let grandchild = child.post("/v1/tokens", &json!({ "scopes": ["skills:read"] })).is(201);
+    let grandchild = service.with(grandchild["token"].as_str().unwrap());
+    let other = service.token("alice", &["skills:read"]);
+    grandchild.get("/v1/me").is(200);
+    service.delete(&format!("/v1/tokens/{}", short["id"].as_str().unwrap())).is(204);
+    for gone in [&minter, &child, &grandchild] {
+        gone.get("/v1/me").fails(401, "token");
+    }
+    other.get("/v1/me").is(200);
+    let service = Service::start_in(service.end().0, &[]);
+    service.with(grandchild.token.as_deref().unwrap()).get("/v1/me").fails(401, "token");
+}
+
+#[test]
+fn rate_quota_is_shared_by_all_tokens_of_a_tenant() {
+    let service = Service::start(As::all()[0]);
+    service.put("/v1/tenants/alice/quotas", &json!({ "requestsPerSecond": 1 })).is(200);
+    let tokens: Vec<_> = (0..40).map(|_| service.token("alice", &["skills:read"])).collect();
+    let bob = service.token("bob", &["skills:read"]);
+    let answers: Vec<u16> = tokens.iter().map(|token| token.get("/v1/me").status).collect();
+    // Two at once, and one more for each second that the forty take.
+    assert!(answers.iter().filter(|status| **status == 429).count() >= 10, "{answers:?}");
+    assert!((0..20).all(|_| bob.get("/v1/me").status == 200));
+}
+
+/// With 20,000 tokens a comparison with each of them takes tens of milliseconds.
+#[test]
+fn authentication_takes_no_longer_with_many_tokens() {
+    let service = Service::start(As::all()[0]);
+    let median = |service: &Service| {
+        let mut took: Vec<_> = (0..60)
+            .map(|_| {
+                let begun = std::time::Instant::now();
+                service.get("/v1/me").is(200);
+                begun.elapsed()
+            })
+            .collect();
+        took.sort();
+        took[took.len() / 2]
+    };
+    let few = median(&service);
+    service.token("alice", &["skills:read"]);
+    let (project, _) = service.end();
+    let file = project.home().join("data/tokens.json");
+    let mut tokens: Vec<serde_json::Value> = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let model = tokens.last().expect("one was made").clone();
+    tokens.extend((0..20_000u32).map(|number| {
+        let mut token = model.clone();
+        (token["id"], token["digest"]) = (json!(format!("{number:012x}")), json!(format!("{number:064x}")));
+        token
+    }));
+    project.write_at(&file, serde_json::to_string(&tokens).unwrap());
+    let service = Service::start_in(project, &[]);
+    assert_eq!(service.get("/v1/tokens").is(200)["tokens"].as_array().map(Vec::len), Some(20_001));
+    let many = median(&service);
+    assert!(many < few * 4 + std::time::Duration::from_millis(4), "{few:?} with one token, {many:?} with 20,000");
 }

@@ -8,6 +8,8 @@ use std::time::Duration;
 use ringfence_enforce::{Fuse, Support};
 use ringfence_policy::AbsPath;
 
+use crate::show;
+
 /// How something stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
@@ -51,6 +53,22 @@ impl Finding {
             Some(took) => Self::new("sandbox", State::Ok, format!("made and ended one in {:.1} ms", took.as_secs_f64() * 1000.0)),
             None => Self::new("sandbox", State::Missing, "cannot be made: see below"),
         }
+    }
+
+    /// Denied files of the project that git has in its store, where a command can read them.
+    pub(super) fn history(tracked: &[String]) -> Self {
+        const NAME: &str = "git store";
+        const FEW: usize = 3;
+        if tracked.is_empty() {
+            return Self::new(NAME, State::Ok, "no tracked file is denied");
+        }
+        let mut named = tracked.iter().take(FEW).map(|name| show::printable(name)).collect::<Vec<_>>().join(", ");
+        if tracked.len() > FEW {
+            named.push_str(", …");
+        }
+        let files = if tracked.len() == 1 { "denied file is tracked" } else { "denied files are tracked" };
+        Self::new(NAME, State::Limited, format!("{} {files}, and readable in `.git`: {named}", tracked.len()))
+            .fix("git rm --cached FILE, and replace the secret: history keeps it")
     }
 
     /// Whether the run of that sandbox was recorded.
@@ -231,6 +249,15 @@ mod tests {
         check(&fuse(Fuse::Shut), "/dev/fuse", State::Limited, "cannot be opened");
         check(&good, "control groups", State::Ok, "v2 counts memory");
         check(&Host { grouping: None, ..good.clone() }, "control groups", State::Limited, "by process");
+    }
+
+    #[test]
+    fn tracked_secrets_are_counted_and_the_first_are_named() {
+        let of = |names: &[&str]| Finding::history(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        assert_eq!(of(&[]).state, State::Ok);
+        assert!(of(&["a.pem"]).what.starts_with("1 denied file is tracked"));
+        assert!(of(&["a.pem", "b", "c", "d\n"]).what.ends_with(": a.pem, b, c, …"));
+        assert!(of(&["a.pem"]).fix.is_some());
     }
 
     #[test]

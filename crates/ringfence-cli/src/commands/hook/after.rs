@@ -60,5 +60,6 @@ fn denial(record: &Fields) -> Option<Denial> {
         time_ms: 0,
         evidence: Evidence::Kernel,
         count: record.get("count").and_then(Value::as_u64).unwrap_or(1),
+        optional: record.get("optional") == Some(&Value::Bool(true)),
     })
 }

@@ -11,6 +11,10 @@ pub(super) struct Rewrite<'a> {
     /// This very program.
     pub(super) program: &'a Path,
     pub(super) project: &'a AbsPath,
+    /// Where the agent was started.
+    pub(super) start: &'a AbsPath,
+    /// Flags that follow from the agent's own settings.
+    pub(super) rules: &'a [String],
     pub(super) agent: &'a str,
     /// The name of the run, by which its refusals are found afterwards.
     pub(super) call: Option<&'a str>,
@@ -43,6 +47,10 @@ impl Rewrite<'_> {
         // The terminal is the agent's own; what would be asked there is refused and told.
         let mut words = vec![quoted(self.program.to_str()?), "run".into(), "--ask=never".into()];
         words.extend(["--project".into(), quoted(self.project.as_path().to_str()?)]);
+        if self.start != self.project {
+            words.extend(["--started-in".into(), quoted(self.start.as_path().to_str()?)]);
+        }
+        words.extend(self.rules.iter().map(|rule| quoted(rule)));
         words.extend(["--agent".into(), quoted(self.agent)]);
         if let Some(mode) = self.mode {
             words.extend(["--mode".into(), quoted(mode)]);
@@ -105,8 +113,11 @@ mod tests {
     fn only_its_own_work_is_known_again() {
         let (project, state) = (AbsPath::new("/p").unwrap(), AbsPath::new("/s").unwrap());
         let program = Path::new("/opt/ring fence");
-        let rewrite = Rewrite { program, project: &project, agent: "claude-code", call: Some("toolu_1"), mode: None, state: &state };
-        for line in LINES {
+        let below = AbsPath::new("/p/packages/it's").unwrap();
+        for (line, start) in LINES.iter().flat_map(|line| [(line, &project), (line, &below)]) {
+            let rules = &["--deny=it's".to_owned()];
+            let (agent, call) = ("claude-code", Some("toolu_1"));
+            let rewrite = Rewrite { program, project: &project, start, rules, agent, call, mode: None, state: &state };
             for afterwards in [Afterwards::Stay, Afterwards::Follow] {
                 let made = rewrite.of(line, afterwards).unwrap();
                 assert!(rewrite.made(&made, afterwards) && !rewrite.made(line, afterwards), "{line}");

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use ringfence_api::{Allowance, Denial, Evidence, Operation};
 use ringfence_audit::{AuditError, Log, Options, Record, Subject, now_ms};
 use ringfence_engine::{EngineError, Files, Resolved, gather, is_asked_about, resolve_in};
-use ringfence_policy::{AbsPath, Access, Asking, Flags, Grants, OnError, ToolRule, Verdict};
+use ringfence_policy::{AbsPath, Access, Asking, Flags, Grants, Mode, OnError, ToolRule, Verdict};
 
 use super::Agent;
 use super::answer::{Answer, short};
@@ -23,6 +23,8 @@ pub(super) struct Scene {
     pub(super) resolved: Resolved,
     files: Files,
     pub(super) cwd: AbsPath,
+    /// Where the agent was started: it reads its settings there.
+    pub(super) start: AbsPath,
 }
 
 /// Something that is not to be done, and why.
@@ -60,13 +62,14 @@ impl Scene {
             (Err(CliError::File { source, .. }), Some(project)) if source.kind() == io::ErrorKind::NotFound => project.clone(),
             (entered, _) => entered?,
         };
-        let project = named.unwrap_or_else(|| cwd.clone());
-        let surroundings = gather(&project)?;
+        let start = named.unwrap_or_else(|| cwd.clone());
+        let surroundings = gather(&start)?;
         // A name that nobody has described is one that comes with the program.
         let described = input.described.as_deref().map(|name| ringfence_engine::agent(name, &surroundings.facts)).transpose()?.flatten();
         let files = Files { agent: described.map(|described| described.agent.name), ..Files::default() };
-        let resolved = resolve_in(surroundings, &Flags::none(cwd.clone()), &files)?;
-        Ok(Scene { agent, input, resolved, files, cwd })
+        let flags = Flags { started_in: Some(start.clone()), ..Flags::none(cwd.clone()) };
+        let resolved = resolve_in(surroundings, &flags, &files)?;
+        Ok(Scene { agent, input, resolved, files, cwd, start })
     }
 
     /// On whose behalf: the agent that is described, or the program.
@@ -76,6 +79,16 @@ impl Scene {
 
     pub(super) fn grants(&self) -> &Grants {
         &self.resolved.grants
+    }
+
+    /// Answers whether the agent only plans: its commands change nothing then.
+    pub(super) fn is_planning(&self) -> bool {
+        self.input.permission_mode.as_deref() == Some("plan")
+    }
+
+    /// The mode that a command of this call runs in.
+    pub(super) fn mode(&self) -> Mode {
+        if self.is_planning() { Mode::ReadOnly } else { self.grants().mode }
     }
 
     pub(super) fn subject(&self) -> Subject {
@@ -106,7 +119,7 @@ impl Scene {
     pub(super) fn refuse(&self, refusal: Refusal) -> Result<Answer, CliError> {
         let Refusal { operation, target, rule: (rule, origin), evidence, more } = refusal;
         let (pid, program, time_ms) = (std::process::id(), self.agent.word().to_owned(), now_ms());
-        let denial = Denial { operation, target, rule, origin, explicit: true, pid, program, time_ms, evidence, count: 1 };
+        let denial = Denial { operation, target, rule, origin, explicit: true, pid, program, time_ms, evidence, count: 1, optional: false };
         self.record(Record::denied(&self.subject(), &denial))?;
         Ok(self.refused(&denial, more))
     }

@@ -11,6 +11,7 @@ use ringfence_policy::{AbsPath, CommandRules, Origin, Source};
 use serde_json::{Map, Value};
 
 use super::Agent;
+use super::file_rules::{Base, FileRules};
 use super::scene::Scene;
 use crate::error::CliError;
 use crate::plain::text_of;
@@ -26,11 +27,13 @@ pub(super) struct Settings {
     pub(super) deny: CommandRules,
     /// `permissions.ask`
     pub(super) ask: CommandRules,
+    /// Rules on files and hosts.
+    pub(super) files: FileRules,
 }
 
 /// Who wrote a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Author {
+pub(super) enum Author {
     /// The person, or who administers the machine.
     Trusted,
     /// Whoever wrote the repository.
@@ -45,18 +48,11 @@ impl Settings {
         if scene.agent != Agent::ClaudeCode {
             return Ok(settings);
         }
-        let project = grants.workspace.as_path().join(".claude");
-        // The project's last: what it narrows stays so, whoever says otherwise.
-        let files: [(PathBuf, Author); 4] = [
-            (scene.config().join("settings.json"), Author::Trusted),
-            (MANAGED.into(), Author::Trusted),
-            (project.join("settings.json"), Author::Anybody),
-            (project.join("settings.local.json"), Author::Anybody),
-        ];
-        for (file, author) in &files {
-            if let Some(whole) = object(file)? {
-                settings.add(&whole, file, *author).map_err(|what| wrong(file, &what))?;
-            }
+        let base = Base { grants, mode: scene.mode() };
+        for SettingsFile { path, author, anchor } in &files(scene) {
+            let Some(text) = text_of(path)?.filter(|text| !text.trim().is_empty()) else { continue };
+            settings.add(&object(path, &text)?, path, *author).map_err(|what| wrong(path, &what))?;
+            settings.files.add(&text, anchor, *author, base).map_err(|what| wrong(path, &what))?;
         }
         Ok(settings)
     }
@@ -70,6 +66,10 @@ impl Settings {
         }
         let Some(said) = whole.get("sandbox") else { return Ok(()) };
         let said = said.as_object().ok_or("`sandbox` is no object")?;
+        let denied_hosts = said.get("network").and_then(|network| network.get("deniedDomains")).and_then(Value::as_array);
+        if denied_hosts.is_some_and(|hosts| hosts.iter().any(|host| host == "*")) {
+            self.files.shut_network();
+        }
         let sandbox = &mut self.sandbox;
         if let Some(says) = switch(said, "autoAllowBashIfSandboxed")? {
             // Whoever wants to be asked is asked, also where the other file says otherwise.
@@ -91,6 +91,28 @@ impl Settings {
         }
         Ok(())
     }
+}
+
+/// The files that the agent obeys. The project's come last: no other file widens what they narrow.
+fn files(scene: &Scene) -> Vec<SettingsFile> {
+    let trusted = |path: PathBuf| SettingsFile { path, author: Author::Trusted, anchor: scene.start.clone() };
+    let mut files = vec![trusted(scene.config().join("settings.json")), trusted(MANAGED.into())];
+    let mut projects = vec![&scene.grants().workspace, &scene.start];
+    projects.dedup();
+    for project in projects {
+        let own = project.as_path().join(".claude");
+        let theirs = |name: &str| SettingsFile { path: own.join(name), author: Author::Anybody, anchor: project.clone() };
+        files.extend(["settings.json", "settings.local.json"].map(theirs));
+    }
+    files
+}
+
+/// A file of settings.
+struct SettingsFile {
+    path: PathBuf,
+    author: Author,
+    /// The directory that its relative paths are relative to.
+    anchor: AbsPath,
 }
 
 /// What a key says, if it is there.
@@ -117,12 +139,11 @@ fn origin(text: String, file: &Path) -> Origin {
     Origin { source: Source::User, text, file: AbsPath::new(file), line: None, reason: None }
 }
 
-/// A file's object; `None` if there is no file. One that cannot be read may hold rules.
-fn object(file: &Path) -> Result<Option<Map<String, Value>>, CliError> {
-    let Some(text) = text_of(file)?.filter(|text| !text.trim().is_empty()) else { return Ok(None) };
+/// A file's object. One that cannot be read may hold rules.
+fn object(file: &Path, text: &str) -> Result<Map<String, Value>, CliError> {
     // People write comments into it.
-    match jsonc_parser::parse_to_serde_value::<Value>(&text, &ParseOptions::default()) {
-        Ok(Value::Object(whole)) => Ok(Some(whole)),
+    match jsonc_parser::parse_to_serde_value::<Value>(text, &ParseOptions::default()) {
+        Ok(Value::Object(whole)) => Ok(whole),
         Ok(_) => Err(wrong(file, "it is no JSON object")),
         Err(error) => Err(wrong(file, &error.to_string())),
     }

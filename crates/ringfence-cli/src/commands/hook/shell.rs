@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::Agent;
 use super::answer::{Answer, Consent, short};
+use super::file_rules::FileRules;
 use super::rewrite::{Afterwards, Rewrite};
 use super::scene::{Refusal, Scene};
 use super::settings::Settings;
@@ -39,14 +40,14 @@ pub(super) fn answer(scene: &Scene) -> Result<Answer, CliError> {
         SandboxChoice::Refused => Ok(Answer::Denied { reason: "ringfence: no sandbox can be made here".into() }),
         SandboxChoice::Sandboxed(agreed) => {
             let consent = if agreed == Agreed::Given && !is_to_be_asked { Consent::Given } else { Consent::Needed };
-            inside(scene, line, consent)
+            inside(scene, line, consent, &settings.files)
         }
         SandboxChoice::Unsandboxed(why) => outside(scene, line, why),
     }
 }
 
 /// The command, rewritten.
-fn inside(scene: &Scene, line: &str, consent: Consent) -> Result<Answer, CliError> {
+fn inside(scene: &Scene, line: &str, consent: Consent, rules: &FileRules) -> Result<Answer, CliError> {
     let grants = scene.grants();
     let denied = |reason: String| Ok(Answer::Denied { reason: format!("ringfence: {reason}") });
     if line.contains('\0') {
@@ -56,13 +57,15 @@ fn inside(scene: &Scene, line: &str, consent: Consent) -> Result<Answer, CliErro
         return denied(format!("the shell stands in {}, which is not in the project {}", scene.cwd, grants.workspace));
     }
     let program = scene.program()?;
-    let is_plan = scene.input.permission_mode.as_deref() == Some("plan");
+    let flags = rules.flags();
     let rewrite = Rewrite {
         program: &program,
         project: &grants.workspace,
+        start: &scene.start,
+        rules: &flags,
         agent: scene.name(),
         call: scene.input.call.as_deref(),
-        mode: is_plan.then_some("read-only"),
+        mode: scene.is_planning().then_some("read-only"),
         state: &scene.resolved.surroundings.facts.state,
     };
     let afterwards = afterwards(scene, line);

@@ -54,12 +54,12 @@ pub(super) fn conclude(answer: &Value, is_told: bool) -> ExitCode {
 
 fn complain(error: &Value) {
     let text = |key: &str| error[key].as_str().map(show::printable);
-    eprintln!("error: {}", text("message").unwrap_or_default());
+    say::line(&format!("error: {}", text("message").unwrap_or_default()));
     for cause in error["causes"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-        eprintln!("  caused by: {}", show::printable(cause));
+        say::line(&format!("  caused by: {}", show::printable(cause)));
     }
     if let Some(hint) = text("hint") {
-        eprintln!("hint: {hint}");
+        say::line(&format!("hint: {hint}"));
     }
 }
 
@@ -85,13 +85,13 @@ fn tell(answer: &Value) {
     let is_pending = |change: &Value| !change["pending"].is_null();
     if policy["changes"].as_array().into_iter().flatten().any(is_pending) {
         let session = answer["session"].as_str().map(show::printable).unwrap_or_default();
-        eprintln!("hint: `ringfence session stop {session}`, then `ringfence session start`");
+        say::line(&format!("hint: `ringfence session stop {session}`, then `ringfence session start`"));
     }
     for problem in policy["problems"].as_array().into_iter().flatten() {
         let text = |key: &str| problem[key].as_str().map(show::printable);
         say::warning(&format!("the policy stays as it was: {}", text("message").unwrap_or_default()));
         if let Some(hint) = text("hint") {
-            eprintln!("hint: {hint}");
+            say::line(&format!("hint: {hint}"));
         }
     }
     for warning in answer["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str) {
@@ -158,13 +158,17 @@ pub(super) fn questions(arguments: &List) -> Result<ExitCode, CliError> {
         let text = |key: &str| asked[key].as_str().map(show::printable).unwrap_or_default();
         // Names that the command chose.
         let reason = asked["permission"]["reason"].as_str().map(show::printable).unwrap_or_default();
+        let offered = asked["permission"]["options"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        // In the words that `ringfence ask answer` takes.
+        let offered: Vec<String> = offered.map(|answer| show::printable(answer).replace('_', "-")).collect();
         show::text(&format!(
-            "{} {}  {} {}  by {}\n    {reason}\n",
+            "{} {}  {} {}  by {}\n    {reason}\n    answers: {}\n",
             text("session"),
             asked["question"],
             text("operation"),
             text("target"),
-            text("program")
+            text("program"),
+            offered.join(" "),
         ))?;
     }
     Ok(ExitCode::SUCCESS)

@@ -240,7 +240,7 @@ fn a_host_that_nobody_vouches_for_gets_nothing() {
         project.write("ca.crt", fs::read_to_string(lan.at("x.crt")).unwrap());
         let line = "curl -sS -H \"Authorization: Bearer $APP_TOKEN\" https://app.test/hello";
         let said = Ran::of(trusting(project, lan, POLICY).args(["-c", line]), b"").ok();
-        assert!(said.starts_with("ringfence: app.test and ringfence did not come to terms: ") && said.contains("UnknownIssuer"), "{said}");
+        assert!(said.starts_with("ringfence: TLS or HTTP with app.test failed: ") && said.contains("UnknownIssuer"), "{said}");
         assert!(!lan.heard().contains("hello"), "{}", lan.heard());
         let told = connections(project);
         assert!(told.iter().any(|one| one["result"] == "failed" && one["target"] == "app.test:443"), "{told:?}");

@@ -1,0 +1,207 @@
+//! Repositories of the user stay the user's, wherever they stand and whatever a command does there.
+
+use std::time::Duration;
+
+use ringfence_testkit::{As, Project, SECRET, each_user, needs, soon};
+
+use crate::project;
+use crate::sessions::Session;
+
+const HOOK: &str = "#!/bin/sh\n";
+
+/// A repository with one commit in `app`, and two below a vendored name, each with a hook of the user.
+fn vendored(user: As) -> Project {
+    let project = project(user);
+    project
+        .sh_bare(
+            "git init -q && git init -q vendor/lib && cd vendor/lib && git commit -q --allow-empty -m x && git branch other \
+             && git init -q --bare ../mirror.git && sleep 0.02",
+        )
+        .ok();
+    project.write("vendor/lib/.git/hooks/pre-push", HOOK);
+    project.write("vendor/mirror.git/hooks/pre-receive", HOOK);
+    project
+}
+
+#[track_caller]
+fn vendored_are_whole(project: &Project) {
+    let heads = project
+        .sh_bare("cat vendor/lib/.git/HEAD vendor/mirror.git/HEAD vendor/lib/.git/hooks/pre-push vendor/mirror.git/hooks/pre-receive");
+    assert_eq!(heads.text(), "ref: refs/heads/other\nref: refs/heads/other\n#!/bin/sh\n#!/bin/sh", "{}: {}", project.user, heads.talk());
+}
+
+#[test]
+fn vendored_repository_of_the_user_keeps_head_and_hooks() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = vendored(user);
+        let line = "git -C vendor/lib checkout -q other && git -C vendor/mirror.git symbolic-ref HEAD refs/heads/other";
+        assert_eq!(project.sh(line).talk(), "", "{user}");
+        vendored_are_whole(&project);
+        // The next run does not take them for the command's own, and neither does a sweep of everything.
+        project.sh("git -C vendor/lib checkout -q main; git -C vendor/lib checkout -q other").ok();
+        vendored_are_whole(&project);
+        project.sh("git -C vendor/lib checkout -q -f main; touch vendor/lib/x; git -C vendor/lib checkout -q other; kill -9 $PPID");
+        project.sh("true").ok();
+        vendored_are_whole(&project);
+    });
+}
+
+/// A command puts a repository together from older directories below a vendored name, also if it
+/// ends the sandbox before anything is reported.
+#[test]
+fn repository_that_a_command_puts_together_below_a_vendored_name_is_swept() {
+    each_user(|user| {
+        for (end, is_moved) in [("true", true), ("kill -9 $PPID", true), ("true", false)] {
+            let project = project(user);
+            let (objects, refs) = if is_moved { ("node_modules/a", "node_modules/b") } else { ("vendor/x/objects", "vendor/x/refs") };
+            project.sh_bare(&format!("mkdir -p {objects} {refs} vendor/x; sleep 0.02")).ok();
+            let moved = if is_moved { "mv node_modules/a vendor/x/objects; mv node_modules/b vendor/x/refs;" } else { "" };
+            let config = "printf '[core]\\nbare=false\\nworktree=.\\nfsmonitor=./e\\n' > vendor/x/config";
+            project.sh(&format!("{moved} {config}; echo ref: refs/heads/m > vendor/x/HEAD; {end}"));
+            project.sh("true").ok();
+            let is_harmless = !project.has("vendor/x/HEAD") || !project.read("vendor/x/config").unwrap_or_default().contains("fsmonitor");
+            assert!(is_harmless, "{user}: {end} {is_moved}");
+        }
+    });
+}
+
+/// Working trees that share their refs by a link, as `git-new-workdir` makes them.
+#[test]
+fn linked_packed_refs_of_the_user_stay() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = project(user);
+        project
+            .sh_bare(
+                "git init -q && git commit -q --allow-empty -m x && git branch kept && git pack-refs --all \
+                 && mv .git/packed-refs ../refs && ln -s ../../refs .git/packed-refs",
+            )
+            .ok();
+        assert_eq!(project.sh("git status >/dev/null").talk(), "", "{user}");
+        assert!(project.sh_bare("git rev-parse -q --verify kept").ok().len() == 40, "{user}");
+    });
+}
+
+#[test]
+fn removal_of_worktrees_is_no_denial() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = project(user);
+        project.sh_bare("git init -q && git commit -q --allow-empty -m x && git worktree add -q old 2>/dev/null").ok();
+        let line = "git worktree add -q new 2>/dev/null && git worktree remove new && git worktree prune && git worktree list | wc -l";
+        let ran = project.run(["--json", "-c", line]);
+        let said: serde_json::Value = serde_json::from_slice(&ran.stdout).expect("it is JSON");
+        assert_eq!((&said["stdout"], &said["denials"]), (&"2\n".into(), &serde_json::json!([])), "{user}: {said}");
+    });
+}
+
+/// A vendored repository of a command that the user took over keeps what the user put there.
+#[test]
+fn vendored_repository_that_the_user_took_over_keeps_its_hooks() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = project(user);
+        project.sh("git init -q vendor/own && git init -q --bare vendor/own.git").ok();
+        project.write("vendor/own/.git/hooks/pre-push", HOOK);
+        project.write("vendor/own.git/hooks/pre-receive", HOOK);
+        for _ in 0..2 {
+            assert_eq!(project.sh("git -C vendor/own status >/dev/null").talk(), "", "{user}");
+        }
+        assert!(project.has("vendor/own/.git/hooks/pre-push") && project.has("vendor/own.git/hooks/pre-receive"), "{user}: a hook is gone");
+    });
+}
+
+/// Directory of the user that becomes a repository in two steps, each by a run of its own.
+#[test]
+fn directory_of_the_user_keeps_its_files_when_two_runs_make_it_a_repository() {
+    each_user(|user| {
+        let project = project(user);
+        project.write("deploy/hooks/restart", HOOK);
+        project.write("deploy/config", "mine\n");
+        project.sh("echo ref: refs/heads/main > deploy/HEAD");
+        project.sh("mkdir -p deploy/objects deploy/refs");
+        project.sh("true");
+        assert_eq!(project.read("deploy/hooks/restart").as_deref(), Some(HOOK), "{user}");
+        assert_eq!(project.read("deploy/config").as_deref(), Some("mine\n"), "{user}");
+        assert!(!project.has("deploy/HEAD"), "{user}: git would obey what is there");
+    });
+}
+
+/// A clone that the user makes while a session stands is the user's when the session ends.
+#[test]
+fn clone_of_the_user_keeps_its_hooks_when_a_session_ends() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let session = Session::start(user);
+        let project = &session.project;
+        project.write("later/.env", SECRET);
+        assert!(soon(Duration::from_secs(20), || !session.exec("cat later/.env").text().contains(SECRET)), "no watcher stands");
+        project.sh_bare("git init -q host && git -C host commit -q --allow-empty -m x").ok();
+        project.write("host/.git/hooks/pre-push", HOOK);
+        let writes = || session.exec("echo >> host/.git/config").status == 0;
+        assert!(soon(Duration::from_secs(20), || !writes()), "{user}: it is not protected");
+        session.exec("git -C host checkout -q -b x && git -C host worktree add -q ../linked -b y").ok();
+        // What the command makes itself is looked through all the same.
+        session.exec("git init -q own && echo x > own/.git/hooks/pre-push").ok();
+        let stopped = session.words(&["stop", &session.id]);
+        assert!(!stopped.talk().contains("/host/") && stopped.talk().contains("own/.git/hooks"), "{user}: {}", stopped.talk());
+        assert!(project.has("host/.git/hooks/pre-push"), "{user}: a hook is gone");
+    });
+}
+
+/// A commit of the user is a take-over, also where git keeps no reflog.
+#[test]
+fn commit_without_a_reflog_is_a_take_over() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        for packed in ["true", "git pack-refs --all"] {
+            let project = project(user);
+            project.sh(&format!("git init -q own; cd own; git commit -q --allow-empty -m x; {packed}; git config core.logAllRefUpdates false; rm -rf .git/logs")).ok();
+            project.sh("git -C own config user.name x").ok();
+            project.sh_bare("git -C own commit -q --allow-empty -m mine").ok();
+            assert_ne!(project.sh("git -C own config user.name y").status, 0, "{user}: {packed}: it is still the command's");
+        }
+    });
+}
+
+/// Between two commands of a session the user can continue a rebase outside, and runs none of its programs.
+#[test]
+fn programs_of_a_rebase_are_there_only_while_a_command_of_a_session_runs() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = project(user);
+        project.sh_bare("git init -q && echo a > a && git add a && git commit -qm a && git checkout -qb side && echo s > a && git commit -qam s && git checkout -q main && echo m > a && git commit -qam m").ok();
+        let session = Session::start_by(project, Project::ringfence, &[]);
+        assert_ne!(session.exec("git checkout -q side && git rebase -q -x 'echo x >> ran' main").status, 0, "{user}: there is no conflict");
+        let todo = || session.project.read(".git/rebase-merge/git-rebase-todo").expect("a rebase goes on");
+        assert!(!todo().contains("exec"), "{user}: {}", todo());
+        session.exec("grep exec .git/rebase-merge/git-rebase-todo && echo x > .git/rebase-merge/strategy").ok();
+        assert!(!todo().contains("exec") && !session.project.has(".git/rebase-merge/strategy"), "{user}: {}", todo());
+        // Inside it goes on as it was.
+        session.exec("test -e .git/rebase-merge/strategy && rm .git/rebase-merge/strategy && echo both > a && git add a && GIT_EDITOR=true git rebase --continue && cat ran").ok();
+        assert_ne!(
+            session.exec("git rebase -q -x 'echo x >> ran' HEAD~1; git reset -q --hard HEAD; rm ran; git rebase -q -x false HEAD~1").status,
+            0,
+            "{user}"
+        );
+        session.exec("echo 'exec touch ~/RAN' >> .git/rebase-merge/git-rebase-todo").ok();
+        let stopped = session.words(&["stop", &session.id]);
+        assert!(stopped.talk().contains("git-rebase-todo was moved"), "{user}: {}", stopped.talk());
+        assert!(!todo().contains("exec"), "{user}: {}", todo());
+    });
+}

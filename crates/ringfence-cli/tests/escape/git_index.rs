@@ -1,0 +1,131 @@
+//! Indexes that a command wrote: git on the host follows the paths in them without a check.
+
+use ringfence_testkit::{each_user, needs};
+
+use crate::planted::{Plant, spelled};
+use crate::project;
+
+const REPOSITORY: &str = "git init -q -b main; git add README; COMMIT";
+
+/// A line that adds entries to the index, each as `path@object@mode`.
+fn adds(entries: &str) -> String {
+    const SCRIPT: &str = r#"import sys,struct,hashlib,subprocess,os
+entries=[]
+for e in subprocess.run(["git","ls-files","-s","-z"],capture_output=True).stdout.split(b"\0"):
+    if e: m,p=e.split(b"\t",1); m,o,s=m.split(); entries.append((p,o.decode(),int(m,8)))
+for a in sys.argv[1:]: p,o,m=a.rsplit("@",2); entries.append((p.encode(),o,int(m,8)))
+b=b"DIRC"+struct.pack(">II",2,len(entries))
+for p,o,m in sorted(entries):
+    e=struct.pack(">10I",0,0,0,0,0,0,m,0,0,0)+bytes.fromhex(o)+struct.pack(">H",len(p))+p; b+=e+b"\0"*(8-len(e)%8)
+open(".git/n","wb").write(b+hashlib.sha1(b).digest()); os.rename(".git/n",".git/index")"#;
+    format!("python3 -c '{SCRIPT}' {entries}")
+}
+
+#[test]
+fn index_of_a_command_adds_no_hook() {
+    let evil =
+        format!("printf '#!/bin/sh\\ntouch ~/RAN\\n' > h; o=$(git hash-object -w h); rm h; {}", adds(".git/hooks/post-checkout@$o@100755"));
+    Plant { before: REPOSITORY, commands: &[&evil], then: "git restore .; git checkout -q -b other" }.never_runs();
+    let own = format!("git clone -q . own; cd own; {evil}");
+    Plant { before: REPOSITORY, commands: &[&own], then: "cd own; git restore .; git checkout -q -b other" }.never_runs();
+    let worktree = format!("git worktree add -q tree; cd tree; {}", evil.replace("\".git/", "\"../.git/worktrees/tree/"));
+    let worktree = worktree.replace(".git/hooks/post-checkout", "../.git/hooks/post-checkout");
+    Plant { before: REPOSITORY, commands: &[&worktree], then: "cd tree; git restore .; git checkout -q -b other" }.never_runs();
+}
+
+#[test]
+fn index_of_a_command_leads_to_no_file_outside() {
+    let writes = format!("o=$(git hash-object -w README); {}", adds("../outside@$o@100644"));
+    Plant { before: REPOSITORY, commands: &[&writes], then: "git restore .; if test -e ../outside; then touch ~/RAN; fi" }.never_runs();
+    let reads = format!("o=$(git hash-object -w README); {}", adds("../outside@$o@100644"));
+    let then = "git commit -qam wip; if git ls-tree -r --name-only HEAD | grep -q outside; then touch ~/RAN; fi";
+    Plant { before: &format!("{REPOSITORY}; echo secret > ../outside"), commands: &[&reads], then }.never_runs();
+}
+
+#[test]
+fn index_of_a_command_enters_no_repository_by_another_spelling() {
+    let before = format!("{REPOSITORY}; git init -q node_modules/foo; cd node_modules/foo; git commit -q --allow-empty -m x");
+    for path in ["./node_modules/foo", "node_modules/../node_modules/foo", "node_modules/./foo"] {
+        let evil = format!(
+            "o=$(git -C node_modules/foo rev-parse HEAD); EVIL >> node_modules/foo/.git/config; {}",
+            adds(&format!("{path}@$o@160000"))
+        );
+        Plant { before: &before, commands: &[&evil], then: "git status" }.never_runs();
+    }
+    // Too long to be read to its end.
+    let long = r#"python3 -c 'import struct,os
+d=open(".git/index","rb").read()[:-20]; s=(1<<30)+4096
+f=open(".git/n","wb"); f.write(d+b"ZZZZ"+struct.pack(">I",s)); f.truncate(len(d)+8+s+20); f.close(); os.rename(".git/n",".git/index")'"#;
+    let evil = format!(
+        "o=$(git -C node_modules/foo rev-parse HEAD); EVIL >> node_modules/foo/.git/config; {}; {long}",
+        adds("node_modules/foo@$o@160000")
+    );
+    Plant { before: &before, commands: &[&evil], then: "git status" }.never_runs_after(ringfence_testkit::Project::sh);
+}
+
+#[test]
+fn replacement_of_a_users_object_is_moved_away() {
+    let before = format!("{REPOSITORY}; git branch other; mkdir hooks; printf '#!/bin/sh\\n' > hooks/x; git add hooks; COMMIT");
+    let then = "git switch -q other; git switch -q main; if grep -q RAN hooks/x; then touch ~/RAN; fi";
+    for packed in ["true", "git pack-refs --all"] {
+        let evil =
+            format!("echo 'touch ~/RAN' > h; e=$(git hash-object -w h); rm h; git replace $(git rev-parse HEAD:hooks/x) $e; {packed}");
+        Plant { before: &before, commands: &[&evil], then }.never_runs();
+    }
+    each_user(|user| {
+        let project = project(user);
+        project.sh_bare(&spelled(&format!("{before}; git replace HEAD HEAD~1"))).ok();
+        project.sh("git branch -q more; git pack-refs --all").ok();
+        assert_eq!(project.sh_bare("git replace -l | wc -l").ok(), "1", "the user's own stays, as {user}");
+    });
+}
+
+/// A relative `core.hooksPath` means another directory in each worktree.
+#[test]
+fn hooks_in_a_worktree_of_a_command_do_not_run() {
+    for (hooks, runs) in [(".githooks", ".githooks/post-index-change"), (".husky/_", ".husky/post-index-change")] {
+        let shim = "printf '#!/bin/sh\\n. ./.husky/post-index-change\\n' > .husky/_/post-index-change; chmod +x .husky/_/*";
+        let shim = if hooks.ends_with('_') { shim } else { "true" };
+        let before = format!(
+            "git init -q -b main; mkdir -p {hooks}; printf '#!/bin/sh\\n' > {runs}; chmod +x {runs}; {shim}; git add README {hooks} {runs}; COMMIT; git config core.hooksPath {hooks}"
+        );
+        let evil = format!("git worktree add -q tree; printf '#!/bin/sh\\ntouch ~/RAN\\n' > tree/{runs}; chmod +x tree/{runs}");
+        Plant { before: &before, commands: &[&evil], then: "cd tree; touch -d yesterday README; git status" }.never_runs();
+        each_user(|user| {
+            let project = project(user);
+            project.sh_bare(&spelled(&before)).ok();
+            project.sh("git worktree add -q tree").ok();
+            assert!(project.has(format!("tree/{runs}")), "hooks that are the same stay, as {user}");
+        });
+    }
+}
+
+/// Every kind of index that git writes.
+#[test]
+fn indexes_that_git_writes_stay() {
+    if !needs(&["git"]) {
+        return;
+    }
+    let many = "mkdir d; (cd d; seq 1 300 | xargs touch); git add d; COMMIT; grep -c IEOT .git/index";
+    for (before, line) in [
+        ("git init -q", "git update-index --split-index; echo x > x; git add x"),
+        ("git init -q", "git update-index --index-version 4; echo x > x; git add x"),
+        ("git init -q --object-format=sha256", "echo x > x; git add x; git commit -qm x"),
+        ("git init -q", "git add -N README; git rm -q --cached README; git add README; git update-index --assume-unchanged README"),
+        ("git init -q; git config index.threads 4", many),
+        ("git init -q; git config index.version 4; git config index.threads 4", many),
+        (
+            "git init -q; mkdir -p a/b c; touch a/b/x c/y; git add a c; COMMIT; git sparse-checkout init --cone --sparse-index; git sparse-checkout set c",
+            "echo z > c/z; git add c/z; git status",
+        ),
+    ] {
+        each_user(|user| {
+            let project = project(user);
+            project.sh_bare(&spelled(before)).ok();
+            let ran = project.sh(&spelled(line));
+            assert!(ran.status == 0 && !ran.talk().contains("quarantine"), "`{line}` after `{before}` as {user}: {}", ran.talk());
+            assert!(project.has(".git/index"), "`{line}` as {user}");
+            assert!(!project.sh_bare("git ls-files -s").ok().is_empty(), "`{line}` as {user}");
+        });
+    }
+}
