@@ -9,6 +9,8 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::time::{ClockId, clock_gettime};
+
 use crate::ran::Ran;
 use crate::user::As;
 
@@ -169,8 +171,14 @@ impl Project {
         command
     }
 
-    /// `ringfence` itself.
+    /// `ringfence` itself. A run takes a file for the command's own if it is as old as the run by the
+    /// clock of file systems, which ticks every few milliseconds: so files that a test just wrote get
+    /// older first.
     pub fn ringfence(&self) -> Command {
+        let now = clock_gettime(ClockId::Realtime);
+        while clock_gettime(ClockId::RealtimeCoarse) <= now {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
         self.command(&self.binary)
     }
 
