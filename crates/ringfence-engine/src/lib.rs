@@ -220,6 +220,17 @@ fn variables(grants: &Grants, cwd: &AbsPath, resolved: &Resolved) -> Vec<(OsStri
         set("TMPDIR", "/tmp".into());
         set("RINGFENCE", "1".into());
         git_environment::add_settings(&mut variables);
+        stop_update_checks(&mut variables);
     }
     variables
+}
+
+/// Keeps npm from asking the registry for a newer npm. Where the network is shut, the refusal would be
+/// taken for the reason why a command failed. It does not depend on the network: that may change while a
+/// session stands, and the variables of its shell do not.
+fn stop_update_checks(variables: &mut Vec<(OsString, OsString)>) {
+    const NAME: &str = "npm_config_update_notifier";
+    if !variables.iter().any(|(name, _)| name.eq_ignore_ascii_case(NAME)) {
+        variables.push((NAME.into(), "false".into()));
+    }
 }
