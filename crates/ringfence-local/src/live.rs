@@ -16,6 +16,7 @@ use rustix::time::Timespec;
 
 use crate::attend::Farewell;
 use crate::crew::{self, Hand};
+use crate::orphans;
 use crate::watch::Own;
 
 /// Most commands end sooner: they need nobody who looks out.
@@ -214,6 +215,7 @@ impl Live {
                 self.bell.end();
                 self.thread.join();
             }
+            Farewell::Leave if !orphans::are_reaped() => self.bell.end(),
             // The caller ends now, and with it the lookout. It may take the kernel long to
             // let go of all that was watched.
             Farewell::Leave => {}

@@ -138,6 +138,7 @@ pub(crate) fn run_for(arguments: Run, wall: Wall, whose: Whose, local: &Local) -
     if !arguments.json {
         untold::warn_once(&outcome.gaps, &resolved.surroundings.facts.state);
     }
+    ringfence_local::reap_children();
     if outcome.status == Status::Killed(INTERRUPT) && !outcome.timed_out {
         ringfence_local::die_of_interrupt();
     }

@@ -1,6 +1,6 @@
 //! Processes inside speak with each other as they would bare.
 
-use ringfence_testkit::{each_user, needs};
+use ringfence_testkit::{Ran, each_user, needs};
 
 use crate::project;
 
@@ -116,5 +116,31 @@ fn the_command_may_use_the_processors_it_could_use_bare() {
             let ran = project.sh_bare(&format!("taskset -c 0 {} run -- {line}", project.binary().display()));
             assert_eq!(ran.ok().split_whitespace().last(), Some("0"));
         }
+    });
+}
+
+#[test]
+fn run_leaves_no_zombie_where_pid_1_reaps_none() {
+    each_user(|user| {
+        if !needs(&["unshare"]) {
+            return;
+        }
+        let project = project(user);
+        let code = "
+import os, subprocess, sys, time
+for words in (['true'], ['sleep', '0.2'], ['bash', '-c', 'sleep 50 & exit 3']):
+    print(subprocess.run([sys.argv[1], 'run', '--'] + words).returncode)
+def is_child(pid):
+    try: return open(f'/proc/{pid}/stat').read().rsplit(')', 1)[1].split()[1] == '1'
+    except OSError: return False
+deadline = time.monotonic() + 5
+def children(): return [pid for pid in os.listdir('/proc') if pid.isdigit() and is_child(pid)]
+def running(): return [pid for pid in children() if open(f'/proc/{pid}/stat').read().rsplit(')', 1)[1].split()[0] != 'Z']
+while running() and time.monotonic() < deadline: time.sleep(0.01)
+print(len(children()))
+";
+        let mut command = project.command("unshare");
+        command.args(["--user", "--map-current-user", "--pid", "--fork", "--mount-proc", "/usr/bin/python3", "-c", code]);
+        assert_eq!(Ran::of(command.arg(project.binary()), b"").ok(), "0\n0\n3\n0");
     });
 }
