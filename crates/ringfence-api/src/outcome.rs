@@ -266,6 +266,17 @@ impl Denial {
         format!("refused by {} ({})", shown(&self.rule), shown(&self.origin))
     }
 
+    /// Position in a list that begins with the likely reason of a failure: hosts, then files, then
+    /// caches and state that no rule lets a program keep, then what programs do without.
+    pub fn report_order(&self) -> u8 {
+        match self.operation {
+            _ if self.is_done_without() => 3,
+            Operation::Connect | Operation::Call | Operation::Command => 0,
+            Operation::Create | Operation::Write | Operation::Rename if !self.explicit => 2,
+            _ => 1,
+        }
+    }
+
     /// Whether programs try this and do without: that it was refused says nothing about why
     /// a command failed.
     pub fn is_done_without(&self) -> bool {

@@ -122,6 +122,10 @@ pub(crate) struct Run {
     /// Print one JSON object with the outcome instead of the command's output
     #[arg(long)]
     pub(crate) json: bool,
+    /// Do not print which hosts and paths were denied to a command that failed
+    /// [default: $RINGFENCE_QUIET]
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
     /// On whose behalf, for the audit log [default: $RINGFENCE_AGENT]
     #[arg(long, value_name = "NAME")]
     pub(crate) agent: Option<String>,
@@ -181,6 +185,8 @@ impl From<Shell> for Run {
         Self {
             timeout: None,
             json: false,
+            // The status of an interactive shell is that of its last command only.
+            quiet: true,
             agent,
             observe: None,
             ask: None,
@@ -304,7 +310,7 @@ pub(crate) enum ObserveArg {
     All,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AskArg {
     Never,
     Terminal,

@@ -5,6 +5,7 @@
 mod args;
 mod asker;
 mod commands;
+mod denied;
 mod error;
 mod json;
 mod origins;

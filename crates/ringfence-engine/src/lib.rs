@@ -13,6 +13,7 @@ mod command_config;
 mod configure;
 mod error;
 mod facts;
+mod fail_fast;
 mod files;
 mod git_environment;
 mod gitconfig;
@@ -221,6 +222,7 @@ fn variables(grants: &Grants, cwd: &AbsPath, resolved: &Resolved) -> Vec<(OsStri
         set("RINGFENCE", "1".into());
         git_environment::add_settings(&mut variables);
         stop_update_checks(&mut variables);
+        fail_fast::add_settings(&mut variables, &grants.network);
     }
     variables
 }

@@ -20,7 +20,7 @@ use super::words::{Chosen, Typed, agent, duration};
 use crate::args::{AskArg, ObserveArg, Run, ShellArg};
 use crate::asker::{PATIENCE, Terminal};
 use crate::error::CliError;
-use crate::{say, show};
+use crate::{denied, say, show};
 use ended::Ended;
 pub(crate) use wall::{Wall, Whose};
 
@@ -79,10 +79,7 @@ pub(crate) fn run_for(arguments: Run, wall: Wall, whose: Whose, local: &Local) -
         ObserveArg::Denials => Observe::Denials,
         ObserveArg::All => Observe::All,
     });
-    let ask = arguments.ask.map(|ask| match ask {
-        AskArg::Never => Asking::Never,
-        AskArg::Terminal => Asking::Terminal,
-    });
+    let ask = arguments.ask.map(|ask| if ask == AskArg::Never { Asking::Never } else { Asking::Terminal });
     let patience = arguments.ask_timeout.as_deref().map(duration).transpose()?.map_or(PATIENCE, Duration::from_millis);
     let agent = arguments.agent.clone().or_else(agent);
     let chosen = Chosen { timeout: arguments.timeout.as_deref(), agent: agent.as_deref(), sandbox: None, observe, ask };
@@ -117,9 +114,7 @@ pub(crate) fn run_for(arguments: Run, wall: Wall, whose: Whose, local: &Local) -
         Err(error) if arguments.json => return refused(&error.into(), &asked.session),
         Err(error) => return Err(error.into()),
     };
-    if let Some(ended) = ended {
-        ended.end(&resolved.grants);
-    }
+    ended.into_iter().for_each(|ended| ended.end(&resolved.grants));
     if arguments.json {
         let was_asked = terminal.as_ref().is_some_and(|terminal| terminal.is_there());
         let permission = if was_asked { None } else { permission(&outcome, &asked.files, &resolved) };
@@ -136,6 +131,9 @@ pub(crate) fn run_for(arguments: Run, wall: Wall, whose: Whose, local: &Local) -
     }
     say::ended(&outcome);
     if !arguments.json {
+        if !arguments.quiet {
+            denied::report_failure(&outcome, &resolved.grants.home);
+        }
         untold::warn_once(&outcome.gaps, &resolved.surroundings.facts.state);
     }
     ringfence_local::reap_children();

@@ -100,6 +100,10 @@ pub(crate) struct Exec {
     /// Print one JSON object with the outcome instead of the command's output
     #[arg(long)]
     json: bool,
+    /// Do not print which hosts and paths were denied to a command that failed
+    /// [default: $RINGFENCE_QUIET]
+    #[arg(short, long)]
+    quiet: bool,
     /// Interrupt the command after this long (`90s`, `5m`, `2h`)
     #[arg(long, value_name = "DURATION")]
     timeout: Option<String>,

@@ -169,3 +169,22 @@ fn a_run_of_which_not_all_is_known_is_told_so() {
         assert_eq!(text.lines().last(), Some(expected), "{user}");
     });
 }
+
+#[test]
+fn reason_of_the_failure_is_named_before_what_programs_do_without() {
+    if !fuse_for_all() || !needs(&["curl"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = project(user);
+        project.sh("cat /sys/kernel/uevent_seqnum; curl -sS http://registry.example.org/; exit 6").ends(6);
+        let text = last(&project, &[]).ends(1).text();
+        let (host, noise) = text.split_once("read /sys/kernel/uevent_seqnum: refused").unwrap_or_else(|| panic!("{user}: {text}"));
+        assert!(host.contains("  change  ringfence run --allow-host registry.example.org"), "{user}: {text}");
+        assert!(noise.contains("  note    the program runs without it: this is not why the command failed"), "{user}: {text}");
+        assert!(!text.contains("--read /sys"), "{user}: {text}");
+        let said = last_json(&project, &[]);
+        let optional: Vec<&Value> = said["denials"].as_array().unwrap().iter().map(|denial| &denial["optional"]).collect();
+        assert_eq!(optional, [&Value::Bool(false), &Value::Bool(true)], "{user}: {said}");
+    });
+}

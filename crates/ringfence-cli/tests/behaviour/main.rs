@@ -13,6 +13,7 @@ mod caches;
 mod commands;
 mod configure;
 mod corpus;
+mod denied_line;
 mod egress;
 mod environment;
 mod explain;

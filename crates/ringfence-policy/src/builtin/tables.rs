@@ -365,6 +365,16 @@ pub const ENV_ALLOW: &[&str] = &[
     "XDG_STATE_HOME",
     "XDG_DATA_DIRS",
     "XDG_CONFIG_DIRS",
+    "npm_config_fetch_retries",
+    "npm_config_update_notifier",
+    "pnpm_config_fetch_retries",
+    "YARN_HTTP_RETRY",
+    "PIP_RETRIES",
+    "PIP_DEFAULT_TIMEOUT",
+    "PIP_DISABLE_PIP_VERSION_CHECK",
+    "UV_HTTP_RETRIES",
+    "CARGO_NET_RETRY",
+    "BUNDLE_RETRY",
 ];
 
 /// Variables that never pass unless a person names them; case does not matter.

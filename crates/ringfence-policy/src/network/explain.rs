@@ -1,6 +1,7 @@
 //! A decision about a host in words.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use super::decide::{Check, Ground, Passage, Way};
 use super::name::Host;
@@ -8,6 +9,9 @@ use super::range::Range;
 use super::rule::{HostRule, Subject};
 use super::rules::NetworkMode;
 use crate::grants::{Origin, Source};
+
+/// Beginning of the sentence about a name that leads to a guarded address.
+const STANDS_FOR: &str = "it stands for ";
 
 impl Passage {
     /// `example.org:443`, `[2001:db8::1]:443`, `example.org`.
@@ -59,11 +63,14 @@ impl Passage {
             Ground::Deny(_) => "it is denied, whatever else allows it".into(),
             Ground::Unlisted => "no entry of `allow` speaks of it".into(),
             Ground::Locked(_) => "no entry of `allow` speaks of it, and only the managed policy adds one".into(),
-            Ground::Guarded { address, what } => {
-                format!("it stands for {address} ({what}), which has to be allowed itself")
-            }
+            Ground::Guarded { address, what } => format!("{STANDS_FOR}{address} ({what}), which has to be allowed itself"),
             Ground::Own => "the sandbox has a loopback of its own: its own servers answer there, the host's do not".into(),
         }
+    }
+
+    /// The address in a sentence that [`Passage::why`] made of a guarded address, as logs keep it.
+    pub fn guarded_address(why: &str) -> Option<IpAddr> {
+        why.strip_prefix(STANDS_FOR)?.split_once(' ')?.0.parse().ok()
     }
 
     /// The entry of `allow` that would open it; `None` where it is open, or no entry would.
@@ -109,5 +116,22 @@ impl fmt::Display for Passage {
         let verdict = if self.is_open() { "is allowed" } else { "is denied" };
         let wish = if self.port.is_some() { "connecting to" } else { "looking up" };
         write!(f, "{wish} {} {verdict}", self.target())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guarded_address_is_found_in_the_sentence_about_it() {
+        for address in ["10.9.8.7", "fd00::1"] {
+            let address: IpAddr = address.parse().unwrap();
+            let ground = Ground::Guarded { address, what: "private" };
+            let passage = Passage { host: Host::new("a.org").unwrap(), port: Some(443), way: None, ground };
+            assert_eq!(Passage::guarded_address(&passage.why()), Some(address));
+        }
+        assert_eq!(Passage::guarded_address("network.mode = none"), None);
+        assert_eq!(Passage::guarded_address("it stands for x (y)"), None);
     }
 }

@@ -25,9 +25,9 @@ pub(super) fn run(arguments: AgentRun, local: &Local) -> Result<ExitCode, CliErr
     let (line, command) = what_is_run(&described, command)?;
     // By this, whatever it starts is known as the same agent.
     policy.env.push(format!("RINGFENCE_AGENT={name}"));
-    let (session, shell, keep_directory) = (None, ShellArg::Sh, false);
+    let (session, shell, keep_directory, quiet) = (None, ShellArg::Sh, false, false);
     let agent = Some(name);
-    let run = Run { timeout, json, agent, observe, ask, ask_timeout, session, line, shell, keep_directory, command, policy };
+    let run = Run { timeout, json, quiet, agent, observe, ask, ask_timeout, session, line, shell, keep_directory, command, policy };
     run_for(run, wall, whose, local)
 }
 

@@ -31,6 +31,22 @@ pub(super) fn explain(target: &str, meant: &Meant, origins: &Origins<'_>) -> Res
     Ok(if answer.fate == Fate::Allowed { answer.maybe("secret", secrets(&grants.network, &passage)) } else { answer })
 }
 
+/// The answer for a host that was refused by `rule` because its name led to a guarded address; `None`
+/// for any other rule. The address has to be allowed beside the name.
+pub(super) fn guarded(target: &str, rule: &str, rules: &NetworkRules) -> Option<Answer> {
+    let address = Passage::guarded_address(rule)?;
+    let (Host::Name(name), Some(port)) = host_and_port(target).ok()? else { return None };
+    let passage = rules.address(address, port, Some(&name), &own_addresses().unwrap_or_default());
+    if !matches!(passage.ground, Ground::Unlisted | Ground::Mode { .. }) || passage.is_open() {
+        return Some(answer(&passage, None));
+    }
+    let address = std::net::SocketAddr::new(address, port);
+    let change = format!(
+        "ringfence run --allow-host {name}:{port} --allow-host {address}, or add both to `allow` under [network] in ~/.config/ringfence/policy.toml"
+    );
+    Some(Answer::new(target, "denied", Fate::Refused).line("why", format!("its name led to {address}")).line("change", change))
+}
+
 /// What requests to it carry, and in what.
 fn secrets(rules: &NetworkRules, passage: &Passage) -> Option<String> {
     let (Host::Name(name), Some(port)) = (&passage.host, passage.port) else { return None };
@@ -174,6 +190,22 @@ mod tests {
         let answer = answer(&passage(&rules(), "a.org:443").unwrap(), Some(gap));
         assert_eq!((answer.verdict, answer.fate), ("denied", Fate::Refused));
         assert!(answer.lines.iter().any(|line| line.label == "why" && line.text == "not yet"));
+    }
+
+    #[test]
+    fn name_of_a_guarded_address_gets_a_proposal_that_opens_it() {
+        let because = "it stands for 10.9.8.7 (private), which has to be allowed itself";
+        let change = |target: &str, rule: &str| {
+            guarded(target, rule, &rules())
+                .map(|answer| answer.lines.iter().find(|line| line.label == "change").map(|line| line.text.clone()))
+        };
+        let both = change("inner.test:443", because).flatten().unwrap();
+        assert!(both.starts_with("ringfence run --allow-host inner.test:443 --allow-host 10.9.8.7:443, or"), "{both}");
+        let address = change("a.org:443", because).flatten().unwrap();
+        assert!(address.starts_with("ringfence run --allow-host 10.9.8.7:443, or"), "{address}");
+        // The entry `10.0.0.0/8:22` opens it now.
+        assert_eq!(change("a.org:22", because), Some(None));
+        assert_eq!(change("inner.test:443", "network.mode = none"), None);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Answer, Fate, Form, Wish, connect, one_as_json, path};
 use crate::commands::words::Meant;
+use crate::denied::from_record;
 use crate::error::CliError;
 use crate::origins::Origins;
 use crate::show::{self, Paint, printable, short};
@@ -24,7 +25,8 @@ pub(super) fn explain(meant: &Meant, session: Option<&str>, form: Form) -> Resul
     };
     let now = policy_digest(grants);
     let is_same = text(&run.begun, "policyDigest") == now;
-    let refusals = run.refused.iter().map(|record| Refusal::of(record, meant, is_same)).collect::<Result<Vec<_>, _>>()?;
+    let mut refusals = run.refused.iter().map(|record| Refusal::of(record, meant, is_same)).collect::<Result<Vec<_>, _>>()?;
+    refusals.sort_by_key(Refusal::report_order);
     match form {
         Form::Json => show::json(&as_json(&run, &refusals, is_same))?,
         Form::Text => show::text(&as_text(&run, &refusals, is_same, grants, Paint::for_stdout()))?,
@@ -71,6 +73,10 @@ impl<'a> Refusal<'a> {
         if is_ours || (wish == Wish::Connect && !is_ruled) {
             return Ok(Self { record, now: None, change: Change::None });
         }
+        if let Some(now) = connect::guarded(target, text(record, "policy"), &grants.network) {
+            let change = if now.fate == Fate::Allowed { Change::Allowed } else { Change::None };
+            return Ok(Self { record, now: Some(now), change });
+        }
         if wish == Wish::Connect {
             let now = match connect::explain(target, meant, &Origins::of(meant)?) {
                 // What was asked for is no host, so that no rule speaks of it.
@@ -85,6 +91,18 @@ impl<'a> Refusal<'a> {
         let now = answers.iter().find(|answer| answer.fate == Fate::Refused).or(answers.first()).cloned();
         let change = if is_same { Change::None } else { change(record, &path, wish, grants) };
         Ok(Self { record, now, change })
+    }
+}
+
+impl Refusal<'_> {
+    /// The likely reason of a failure comes first. A record without an operation on a path or host is
+    /// of a call or of the command itself.
+    fn report_order(&self) -> u8 {
+        from_record(self.record).map_or(0, |denial| denial.report_order())
+    }
+
+    fn is_done_without(&self) -> bool {
+        from_record(self.record).is_some_and(|denial| denial.is_done_without())
     }
 }
 
@@ -161,6 +179,10 @@ fn as_text(run: &Run, refusals: &[Refusal<'_>], is_same: bool, grants: &Grants, 
                 out.push_str(&line("now", &format!("refused by another rule: {}", said("rule").unwrap_or(Denial::NOTHING_OPENS_IT))))
             }
         }
+        if refusal.is_done_without() {
+            out.push_str(&line("note", "the program runs without it: this is not why the command failed"));
+            continue;
+        }
         for label in ["why", "change"] {
             if let Some(text) = said(label).filter(|_| refusal.change != Change::Allowed) {
                 out.push_str(&line(label, text));
@@ -194,6 +216,7 @@ fn as_json(run: &Run, refusals: &[Refusal<'_>], is_same: bool) -> Value {
             "explicit": get("explicit"),
             "program": get("program"),
             "count": get("count"),
+            "optional": refusal.is_done_without(),
             "changed": refusal.change != Change::None,
             "now": refusal.now.as_ref().map(one_as_json),
         })

@@ -1,8 +1,8 @@
 //! What was refused to a command that has ended, told to the agent.
 
+use ringfence_api::Denial;
 use ringfence_api::violations::annotate;
-use ringfence_api::{Denial, Evidence, Operation};
-use ringfence_audit::{Fields, recent_run};
+use ringfence_audit::recent_run;
 use ringfence_policy::Tool;
 use serde_json::Value;
 
@@ -10,6 +10,7 @@ use super::answer::Answer;
 use super::input::Event;
 use super::rewrite::link;
 use super::scene::Scene;
+use crate::denied::from_record;
 use crate::error::CliError;
 
 pub(super) fn answer(scene: &Scene) -> Result<Answer, CliError> {
@@ -19,7 +20,7 @@ pub(super) fn answer(scene: &Scene) -> Result<Answer, CliError> {
     let _ = std::fs::remove_file(link(&scene.resolved.surroundings.facts.state, call));
     let Some(run) = recent_run(scene.grants().audit.directory.as_path(), call)? else { return Ok(Answer::Nothing) };
     let is_blocked = run.ended.as_ref().is_some_and(|ended| ended.get("result").and_then(Value::as_str) == Some("blocked"));
-    let denials: Vec<Denial> = run.refused.iter().filter_map(denial).filter(|denial| !denial.is_done_without()).collect();
+    let denials: Vec<Denial> = run.refused.iter().filter_map(from_record).filter(|denial| !denial.is_done_without()).collect();
     if !is_blocked || denials.is_empty() {
         return Ok(Answer::Nothing);
     }
@@ -42,24 +43,4 @@ fn fitting(denials: &[Denial]) -> &[Denial] {
         length < LONGEST
     });
     &denials[..fits.count()]
-}
-
-/// A refusal as it stands in the log.
-fn denial(record: &Fields) -> Option<Denial> {
-    let text = |key: &str| record.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let word = text("operation");
-    let known = [Operation::Read, Operation::Write, Operation::Create, Operation::Rename, Operation::Execute, Operation::Connect];
-    Some(Denial {
-        operation: known.into_iter().find(|operation| operation.word() == word)?,
-        target: text("target"),
-        rule: text("policy"),
-        origin: text("origin"),
-        explicit: record.get("explicit") == Some(&Value::Bool(true)),
-        pid: 0,
-        program: text("program"),
-        time_ms: 0,
-        evidence: Evidence::Kernel,
-        count: record.get("count").and_then(Value::as_u64).unwrap_or(1),
-        optional: record.get("optional") == Some(&Value::Bool(true)),
-    })
 }

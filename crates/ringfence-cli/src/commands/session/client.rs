@@ -8,12 +8,14 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use ringfence_api::{Answer, Breach};
+use ringfence_api::{Answer, Breach, Denial};
+use ringfence_policy::AbsPath;
 use serde_json::{Value, json};
 
 use super::wire::{Kind, receive, send};
 use super::{Answered, Exec, List, Signalled, Which, place};
 use crate::commands::words::duration;
+use crate::denied::{Denied, is_silenced};
 use crate::error::CliError;
 use crate::{say, show};
 
@@ -33,8 +35,22 @@ pub(super) fn exec(arguments: Exec) -> Result<ExitCode, CliError> {
     let answer = session.answer()?;
     if arguments.json {
         show::json(&answer)?;
+    } else if !arguments.quiet && !is_silenced() {
+        report_denials(&answer);
     }
     Ok(conclude(&answer, arguments.json))
+}
+
+/// Prints which hosts and paths were denied to a command that failed.
+fn report_denials(answer: &Value) {
+    let is_failure = answer["exitCode"].as_u64().is_some_and(|status| status != 0);
+    let is_refused_line = !answer["refusal"].is_null();
+    if !is_failure || answer["blocked"] != true || is_refused_line {
+        return;
+    }
+    let denials: Vec<Denial> = serde_json::from_value(answer["denials"].clone()).unwrap_or_default();
+    let home = std::env::var_os("HOME").and_then(AbsPath::new);
+    Denied { denials: &denials, dropped: answer["denialsDropped"].as_u64().unwrap_or_default(), home: home.as_ref() }.report();
 }
 
 /// Says what a person should know beside the output; answers the status to end with.
