@@ -7,6 +7,7 @@ mod guarded;
 mod settings;
 mod tables;
 
+use crate::disguise::Disguises;
 use crate::glob::{Case, Glob};
 use crate::grants::{
     Asking, AuditRules, CommandRules, Effect, EnvironmentRules, Exception, Grants, Limits, Mode, NetworkRules, Observe, OnGap, Origin,
@@ -59,6 +60,7 @@ impl Grants {
             rules,
             patterns: Vec::new(),
             exceptions: Vec::new(),
+            disguises: Disguises::default(),
             suspects: Vec::new(),
             environment: EnvironmentRules::default(),
             network: NetworkRules::default(),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::disguise::Disguises;
 use crate::glob::Glob;
 use crate::limit::Limit;
 pub use crate::network::{NetworkMode, NetworkRules, Ports};
@@ -25,6 +26,8 @@ pub struct Grants {
     pub patterns: Vec<Pattern>,
     /// What re-opens a file that a pattern caught.
     pub exceptions: Vec<Exception>,
+    /// Which denied names look absent, or empty.
+    pub disguises: Disguises,
     /// Files of tools, and directories of such files, that are denied if they hold credentials.
     pub suspects: Vec<AbsPath>,
     /// Which variables pass.
