@@ -231,6 +231,9 @@ pub(crate) struct PolicyArgs {
     /// Deny a path or pattern
     #[arg(long, value_name = "PATH")]
     pub(crate) deny: Vec<String>,
+    /// Deny a path or pattern, and let it look absent
+    #[arg(long, value_name = "PATH")]
+    pub(crate) hide: Vec<String>,
     /// Keep a path or pattern from being written
     #[arg(long, value_name = "PATH")]
     pub(crate) protect: Vec<String>,

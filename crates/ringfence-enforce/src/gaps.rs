@@ -80,3 +80,13 @@ pub(crate) fn untold(fuse: Fuse) -> Gap {
         "all is enforced, but refused reads are guessed from what a failed command writes to standard error, unless that is a terminal";
     Gap { what: "denials".into(), why: format!("{state}: {lost}"), hint: hint.into(), loss: Loss::Telling }
 }
+
+/// Without a tripwire a denied name cannot look absent or empty: it is refused with EACCES.
+pub(crate) fn undisguised(grants: &Grants) -> Option<Gap> {
+    grants.disguises.is_any().then(|| Gap {
+        what: "filesystem.hide".into(),
+        why: "without /dev/fuse, hidden names are denied: programs that read them get EACCES".into(),
+        hint: "`ringfence doctor` shows what this host can do".into(),
+        loss: Loss::Telling,
+    })
+}

@@ -80,7 +80,10 @@ pub fn plan(grants: &Grants, survey: &Survey, support: &Support, person: &Person
     draft.steps.push(Step::Identity(Identity { uid: support.uid, gid: support.gid }));
     match support.fuse {
         Fuse::Opens => draft.steps.push(Step::Tripwire),
-        Fuse::Shut | Fuse::Absent => draft.gaps.push(gaps::untold(support.fuse)),
+        Fuse::Shut | Fuse::Absent => {
+            draft.gaps.push(gaps::untold(support.fuse));
+            draft.gaps.extend(gaps::undisguised(grants));
+        }
     }
     draft.skeleton(person, support);
     draft.trees();

@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::io::Read;
 
-use ringfence_api::{Attempt, Denial};
-use ringfence_policy::Grants;
+use ringfence_api::{Attempt, Denial, Operation};
+use ringfence_policy::{AbsPath, Disguise, Grants};
 
 /// The denial, marked as optional if its program tries such a thing by itself and runs without it.
 ///
@@ -15,6 +15,9 @@ pub(crate) fn marked(mut denial: Denial, grants: &Grants) -> Denial {
 }
 
 fn is_optional(denial: &Denial, grants: &Grants) -> bool {
+    if is_disguised_read(denial, grants) {
+        return true;
+    }
     let attempt = Attempt {
         operation: denial.operation,
         target: &denial.target,
@@ -24,6 +27,13 @@ fn is_optional(denial: &Denial, grants: &Grants) -> bool {
         workspace: grants.workspace.as_path(),
     };
     attempt.is_optional(|| command_line(denial.pid))
+}
+
+/// Tells whether the program was shown something absent or empty instead of an error. Loaders look
+/// for such files at every start, and the policy says that a command does without.
+fn is_disguised_read(denial: &Denial, grants: &Grants) -> bool {
+    let path = || AbsPath::new(&denial.target);
+    denial.operation == Operation::Read && path().is_some_and(|path| grants.disguise(&path) != Disguise::Deny)
 }
 
 /// The arguments of a process, as the kernel writes them; empty if it is gone. Their length is the

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use ringfence_api::{Answer, Asker, Denial, Evidence, Granted, Operation};
 use ringfence_enforce::apply::{End, Plea};
 use ringfence_enforce::{Plan, apply};
-use ringfence_policy::{AbsPath, Access, Because, Decision, Verdict};
+use ringfence_policy::{AbsPath, Access, Because, Decision, Disguise, Verdict};
 use ringfence_sys::memory;
 use ringfence_tripwire::{Lead, Pending, Scene, Trip, Tripwire, Watcher};
 
@@ -135,6 +135,10 @@ impl Watcher for Log {
         }
         let Some(trip) = self.meant(trip) else { return };
         self.refused(self.denial(&trip, &self.decide(&trip)));
+    }
+
+    fn disguise(&self, path: &AbsPath, pid: u32) -> Disguise {
+        if self.own.has(pid) { Disguise::Deny } else { self.ground.read(|grants| grants.disguise(path)) }
     }
 
     fn can_ask(&self) -> bool {

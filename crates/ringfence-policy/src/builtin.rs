@@ -7,6 +7,7 @@ mod guarded;
 mod settings;
 mod tables;
 
+use crate::disguise::Disguises;
 use crate::glob::{Case, Glob};
 use crate::grants::{
     Asking, AuditRules, CommandRules, Effect, EnvironmentRules, Exception, Grants, Limits, Mode, NetworkRules, Observe, OnGap, Origin,
@@ -61,6 +62,7 @@ impl Grants {
             patterns: Vec::new(),
             exceptions: Vec::new(),
             tracked: TrackedFiles::default(),
+            disguises: Disguises::default(),
             suspects: Vec::new(),
             environment: EnvironmentRules::default(),
             network: NetworkRules::default(),

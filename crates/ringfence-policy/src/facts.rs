@@ -94,6 +94,8 @@ pub struct Flags {
     pub write: Vec<String>,
     /// `--deny`
     pub deny: Vec<String>,
+    /// `--hide`
+    pub hide: Vec<String>,
     /// `--protect`
     pub protect: Vec<String>,
     /// `--except`
@@ -131,6 +133,7 @@ impl Flags {
             read: Vec::new(),
             write: Vec::new(),
             deny: Vec::new(),
+            hide: Vec::new(),
             protect: Vec::new(),
             except: Vec::new(),
             env: Vec::new(),

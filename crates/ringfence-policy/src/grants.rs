@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::disguise::Disguises;
 use crate::glob::Glob;
 use crate::limit::Limit;
 pub use crate::network::{NetworkMode, NetworkRules, Ports};
@@ -28,6 +29,8 @@ pub struct Grants {
     pub exceptions: Vec<Exception>,
     /// Files that are open because git tracks them.
     pub tracked: TrackedFiles,
+    /// Which denied names look absent, or empty.
+    pub disguises: Disguises,
     /// Files of tools, and directories of such files, that are denied if they hold credentials.
     pub suspects: Vec<AbsPath>,
     /// Which variables pass.

@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::command::Platform;
+use crate::disguise::Disguise;
 use crate::grants::{Asking, Fsync, Mode, Observe, OnError, OnGap};
 use crate::tracked::TrackedMode;
 pub use network::{NetworkPolicy, PortChoice, SecretPolicy};
@@ -112,7 +113,7 @@ pub struct SandboxPolicy {
     pub auto_allow_bash_if_sandboxed: Option<bool>,
 }
 
-/// `[filesystem]`: paths, and for the last three also globs.
+/// `[filesystem]`: paths, and for `deny`, `hide`, `protect` and `except` also globs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct FilesystemPolicy {
@@ -125,16 +126,22 @@ pub struct FilesystemPolicy {
     /// Nothing at all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<PathEntry>,
+    /// As `deny`, but a hidden name looks absent to programs that read it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hide: Vec<PathEntry>,
     /// Readable, never writable.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub protect: Vec<PathEntry>,
-    /// Re-opens what a glob in `deny` or `protect` caught.
+    /// Re-opens what a glob in `deny`, `hide` or `protect` caught.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub except: Vec<PathEntry>,
     /// Files that git tracks unchanged and that a built-in pattern would deny: `open` (the default)
     /// or `deny`. A project's policy may only choose `deny`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tracked: Option<TrackedMode>,
+    /// How a denied `.env`, `.env.*` or `.envrc` answers a program that reads it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub env_files: Option<Disguise>,
 }
 
 /// A path or glob, alone or with more to say about it.

@@ -37,6 +37,7 @@ pub(crate) fn grants_with_builtins(lines: &str) -> Grants {
 
 fn empty() -> Grants {
     Grants {
+        disguises: crate::disguise::Disguises::default(),
         mode: Mode::WorkspaceWrite,
         workspace: path("/p"),
         home: path("/home/me"),

@@ -115,8 +115,26 @@ pub(crate) struct Waiting {
     pub(crate) node: u64,
     /// What the kernel takes the node for.
     pub(crate) kind: FileType,
-    /// What whoever waits in vain is told.
-    pub(crate) refusal: Errno,
+    /// The answer if it is refused.
+    pub(crate) refusal: Refusal,
+}
+
+/// Answer to an open that is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// It fails.
+    Error(Errno),
+    /// It opens something empty.
+    Empty,
+}
+
+impl Refusal {
+    pub(crate) fn answer(self, unique: u64) -> Vec<u8> {
+        match self {
+            Refusal::Error(error) => Answer::error(unique, error.raw_os_error()),
+            Refusal::Empty => Answer::opened_as(unique, 0),
+        }
+    }
 }
 
 impl Pending {
@@ -163,7 +181,7 @@ impl Drop for Pending {
     fn drop(&mut self) {
         // Nothing waits any more once it was answered.
         let Waiting { unique, refusal, .. } = self.request;
-        self.desk.settle(unique, &Answer::error(unique, refusal.raw_os_error()));
+        self.desk.settle(unique, &refusal.answer(unique));
     }
 }
 

@@ -12,6 +12,7 @@
 
 mod company;
 mod desk;
+mod disguised;
 mod ghosts;
 mod post;
 mod scene;

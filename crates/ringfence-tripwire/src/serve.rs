@@ -5,11 +5,11 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use ringfence_api::Operation;
-use ringfence_policy::AbsPath;
+use ringfence_policy::{AbsPath, Disguise};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-use crate::desk::{Desk, Opened, Pending, Waiting};
+use crate::desk::{Desk, Opened, Pending, Refusal, Waiting};
 use crate::ghosts::{Ghost, Ghosts, Lead};
 use crate::post::Post;
 use crate::scene::{Prop, PropKind, Scene};
@@ -24,6 +24,11 @@ pub trait Watcher: Send + Sync {
 
     /// Something was refused.
     fn tripped(&self, trip: Trip);
+
+    /// The answer to the process `pid` when it reads `path`, which a rule denies.
+    fn disguise(&self, _path: &AbsPath, _pid: u32) -> Disguise {
+        Disguise::Deny
+    }
 
     /// Whether anybody can be asked. If not, the rest is not wanted.
     fn can_ask(&self) -> bool {
@@ -47,10 +52,10 @@ pub trait Watcher: Send + Sync {
 pub struct Tripwire {
     desk: Arc<Desk>,
     scene: Arc<RwLock<Scene>>,
-    watcher: Arc<dyn Watcher>,
+    pub(crate) watcher: Arc<dyn Watcher>,
     owner: (u32, u32),
     is_sealed: bool,
-    can_ask: bool,
+    pub(crate) can_ask: bool,
     ghosts: Ghosts,
 }
 
@@ -58,7 +63,7 @@ pub struct Tripwire {
 const TOP: u64 = 1;
 const COVERS_NODE: u64 = 2;
 /// In a list: a name that is not to be remembered.
-const NOBODY: u64 = 0;
+pub(crate) const NOBODY: u64 = 0;
 /// Props follow.
 const FIRST: u64 = 3;
 
@@ -129,6 +134,8 @@ impl Tripwire {
                 Answer::nothing(unique)
             }
             Ask::Unknown => Answer::error(unique, Errno::NOSYS.raw_os_error()),
+            // A file that reads as empty has no handle.
+            Ask::Read { handle: 0, .. } => Answer::nothing(unique),
             Ask::Read { handle, offset, size } => self.read(unique, handle, offset, size),
             Ask::List { handle, offset, size, plus } if handle > 0 => self.listed(unique, handle, offset, size, plus),
             _ if request.node < FIRST => self.top(request, &scene),
@@ -173,6 +180,10 @@ impl Tripwire {
     /// Answers what is not asked about; `None` if whoever wants it waits.
     fn of_prop(&mut self, request: &Request<'_>, prop: &Prop, scene: &Scene) -> Option<Vec<u8>> {
         let unique = request.unique;
+        match self.disguise(request, prop) {
+            Disguise::Deny => {}
+            disguise => return self.of_disguised(request, prop, scene, disguise),
+        }
         let refuse = |path: &AbsPath, operation: Operation| self.refuse(request, path, operation);
         Some(match request.ask {
             Ask::Attributes => Answer::attributes(unique, &self.entry_of(request.node, prop)),
@@ -182,16 +193,18 @@ impl Tripwire {
                 _ => Answer::error(unique, Errno::INVAL.raw_os_error()),
             },
             Ask::Open(flags) if self.can_ask && prop.kind == PropKind::DeniedFile => {
-                return self.wait(request, &prop.path, wanted(flags), Errno::ACCESS);
+                return self.wait(request, &prop.path, wanted(flags), Refusal::Error(Errno::ACCESS));
             }
             Ask::Open(flags) => refuse(&prop.path, wanted(flags)),
             Ask::OpenDirectory if prop.kind == PropKind::Directory => Answer::opened(unique),
-            Ask::OpenDirectory if self.can_ask => return self.wait(request, &prop.path, Operation::Read, Errno::ACCESS),
+            Ask::OpenDirectory if self.can_ask => return self.wait(request, &prop.path, Operation::Read, Refusal::Error(Errno::ACCESS)),
             Ask::OpenDirectory => refuse(&prop.path, Operation::Read),
             Ask::List { offset, size, plus, .. } => {
                 // The kernel makes nothing of these two, but programs expect them.
                 let own = [".", ".."].map(|name| (OsStr::new(name), Entry { node: NOBODY, ..self.directory(request.node) }));
-                let named = prop.children.iter().map(|(name, at)| (name.as_os_str(), self.entry(scene, *at)));
+                let is_shown = |at: &usize| scene.prop(*at).is_none_or(|child| self.disguise(request, child) != Disguise::Hide);
+                let shown = prop.children.iter().filter(|(_, at)| is_shown(at));
+                let named = shown.map(|(name, at)| (name.as_os_str(), self.entry(scene, *at)));
                 let entries = own.into_iter().chain(named).enumerate().skip(offset as usize);
                 Answer::list(unique, size, plus, entries.map(|(number, (name, entry))| (number as u64 + 1, name, entry)))
             }
@@ -208,7 +221,7 @@ impl Tripwire {
     }
 
     /// Nothing is changed here.
-    fn changed(&self, request: &Request<'_>, path: &AbsPath) -> Vec<u8> {
+    pub(crate) fn changed(&self, request: &Request<'_>, path: &AbsPath) -> Vec<u8> {
         match request.ask {
             Ask::Make(name) => self.refuse(request, &path.join(name), Operation::Create),
             Ask::Remove(name) => self.refuse(request, &path.join(name), Operation::Write),
@@ -230,21 +243,25 @@ impl Tripwire {
                 })
             }
             (Ask::ReadLink, Lead::Link(target)) => Answer::text(unique, target.as_os_str().as_encoded_bytes()),
-            (Ask::Open(flags), Lead::File | Lead::Program) => return self.wait(request, &ghost.path, wanted(flags), ghost.refusal),
-            (Ask::OpenDirectory, Lead::Directory) => return self.wait(request, &ghost.path, Operation::Read, ghost.refusal),
+            (Ask::Open(flags), Lead::File | Lead::Program) => {
+                return self.wait(request, &ghost.path, wanted(flags), Refusal::Error(ghost.refusal));
+            }
+            (Ask::OpenDirectory, Lead::Directory) => {
+                return self.wait(request, &ghost.path, Operation::Read, Refusal::Error(ghost.refusal));
+            }
             (Ask::Access(0), _) => Answer::nothing(unique),
             (Ask::Access(mask), _) => self.refuse(request, &ghost.path, accessed(mask)),
             _ => self.changed(request, &ghost.path),
         })
     }
 
-    fn refuse(&self, request: &Request<'_>, path: &AbsPath, operation: Operation) -> Vec<u8> {
+    pub(crate) fn refuse(&self, request: &Request<'_>, path: &AbsPath, operation: Operation) -> Vec<u8> {
         self.watcher.tripped(Trip { path: path.clone(), operation, pid: request.pid });
         Answer::error(request.unique, Errno::ACCESS.raw_os_error())
     }
 
     /// Lets whoever wants to open something wait.
-    fn wait(&self, request: &Request<'_>, path: &AbsPath, operation: Operation, refusal: Errno) -> Option<Vec<u8>> {
+    pub(crate) fn wait(&self, request: &Request<'_>, path: &AbsPath, operation: Operation, refusal: Refusal) -> Option<Vec<u8>> {
         let kind = if request.ask == Ask::OpenDirectory { FileType::Directory } else { FileType::RegularFile };
         let waiting = Waiting { unique: request.unique, node: request.node, kind, refusal };
         let pending = Pending::begin(&self.desk, request.pid, waiting);
@@ -300,7 +317,7 @@ impl Tripwire {
         Answer::error(unique, refusal.raw_os_error())
     }
 
-    fn entry(&self, scene: &Scene, at: usize) -> Entry {
+    pub(crate) fn entry(&self, scene: &Scene, at: usize) -> Entry {
         match scene.prop(at) {
             Some(prop) => self.entry_of(at as u64 + FIRST, prop),
             None => self.directory(at as u64 + FIRST),
@@ -314,6 +331,8 @@ impl Tripwire {
             PropKind::DeniedFile | PropKind::DeniedDirectory | PropKind::Passage if self.can_ask => {
                 self.as_opened(Entry { lasts: Lasts::Name, ..entry })
             }
+            // A disguise depends on the process and on the policy of the moment.
+            PropKind::DeniedFile | PropKind::DeniedDirectory => Entry { lasts: Lasts::Name, ..entry },
             _ => entry,
         }
     }
@@ -324,7 +343,7 @@ impl Tripwire {
     }
 
     /// With the host's own size, as long as somebody has it open: nobody else gets to know.
-    fn as_opened(&self, entry: Entry) -> Entry {
+    pub(crate) fn as_opened(&self, entry: Entry) -> Entry {
         const KIND: u32 = 0o170_000;
         let status = |opened: Arc<Opened>| rustix::fs::fstat(&opened.file).ok().filter(|status| status.st_mode & KIND == entry.mode & KIND);
         match self.desk.open_of(entry.node).and_then(status) {
@@ -333,17 +352,17 @@ impl Tripwire {
         }
     }
 
-    fn directory(&self, node: u64) -> Entry {
+    pub(crate) fn directory(&self, node: u64) -> Entry {
         let (uid, gid) = self.owner;
         Entry { node, mode: PropKind::Directory.mode(), size: 0, uid, gid, modified: 0, lasts: Lasts::Forever }
     }
 }
 
 const READ: u32 = 4;
-const WRITE: u32 = 2;
+pub(crate) const WRITE: u32 = 2;
 
 /// What an open with these flags is for.
-fn wanted(flags: u32) -> Operation {
+pub(crate) fn wanted(flags: u32) -> Operation {
     /// The kernel's own mark of an open that is for executing.
     const EXECUTE: u32 = 0x20;
     const WRITING: u32 = 3;
@@ -357,7 +376,7 @@ fn wanted(flags: u32) -> Operation {
 }
 
 /// What a question whether one may is about.
-fn accessed(mask: u32) -> Operation {
+pub(crate) fn accessed(mask: u32) -> Operation {
     if mask & WRITE != 0 {
         Operation::Write
     } else if mask & READ != 0 {

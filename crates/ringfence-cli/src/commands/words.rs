@@ -96,6 +96,7 @@ pub(crate) fn meant_to_run(arguments: &PolicyArgs, chosen: Chosen<'_>) -> Result
     flags.read = arguments.read.clone();
     flags.write = arguments.write.clone();
     flags.deny = arguments.deny.clone();
+    flags.hide = arguments.hide.clone();
     flags.protect = arguments.protect.clone();
     flags.except = arguments.except.clone();
     flags.env = arguments.env.iter().map(|word| variable(word)).collect::<Result<_, _>>()?;

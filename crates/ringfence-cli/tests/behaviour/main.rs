@@ -22,6 +22,7 @@ mod git;
 mod git_ownership;
 mod git_sessions;
 mod groups;
+mod hidden;
 mod hooks;
 mod hosts;
 mod imports;

@@ -11,8 +11,14 @@ use crate::policy::{Amount, PathEntry, PortChoice, SecretPolicy};
 /// Refuses the first value that means nothing.
 pub(super) fn check(layer: &Layer) -> Result<(), PolicyError> {
     let files = &layer.policy.filesystem;
-    let lists =
-        [("read", &files.read), ("write", &files.write), ("deny", &files.deny), ("protect", &files.protect), ("except", &files.except)];
+    let lists = [
+        ("read", &files.read),
+        ("write", &files.write),
+        ("deny", &files.deny),
+        ("hide", &files.hide),
+        ("protect", &files.protect),
+        ("except", &files.except),
+    ];
     for (list, entries) in lists {
         for (i, entry) in entries.iter().enumerate() {
             check_entry(layer, &format!("filesystem.{list}.{i}"), entry)?;

@@ -1,6 +1,7 @@
 //! The lists of `[filesystem]`, and the git directories outside the workspace.
 
 use crate::builtin;
+use crate::disguise::Disguises;
 use crate::error::{Place, PolicyError};
 use crate::expand::{Entry, Target, exact_glob};
 use crate::facts::{Facts, Flags};
@@ -14,6 +15,7 @@ pub(super) struct Lists {
     pub(super) rules: Vec<Rule>,
     pub(super) patterns: Vec<Pattern>,
     pub(super) exceptions: Vec<Exception>,
+    pub(super) disguises: Disguises,
 }
 
 /// One entry on its way into [`Lists`].
@@ -24,11 +26,16 @@ struct Written<'a> {
 }
 
 pub(super) fn collect(layers: &[Layer], flags: &Flags, facts: &Facts, warnings: &mut Vec<String>) -> Result<Lists, PolicyError> {
-    let mut lists = Lists { rules: Vec::new(), patterns: builtin::patterns().collect(), exceptions: builtin::exceptions().collect() };
+    let mut lists = Lists {
+        rules: Vec::new(),
+        patterns: builtin::patterns().collect(),
+        exceptions: builtin::exceptions().collect(),
+        disguises: Disguises::of(layers),
+    };
     for layer in layers {
         let files = &layer.policy.filesystem;
         let anchor = layer.project(&facts.workspace);
-        for (key, entries) in keyed(&files.read, &files.write, &files.deny, &files.protect, &files.except) {
+        for (key, entries) in keyed([&files.read, &files.write, &files.deny, &files.hide, &files.protect, &files.except]) {
             for (i, entry) in entries.iter().enumerate() {
                 let full = format!("filesystem.{key}.{i}");
                 let written = Written {
@@ -40,7 +47,7 @@ pub(super) fn collect(layers: &[Layer], flags: &Flags, facts: &Facts, warnings: 
             }
         }
     }
-    for (key, entries) in keyed(&flags.read, &flags.write, &flags.deny, &flags.protect, &flags.except) {
+    for (key, entries) in keyed([&flags.read, &flags.write, &flags.deny, &flags.hide, &flags.protect, &flags.except]) {
         for text in entries {
             let entry = Entry { text, key, anchor: &flags.cwd, at: Place::default() };
             let origin = Origin::new(Source::Flag, format!("--{key} {text}"));
@@ -50,9 +57,9 @@ pub(super) fn collect(layers: &[Layer], flags: &Flags, facts: &Facts, warnings: 
     Ok(lists)
 }
 
-/// The five lists with their names.
-fn keyed<'a, T>(read: &'a [T], write: &'a [T], deny: &'a [T], protect: &'a [T], except: &'a [T]) -> [(&'static str, &'a [T]); 5] {
-    [("read", read), ("write", write), ("deny", deny), ("protect", protect), ("except", except)]
+/// The lists with their names.
+fn keyed<T>(lists: [&[T]; 6]) -> impl Iterator<Item = (&'static str, &[T])> {
+    ["read", "write", "deny", "hide", "protect", "except"].into_iter().zip(lists)
 }
 
 impl Lists {
@@ -79,18 +86,25 @@ impl Lists {
                 };
                 self.exceptions.extend(glob.map(|glob| Exception { glob, origin }));
             }
-            _ => match (entry.target(facts)?, entry.key == "deny") {
-                (Target::Path(root), true) => self.rules.push(Rule { root, effect: Effect::Deny, origin, locked }),
-                (Target::Path(root), false) => self.rules.push(Rule { root, effect: Effect::Protect, origin, locked }),
-                (Target::Glob(glob), true) => {
-                    self.patterns.push(Pattern { glob, effect: PatternEffect::Deny, origin, locked });
+            key => {
+                let target = entry.target(facts)?;
+                if key == "hide" {
+                    self.disguises.hide(&target);
                 }
-                (Target::Glob(glob), false) => {
-                    self.patterns.push(Pattern { glob, effect: PatternEffect::Protect, origin, locked });
-                }
-            },
+                self.shut(target, key, origin, locked);
+            }
         }
         Ok(())
+    }
+
+    /// Adds a deny or protect. What is hidden is denied, and only looks different.
+    fn shut(&mut self, target: Target, key: &str, origin: Origin, locked: bool) {
+        match (target, key == "protect") {
+            (Target::Path(root), true) => self.rules.push(Rule { root, effect: Effect::Protect, origin, locked }),
+            (Target::Path(root), false) => self.rules.push(Rule { root, effect: Effect::Deny, origin, locked }),
+            (Target::Glob(glob), true) => self.patterns.push(Pattern { glob, effect: PatternEffect::Protect, origin, locked }),
+            (Target::Glob(glob), false) => self.patterns.push(Pattern { glob, effect: PatternEffect::Deny, origin, locked }),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::fs;
 use ringfence_enforce::Plan;
 use ringfence_engine::plan;
 use ringfence_local::Local;
-use ringfence_policy::{AbsPath, Access, Because, Decision, Effect, Grants, Verdict};
+use ringfence_policy::{AbsPath, Access, Because, Decision, Disguise, Effect, Grants, Verdict};
 
 use super::{Answer, Fate, Wish};
 use crate::commands::words::{Meant, below_home};
@@ -95,7 +95,12 @@ fn answer(grants: &Grants, plan: &Plan, path: &AbsPath, access: Access) -> Answe
     answer = answer.maybe("why", silence.map(str::to_owned));
     let (change, rest) = decision.explain().into_iter().partition::<Vec<_>, _>(|line| line.label == "change");
     answer.lines.extend(rest.into_iter().filter(|line| line.label != "verdict"));
-    answer = answer.maybe("kept", kept(&decision));
+    let shown = match grants.disguise(path) {
+        Disguise::Deny => None,
+        Disguise::Hide => Some("as absent: a program that reads it gets ENOENT, and the attempt is recorded"),
+        Disguise::Empty => Some("as empty: a program that reads it gets nothing, and the attempt is recorded"),
+    };
+    answer = answer.maybe("shown", shown.map(str::to_owned)).maybe("kept", kept(&decision));
     answer.lines.extend(change);
     answer
 }

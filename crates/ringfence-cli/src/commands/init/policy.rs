@@ -25,6 +25,11 @@ pub(super) fn of_the_project(facts: &Facts, languages: &[&Language]) -> Result<D
             let mut text = String::from(
                 "# What agents' commands may do in this project. This file narrows what the person's own policy\n# (~/.config/ringfence/policy.toml) allows, and opens nothing: docs/network.md, docs/commands.md.\nversion = 1\n",
             );
+            if reads_env_files(&facts.workspace) {
+                text.push_str(
+                    "\n[filesystem]\n# Tools of this project load .env files at every start: they find them empty, not denied.\nenv-files = \"empty\"\n",
+                );
+            }
             if !publishes.is_empty() {
                 text.push_str("\n[commands]\ndeny = [\n");
                 for (line, language) in publishes {
@@ -41,6 +46,16 @@ pub(super) fn of_the_project(facts: &Facts, languages: &[&Language]) -> Result<D
     let parsed = parse_bytes(after.as_bytes(), &file, Source::Project);
     parsed.map_err(ringfence_engine::EngineError::from)?;
     Draft::within(file, before, after, &facts.workspace)
+}
+
+/// Tells whether the project names a tool that loads `.env` files by itself: with EACCES it would
+/// not start.
+fn reads_env_files(project: &AbsPath) -> bool {
+    const LISTS: &[&str] = &["package.json", "pyproject.toml", "requirements.txt", "Pipfile", "Gemfile", "composer.json"];
+    const LOADERS: &[&str] =
+        &["dotenv", "\"vite\"", "\"next\"", "\"nuxt\"", "\"astro\"", "react-scripts", "django-environ", "python-decouple", "environs"];
+    let names_loader = |text: String| LOADERS.iter().any(|loader| text.contains(loader));
+    LISTS.iter().filter_map(|name| fs::read_to_string(project.join(name).as_path()).ok()).any(names_loader)
 }
 
 /// The person's: it opens hosts. `None` if no host is to be opened.
