@@ -6,7 +6,7 @@ use ringfence_api::{Denial, Gap, Outcome, typed, whole};
 use ringfence_audit::{Act, AuditError, Begun, Details, Ended, Log, Options, Record, Subject, Verdict, digest, now_ms};
 use ringfence_policy::{AbsPath, Asking, Grants, Mode, Observe, OnError};
 
-use crate::{Asked, EngineError, Resolved};
+use crate::{Asked, EngineError, Resolved, guard};
 
 /// The records of one run.
 pub(crate) struct Book<'a> {
@@ -54,6 +54,7 @@ impl<'a> Book<'a> {
         // That there is no sandbox, and who said so, is never to be looked for elsewhere.
         let off = self.resolved.grants.sandbox.off.as_ref();
         let reason = off.map(|off| format!("not confined: {} ({off})", off.text));
+        let reason = reason.or_else(|| guard::doubted(&self.resolved.grants, guard::Text::Words(&self.asked.command)));
         let record = self.record(Act::Begin, Verdict::Allowed, reason, self.begun(gaps));
         self.has_begun = true;
         match self.append(&[record]) {

@@ -4,8 +4,8 @@ use std::ffi::{OsStr, OsString};
 
 use ringfence_api::{Denial, Evidence, Operation, Outcome, Output, Refusal, Status, Usage, visible};
 use ringfence_audit::now_ms;
-use ringfence_policy::Grants;
 use ringfence_policy::command::{Dialect, Line, Problem};
+use ringfence_policy::{CommandRules, Grants};
 
 /// The words that have bash read `line`, and say in which directory that ended to whoever holds
 /// the other end of standard input. The line itself reads nothing.
@@ -28,10 +28,10 @@ pub(crate) enum Text<'a> {
 
 impl Text<'_> {
     /// As it is read.
-    fn line(&self) -> Result<Line, Problem> {
+    fn line(&self, rules: &CommandRules) -> Result<Line, Problem> {
         match self {
             Text::Words(words) => match of_a_shell(words) {
-                Some((line, dialect)) => Line::parse_as(text(line.as_encoded_bytes())?, dialect),
+                Some((line, dialect)) => rules.read(text(line.as_encoded_bytes())?, dialect),
                 None => {
                     let words: Result<Vec<&str>, Problem> = words.iter().map(|word| text(word.as_encoded_bytes())).collect();
                     Line::of_words(&words?)
@@ -40,7 +40,7 @@ impl Text<'_> {
             Text::Line(line, shell) => {
                 let name = std::path::Path::new(shell).file_name().unwrap_or(shell);
                 let dialect = if name == "bash" { Dialect::Bash } else { Dialect::Posix };
-                Line::parse_as(text(line)?, dialect)
+                rules.read(text(line)?, dialect)
             }
         }
     }
@@ -84,7 +84,7 @@ pub(crate) fn refused(grants: &Grants, command: Text<'_>) -> Option<Outcome> {
     if !grants.commands.has_guards() {
         return None;
     }
-    let line = command.line();
+    let line = command.line(&grants.commands);
     let refusal = grants.commands.refusal(line.as_ref())?;
     let whole = line.map_or_else(|_| command.shown(), |line| line.text);
     let characters = |end: usize| whole.get(..end.min(whole.len())).map_or(0, |text| text.chars().count());
@@ -125,6 +125,15 @@ pub(crate) fn refused(grants: &Grants, command: Text<'_>) -> Option<Outcome> {
         quarantined: Vec::new(),
         refusal: Some(refusal),
     })
+}
+
+/// Why a rule on its text would have refused a command that runs all the same.
+pub(crate) fn doubted(grants: &Grants, command: Text<'_>) -> Option<String> {
+    if !grants.commands.has_guards() {
+        return None;
+    }
+    let doubt = grants.commands.doubt(command.line(&grants.commands).as_ref())?;
+    Some(format!("in doubt: {} ({}, {})", doubt.reason, doubt.rule, doubt.origin))
 }
 
 /// What is said in place of all that the command would have written.

@@ -14,22 +14,27 @@ mod arithmetic;
 mod compound;
 mod condition;
 mod decode;
+mod doubt;
 mod excluded;
+mod expand_word;
 mod expansion;
 mod follow;
 mod guard;
+mod guess;
 mod heredoc;
 mod input;
 mod layers;
 mod lists;
 mod marks;
 mod options;
+mod output;
 mod pattern;
 mod reader;
 mod sandbox;
 mod sed;
 mod shell;
 mod simple;
+mod strings;
 mod variables;
 mod word;
 mod wrappers;
@@ -60,6 +65,16 @@ pub struct Line {
     pub doubts: Vec<Problem>,
     /// The functions that it defines.
     pub functions: Vec<String>,
+    /// The variables that it assigns.
+    pub(crate) bindings: Vec<Binding>,
+}
+
+/// A variable and the words that the line assigns to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Binding {
+    pub(crate) name: String,
+    /// As they are written, quotes included.
+    pub(crate) raws: Vec<String>,
 }
 
 /// One simple command.
@@ -193,28 +208,38 @@ impl Line {
     pub fn parse_as(text: &str, dialect: Dialect) -> Result<Self, Problem> {
         let mut found = reader::Found::default();
         Reader::new(text, dialect, &mut found)?.whole()?;
-        Ok(Self { text: text.to_owned(), parts: found.parts, doubts: found.doubts, functions: found.functions })
+        Ok(Self::from_found(text.to_owned(), found))
     }
 
     /// A command of which the words are known, which no shell reads. The text is what somebody
     /// would type for it, and spans are those of the text.
     pub fn of_words<S: AsRef<str>>(words: &[S]) -> Result<Self, Problem> {
+        let words = words.iter().map(|word| Word::literal_of(word.as_ref(), 0..0)).collect();
+        Self::from_words(words)
+    }
+
+    /// The same for words of which not everything is known.
+    pub(crate) fn from_words(words: Vec<Word>) -> Result<Self, Problem> {
         let mut text = String::new();
-        let mut literal = Vec::new();
+        let mut placed = Vec::new();
         for word in words {
             if !text.is_empty() {
                 text.push(' ');
             }
             let start = text.len();
-            word::quote(word.as_ref(), &mut text);
-            literal.push(Word::literal_of(word.as_ref(), start..text.len()));
+            word::quote(&word.raw, &mut text);
+            placed.push(Word { span: start..text.len(), ..word });
         }
         if let Some(position) = text.find('\0') {
             return Err(Problem { position, reason: "a NUL character ends a word in the middle".into() });
         }
         let mut found = reader::Found::default();
-        let part = simple::Simple { span: 0..text.len(), words: literal, ..simple::Simple::default() };
+        let part = simple::Simple { span: 0..text.len(), words: placed, ..simple::Simple::default() };
         Reader::new("", Dialect::Bash, &mut found)?.finish(part)?;
-        Ok(Self { text, parts: found.parts, doubts: found.doubts, functions: Vec::new() })
+        Ok(Self { functions: Vec::new(), ..Self::from_found(text, found) })
+    }
+
+    fn from_found(text: String, found: reader::Found) -> Self {
+        Self { text, parts: found.parts, doubts: found.doubts, functions: found.functions, bindings: found.bindings }
     }
 }

@@ -26,7 +26,7 @@ pub(crate) const KEYS: &[(&str, &[&str])] = &[
     ("filesystem", &["read", "write", "deny", "hide", "protect", "except", "env-files", "tracked"]),
     ("environment", &["profile", "allow", "deny", "set"]),
     ("network", &["mode", "allow", "deny", "localhost", "git", "unix-sockets", "bind", "sni", "proxy-variables", "locked"]),
-    ("commands", &["deny", "allow-binaries", "deny-arguments", "anchor-arguments", "excluded"]),
+    ("commands", &["deny", "allow-binaries", "deny-arguments", "anchor-arguments", "excluded", "doubt"]),
     ("tools", &["allowed", "disallowed"]),
     ("limits", &["wall", "cpu", "memory", "processes", "open-files", "file-size", "disk", "output"]),
     ("audit", &["fsync", "on-error", "rotate-size"]),

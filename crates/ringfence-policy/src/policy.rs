@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::Platform;
 use crate::disguise::Disguise;
-use crate::grants::{Asking, Fsync, Mode, Observe, OnError, OnGap};
+use crate::grants::{Asking, Doubt, Fsync, Mode, Observe, OnError, OnGap};
 use crate::tracked::TrackedMode;
 pub use network::{NetworkPolicy, PortChoice, SecretPolicy};
 
@@ -244,6 +244,10 @@ pub struct CommandPolicy {
     /// Commands that run outside the sandbox.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub excluded: Vec<String>,
+    /// What `deny` does with a line of which a part cannot be known: `"warn"` (the default) runs it
+    /// in the sandbox and records it, `"refuse"` does not run it. The strictest file wins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub doubt: Option<Doubt>,
 }
 
 /// `[tools]`

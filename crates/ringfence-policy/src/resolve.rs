@@ -49,6 +49,8 @@ pub fn resolve(layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants,
         AuditRules { fsync: settings.fsync.value(), on_error: settings.on_error.value(), ..rest::audit(layers, facts, &mut warnings) };
 
     let confined = enabled && settings.mode.value() != Mode::FullAccess;
+    // Without a sandbox behind it, doubt is refused.
+    let commands = if confined { commands } else { commands.strict() };
     if !confined && settings.observe.value() == Observe::All {
         warnings.push("`observe = all` has no effect: nothing is confined, so nothing is seen".into());
     }

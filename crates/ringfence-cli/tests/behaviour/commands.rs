@@ -87,7 +87,7 @@ fn a_refusal_has_its_rule_its_reason_and_its_place() {
 #[test]
 fn a_session_refuses_and_goes_on() {
     each_user(|user| {
-        let project = guarded(user, POLICY);
+        let project = guarded(user, &format!("{POLICY}doubt = \"refuse\"\n"));
         let session = Session::start_by(project, Project::ringfence, &[]);
         session.exec("cd src; x=1").ok();
         let refused = session.exec("touch started; x=2");
@@ -157,5 +157,39 @@ fn explain_shows_how_a_line_is_read() {
         let said = json(explain(&["--json", "command", "nice docker ps"]).ends(0));
         assert_eq!((&said["allowed"], &said["excluded"]["outside"]), (&true.into(), &true.into()), "{said}");
         assert_eq!(said["parts"][0]["wrappers"], serde_json::json!(["nice"]));
+    });
+}
+
+#[test]
+fn policy_that_init_writes_lets_everyday_lines_run_and_refuses_disguises() {
+    each_user(|user| {
+        let project = project(user);
+        project.write("package.json", "{}");
+        project.write("Cargo.toml", "[package]\nname = \"x\"\n");
+        project.write("env.sh", "export LOADED=yes\n");
+        project.write("bin/tool", "#!/bin/sh\necho tool ran\n");
+        Ran::of(project.ringfence().args(["init", "--yes"]), b"").ok();
+        for (line, printed) in [
+            (r#"T="$PWD"; chmod +x bin/tool; "$T/bin/tool""#, "tool ran"),
+            (r#"$(pwd)/bin/tool"#, "tool ran"),
+            (r#"eval "$(cat env.sh)"; echo "$LOADED""#, "yes"),
+            (r#". ./env.sh && echo "$LOADED""#, "yes"),
+            (r#"cat env.sh - <<EOF | sh && echo over\necho from the pipe\nEOF"#, "from the pipe"),
+            (r#"[[ -f package.json ]] 2>/dev/null; echo over"#, "over"),
+        ] {
+            let line = line.replace("\\n", "\n");
+            assert!(project.run(["-c", &line]).ok().contains(printed), "{user}: {line}");
+        }
+        let bash = project.run(["--", "/bin/bash", "-c", "a=(one two); for ((i=0;i<2;i++)); do echo \"${a[i]}\"; done"]).ok();
+        assert!(bash.contains("two"), "{bash}");
+        for line in ["npm publish", "x=publish; npm $x", "echo bnBtIHB1Ymxpc2g= | base64 -d | sh", "a=car; b=go; $a$b publish"] {
+            let ran = project.run(["-c", line]);
+            assert!(ran.ends(126).talk().contains("denied"), "{user}: {line}: {}", ran.talk());
+        }
+        let log = Ran::of(project.ringfence().args(["log", "--json"]), b"").ok();
+        let doubt = log.lines().find(|line| line.contains("\"execute\"") && line.contains("$(pwd)/bin/tool"));
+        assert!(log.contains("in doubt: ") && doubt.is_some(), "{log}");
+        let shell = Ran::of(project.ringfence().args(["shell"]), b"echo in the shell\nexit\n");
+        assert!(shell.ends(0).text().contains("in the shell"), "{}", shell.talk());
     });
 }

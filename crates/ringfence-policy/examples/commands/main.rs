@@ -39,6 +39,7 @@ fn rules() -> CommandRules {
     let origins = |texts: &[&str]| texts.iter().map(|text| Origin::new(Source::User, *text)).collect();
     let deny = ["git push:*", "rm -rf*", "curl *", "wget *", "sudo:*", "docker run:*", "npm publish", "*--force*", "chmod 777 *", "dd *"];
     CommandRules {
+        doubt: ringfence_policy::Doubt::Refuse,
         deny: origins(&deny),
         allow_binaries: origins(STRICT_BINARIES),
         deny_arguments: origins(STRICT_ARGUMENTS),

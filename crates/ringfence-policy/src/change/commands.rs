@@ -2,7 +2,7 @@
 //! sandbox, so that they hold at once.
 
 use super::{Change, Direction, Turn};
-use crate::grants::{CommandRules, Origin};
+use crate::grants::{CommandRules, Doubt, Origin};
 
 /// A list of rules, picked.
 type List = fn(&CommandRules) -> &Vec<Origin>;
@@ -32,6 +32,11 @@ pub(super) fn changed(old: &CommandRules, new: &CommandRules) -> Vec<Change> {
         };
         changes.extend(told(old, Turn::Removed, Direction::Wider));
         changes.extend(told(new, Turn::Added, Direction::Narrower));
+    }
+    if old.doubt != new.doubt {
+        let direction = if new.doubt == Doubt::Refuse { Direction::Narrower } else { Direction::Wider };
+        let rule = if new.doubt == Doubt::Refuse { "commands.doubt refuse" } else { "commands.doubt warn" };
+        changes.push(Change { rule: rule.to_owned(), origin: None, turn: Turn::Added, direction, pending: None });
     }
     changes
 }

@@ -162,9 +162,8 @@ impl Reader<'_> {
         if self.take_reserved("in").it() {
             loop {
                 self.skip_blanks()?;
-                if self.word()?.is_none() {
-                    break;
-                }
+                let Some(word) = self.word()? else { break };
+                self.found.bindings.push(super::Binding { name: name.clone(), raws: vec![word.raw] });
             }
             if self.peek() != Some(';') && self.peek() != Some('\n') {
                 return Err(self.problem("`;` is missing"));

@@ -7,11 +7,12 @@
 use std::ops::Range;
 
 use super::arguments;
+use super::doubt::Reading;
 use super::layers::system_name;
 use super::pattern::{Certainty, Pattern};
 use super::word::Word;
-use super::{Line, Part, Problem, leads_elsewhere};
-use crate::grants::{CommandRules, Origin};
+use super::{Dialect, Line, Part, Problem, leads_elsewhere};
+use crate::grants::{CommandRules, Doubt, Origin};
 
 /// The programs of `@strict` in `allow-binaries`.
 pub const STRICT_BINARIES: &[&str] =
@@ -46,6 +47,8 @@ pub struct Ruling {
     pub origin: Origin,
     /// What it refuses, if it does.
     pub refusal: Option<Refusal>,
+    /// What it would refuse with `doubt = "refuse"`, if that is more.
+    pub doubt: Option<Refusal>,
 }
 
 /// One rule of those that guard.
@@ -67,14 +70,55 @@ impl CommandRules {
     /// The first refusal, if there is one. A line that cannot be read is refused by all rules alike, and
     /// by none of them in particular.
     pub fn refusal(&self, line: Result<&Line, &Problem>) -> Option<Refusal> {
-        let refusal = self.guards().find_map(|guard| guard.refuses(line))?;
+        let reading = self.reading(line);
+        let refusal = self.guards().find_map(|guard| guard.refuses(line, reading.as_ref()))?;
         Some(if line.is_err() { Refusal { rule: UNREADABLE.to_owned(), ..refusal } } else { refusal })
     }
 
     /// What each rule says.
     pub fn rulings(&self, line: Result<&Line, &Problem>) -> Vec<Ruling> {
-        let ruling = |guard: Guard<'_>| Ruling { rule: guard.shown(), origin: guard.origin().clone(), refusal: guard.refuses(line) };
+        let reading = self.reading(line);
+        let ruling = |guard: Guard<'_>| {
+            let refusal = guard.refuses(line, reading.as_ref());
+            let doubt = if refusal.is_none() && reading.is_some() { guard.refuses(line, None) } else { None };
+            Ruling { rule: guard.shown(), origin: guard.origin().clone(), refusal, doubt }
+        };
         self.guards().map(ruling).collect()
+    }
+
+    /// The first refusal that `doubt = "warn"` turned into none.
+    pub fn doubt(&self, line: Result<&Line, &Problem>) -> Option<Refusal> {
+        self.rulings(line).into_iter().find_map(|ruling| ruling.doubt)
+    }
+
+    /// The same rules, with doubt refused.
+    pub fn strict(&self) -> Self {
+        Self { doubt: Doubt::Refuse, ..self.clone() }
+    }
+
+    /// Reads a line for a shell of this kind, as these rules need it.
+    ///
+    /// What only bash has is a doubt for `sh`, not an error, where doubt does not refuse.
+    pub fn read(&self, text: &str, dialect: Dialect) -> Result<Line, Problem> {
+        let read = Line::parse_as(text, dialect);
+        match read {
+            Err(problem) if dialect == Dialect::Posix && self.is_lenient() => {
+                let mut line = Line::parse_as(text, Dialect::Bash).map_err(|_| problem.clone())?;
+                line.doubts.push(problem);
+                Ok(line)
+            }
+            read => read,
+        }
+    }
+
+    /// Whether doubt does not refuse. Every list but `deny` needs to know what a line says.
+    fn is_lenient(&self) -> bool {
+        let is_plain = self.allow_binaries.is_empty() && self.deny_arguments.is_empty() && self.anchor_arguments.is_none();
+        self.doubt == Doubt::Warn && is_plain
+    }
+
+    fn reading<'a>(&self, line: Result<&'a Line, &Problem>) -> Option<Reading<'a>> {
+        line.ok().filter(|_| self.is_lenient() && !self.deny.is_empty()).map(Reading::new)
     }
 
     fn guards(&self) -> impl Iterator<Item = Guard<'_>> {
@@ -104,11 +148,14 @@ impl Guard<'_> {
         }
     }
 
-    fn refuses(&self, line: Result<&Line, &Problem>) -> Option<Refusal> {
+    fn refuses(&self, line: Result<&Line, &Problem>, reading: Option<&Reading<'_>>) -> Option<Refusal> {
         let found = match line {
             Err(problem) => Some((problem.position..problem.position, format!("the line cannot be read: {}", problem.reason))),
             Ok(line) => match self {
-                Guard::Deny(origin) => denied(line, &Pattern::parse(&origin.text)),
+                Guard::Deny(origin) => {
+                    let pattern = Pattern::parse(&origin.text);
+                    reading.map_or_else(|| denied(line, &pattern), |reading| reading.refused(&pattern))
+                }
                 Guard::Binaries(allowed) => unlisted(line, allowed),
                 Guard::Argument(origin) => each_argument(line, |word| arguments::held(word, &origin.text)),
                 Guard::Anchor(anchor) => each_argument(line, |word| arguments::outside(word, &anchor.root)),

@@ -26,6 +26,8 @@ enum Unit {
     Char(char),
     Space,
     Hole,
+    /// A hole that is part of one word, whatever it holds.
+    Field,
     /// Up to the next [`Unit::Join`] stands what may not be there at all.
     Fork,
     Join,
@@ -81,7 +83,8 @@ impl Pattern {
             let (fork, join) = if may_vanish(word) { (Some(Unit::Fork), Some(Unit::Join)) } else { (None, None) };
             let before = (at > leading).then_some(Unit::Space);
             let behind = (at < leading && at + 1 < words.len()).then_some(Unit::Space);
-            let pieces = word.pieces.iter().flat_map(move |piece| units_of(*piece, certainty));
+            let hole = if word.is_one_field() { Unit::Field } else { Unit::Hole };
+            let pieces = word.pieces.iter().flat_map(move |piece| units_of(*piece, certainty, hole));
             fork.into_iter().chain(before).chain(pieces).chain(behind).chain(join)
         });
         self.matches_units(units, certainty)
@@ -111,12 +114,12 @@ fn may_vanish(word: &Word) -> bool {
     !word.pieces.is_empty() && word.pieces.iter().all(is_open)
 }
 
-fn units_of(piece: Piece, certainty: Certainty) -> impl Iterator<Item = Unit> + Clone {
+fn units_of(piece: Piece, certainty: Certainty, hole: Unit) -> impl Iterator<Item = Unit> + Clone {
     let (first, second) = match piece {
         Piece::Char(c) => (Unit::Char(c), None),
         // An absolute path, whosever home it is.
         Piece::Hole(Unknown::Tilde) if certainty == Certainty::Possibly => (Unit::Char('/'), Some(Unit::Hole)),
-        Piece::Hole(_) => (Unit::Hole, None),
+        Piece::Hole(_) => (hole, None),
     };
     [first].into_iter().chain(second)
 }
@@ -129,7 +132,7 @@ fn has_match(signs: &[Sign], more: &[Sign], mut units: impl Iterator<Item = Unit
     let mut start = 0;
     loop {
         let (Some(known), Some(unit)) = (sign(start), units.clone().next()) else { break };
-        if known == Sign::Star || matches!(unit, Unit::Hole | Unit::Fork) {
+        if known == Sign::Star || matches!(unit, Unit::Hole | Unit::Field | Unit::Fork) {
             break;
         }
         if !is_same(known, unit, certainty) {
@@ -170,7 +173,11 @@ fn matches_rest(signs: &[Sign], units: impl Iterator<Item = Unit>, certainty: Ce
             match (unit, certainty) {
                 // A hole may be any text, the empty one, too.
                 (Unit::Hole, Certainty::Possibly) => next[at..].fill(true),
-                (Unit::Hole, Certainty::Surely) => {}
+                (Unit::Field, Certainty::Possibly) => {
+                    let end = signs[at..].iter().position(|sign| *sign == Sign::Space).map_or(count, |length| at + length);
+                    next[at..=end].fill(true);
+                }
+                (Unit::Hole | Unit::Field, Certainty::Surely) => {}
                 (unit, _) if sign.is_some_and(|sign| is_same(*sign, unit, certainty)) => next[at + 1] = true,
                 _ => {}
             }

@@ -23,6 +23,7 @@ pub(super) struct Found {
     pub(super) parts: Vec<Part>,
     pub(super) doubts: Vec<Problem>,
     pub(super) functions: Vec<String>,
+    pub(super) bindings: Vec<super::Binding>,
     /// Bytes of strings that were read because something would run them.
     followed: usize,
 }

@@ -94,7 +94,8 @@ impl Reader<'_> {
             if !declares || !is_one {
                 return Err(self.problem("unexpected `(`"));
             }
-            self.array()?;
+            let raws = self.array()?;
+            self.found.bindings.push(super::Binding { name: name.to_owned(), raws });
         }
         simple.words.push(word);
         Ok(())
@@ -125,6 +126,7 @@ impl Reader<'_> {
         } else if !rest.starts_with('=') {
             return Ok(Took::Nothing);
         }
+        let mut raws = None;
         if self.peek() == Some('(') {
             if !matches!(rest, "=" | "+=") || !word.is_plain(&word.bare) {
                 return Err(self.problem("unexpected `(`"));
@@ -134,18 +136,21 @@ impl Reader<'_> {
             if !simple.redirects.is_empty() {
                 return Err(self.problem("an array behind a redirection"));
             }
-            self.array()?;
+            raws = Some(self.array()?);
         }
         if variables::NUMBERS.contains(&name.as_str()) {
             self.doubt(from, "what is assigned to a number of bash's own is evaluated");
         }
+        let value = || word.raw.split_once('=').map_or_else(String::new, |(_, value)| value.to_owned());
+        self.found.bindings.push(super::Binding { name: name.clone(), raws: raws.unwrap_or_else(|| vec![value()]) });
         simple.assignments.push(Assignment { span: self.span(from, self.at), name });
         Ok(Took::It)
     }
 
     /// At the parenthesis of `x=(…)`.
-    fn array(&mut self) -> Read<()> {
+    fn array(&mut self) -> Read<Vec<String>> {
         self.bump();
+        let mut raws = Vec::new();
         loop {
             self.skip_blanks()?;
             if self.peek() == Some('\n') && !self.pending.is_empty() {
@@ -162,7 +167,7 @@ impl Reader<'_> {
                 Some(word) if word.bare.starts_with('[') && word.raw.contains('=') => {
                     self.doubt(from, "a subscript is arithmetic, which evaluates what variables hold");
                 }
-                Some(_) => {}
+                Some(word) => raws.push(word.raw),
                 None => break,
             }
             if self.peek() == Some('(') {
@@ -175,7 +180,7 @@ impl Reader<'_> {
         // What follows at once would be part of the same word.
         match self.peek() {
             Some(c) if !is_separator(c) || c == '(' || c == '<' || c == '>' => Err(self.problem("an array with something behind it")),
-            _ => Ok(()),
+            _ => Ok(raws),
         }
     }
 

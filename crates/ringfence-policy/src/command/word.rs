@@ -107,6 +107,13 @@ impl Word {
         })
     }
 
+    /// Whether the shell makes exactly one word of it: all of it stands in one pair of double
+    /// quotes, and it is no list of arguments.
+    pub(super) fn is_one_field(&self) -> bool {
+        let inside = self.raw.strip_prefix('"').and_then(|raw| raw.strip_suffix('"'));
+        inside.is_some_and(|inside| !inside.contains(['"', '@', '\\']))
+    }
+
     /// Whether a slash is written in it.
     pub(super) fn has_slash(&self) -> bool {
         self.pieces.contains(&Piece::Char('/'))

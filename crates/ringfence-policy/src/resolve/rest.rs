@@ -5,7 +5,7 @@ use crate::environment::{looks_secret, name_matches};
 use crate::error::PolicyError;
 use crate::expand::Entry;
 use crate::facts::{Facts, Flags};
-use crate::grants::{Anchor, AuditRules, CommandRules, EnvironmentRules, Limits, Origin, Source};
+use crate::grants::{Anchor, AuditRules, CommandRules, Doubt, EnvironmentRules, Limits, Origin, Source};
 use crate::layer::Layer;
 use crate::path::AbsPath;
 use crate::policy::{Amount, Profile};
@@ -67,7 +67,9 @@ pub(super) fn environment(layers: &[Layer], flags: &Flags, warnings: &mut Vec<St
 }
 
 pub(super) fn commands(layers: &[Layer], facts: &Facts, warnings: &mut Vec<String>) -> Result<CommandRules, PolicyError> {
-    let mut rules = CommandRules::default();
+    let asks_strict = layers.iter().any(|layer| layer.policy.commands.doubt == Some(Doubt::Refuse));
+    let doubt = if asks_strict { Doubt::Refuse } else { Doubt::Warn };
+    let mut rules = CommandRules { doubt, ..CommandRules::default() };
     let mut anchored_by_owner = false;
     for layer in layers {
         let policy = &layer.policy.commands;

@@ -6,6 +6,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod bash;
+mod doubt;
 mod lines;
 mod property;
 mod table;

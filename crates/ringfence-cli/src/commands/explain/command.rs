@@ -31,7 +31,7 @@ impl<'a> Report<'a> {
         let patterns: Vec<&str> = rules.excluded.iter().map(|origin| origin.text.as_str()).collect();
         let exclusion = excluded(line.as_ref(), &patterns);
         let passes = rulings.iter().all(|ruling| ruling.refusal.is_none());
-        let by_sh = passes.then(|| rules.refusal(Line::parse_as(text, Dialect::Posix).as_ref())).flatten();
+        let by_sh = passes.then(|| rules.refusal(rules.read(text, Dialect::Posix).as_ref())).flatten();
         Self { text, line, rulings, exclusion, excluded: &rules.excluded, by_sh }
     }
 
@@ -81,7 +81,10 @@ fn as_text(report: &Report<'_>, paint: Paint) -> String {
     for ruling in &report.rulings {
         let verdict = match &ruling.refusal {
             Some(refusal) => format!("refuses: {} ({})", refusal.reason, report.at(&refusal.span)),
-            None => "passes".to_owned(),
+            None => match &ruling.doubt {
+                Some(doubt) => format!("passes with a doubt, which is recorded: {} ({})", doubt.reason, report.at(&doubt.span)),
+                None => "passes".to_owned(),
+            },
         };
         say("rule", format!("{}: {verdict}", ruling.rule));
         say("from", ruling.origin.to_string());
@@ -163,6 +166,9 @@ fn rule(ruling: &Ruling, place: &Place<'_>) -> Value {
         value["reason"] = refusal.reason.clone().into();
         value["position"] = position.into();
         value["length"] = length.into();
+    }
+    if let Some(doubt) = &ruling.doubt {
+        value["doubt"] = doubt.reason.clone().into();
     }
     value
 }

@@ -13,6 +13,9 @@ use super::scene::{Refusal, Scene};
 use super::settings::Settings;
 use crate::error::CliError;
 
+/// Added to a refusal by a rule of Claude Code's own settings.
+const OF_THE_AGENT: &str = "; the rule is the agent's own setting";
+
 pub(super) fn answer(scene: &Scene) -> Result<Answer, CliError> {
     let line = scene.input.text("command")?;
     let settings = Settings::read(scene)?;
@@ -24,7 +27,8 @@ pub(super) fn answer(scene: &Scene) -> Result<Answer, CliError> {
         let (target, rule) = (line.to_owned(), (refusal.rule, refusal.origin.place()));
         Some(Refusal { operation: Operation::Command, target, rule, evidence: Evidence::Guard, more: Some(more) })
     };
-    let guarded = refusal(&scene.grants().commands, "").or_else(|| refusal(&settings.deny, "; the rule is the agent's own setting"));
+    let commands = &scene.grants().commands;
+    let guarded = refusal(commands, "").or_else(|| refusal(&settings.deny, OF_THE_AGENT));
     if let Some(refusal) = guarded {
         return scene.refuse(refusal);
     }
@@ -42,7 +46,13 @@ pub(super) fn answer(scene: &Scene) -> Result<Answer, CliError> {
             let consent = if agreed == Agreed::Given && !is_to_be_asked { Consent::Given } else { Consent::Needed };
             inside(scene, line, consent, &settings.files)
         }
-        SandboxChoice::Unsandboxed(why) => outside(scene, line, why),
+        SandboxChoice::Unsandboxed(why) => {
+            // No sandbox holds what is in doubt there.
+            match refusal(&commands.strict(), "").or_else(|| refusal(&settings.deny.strict(), OF_THE_AGENT)) {
+                Some(refusal) => scene.refuse(refusal),
+                None => outside(scene, line, why),
+            }
+        }
     }
 }
 

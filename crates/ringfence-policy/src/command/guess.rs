@@ -1,0 +1,189 @@
+//! Values that a line gives to its own variables, put in where it uses them.
+//!
+//! The result is a guess: it ignores the order of assignments and takes every value that a variable
+//! may have. A guess only ever adds lines that `deny` looks at. Rules that open never see one.
+
+use std::collections::BTreeSet;
+
+use super::expand_word::{self, HOLE, SPLIT};
+use super::layers::base_name;
+use super::output;
+use super::word::{Piece, Unknown};
+use super::{Line, Part, Word, strings};
+
+/// The most lines that one line leads to.
+const MOST_LINES: usize = 200;
+/// How often a guess may lead to another one.
+const DEEPEST: usize = 4;
+/// The most combinations of values that are tried for one command.
+const MOST_VARIANTS: usize = 32;
+/// Shells that run their standard input.
+const SHELLS: &[&str] = &["sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish"];
+
+/// The values of variables: a name, and the words that were assigned to it.
+#[derive(Debug, Default)]
+pub(super) struct Values {
+    bound: Vec<(String, Vec<String>)>,
+}
+
+impl Values {
+    /// Every list of words that `name` may hold.
+    pub(super) fn lists<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [String]> + 'a {
+        self.bound.iter().filter(move |(bound, _)| bound == name).map(|(_, raws)| raws.as_slice())
+    }
+
+    fn bind(&mut self, name: &str, raws: Vec<String>) {
+        let entry = (name.to_owned(), raws);
+        if self.bound.len() < MOST_LINES && !self.bound.contains(&entry) {
+            self.bound.push(entry);
+        }
+    }
+
+    fn learn(&mut self, line: &Line) {
+        for binding in &line.bindings {
+            self.bind(&binding.name, binding.raws.clone());
+        }
+        for part in &line.parts {
+            self.learn_part(part, &line.functions);
+        }
+    }
+
+    /// Declarations, `read`, `printf -v` and positional parameters.
+    fn learn_part(&mut self, part: &Part, functions: &[String]) {
+        let outer = part.layers.first().map_or(&[][..], |layer| layer.words.as_slice());
+        for (name, value) in outer.iter().filter_map(|word| word.raw.split_once('=')) {
+            if !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+                self.bind(name, vec![value.to_owned()]);
+            }
+        }
+        let words = part.words();
+        let raws = |from: usize| words.iter().skip(from).map(|word| word.raw.clone()).collect::<Vec<_>>();
+        let Some(program) = words.first().and_then(Word::literal) else { return };
+        match base_name(&program) {
+            "set" => self.bind_positional(&raws(if words.get(1).is_some_and(|word| word.is("--")) { 2 } else { 1 })),
+            "read" => {
+                let given = part.redirects.iter().filter(|redirect| redirect.operator == "<<<");
+                for text in given.map(|redirect| redirect.target.raw.clone()) {
+                    raws(1).iter().for_each(|name| self.bind(name, vec![text.clone()]));
+                }
+            }
+            "printf" if words.get(1).is_some_and(|word| word.is("-v")) => {
+                if let Some(name) = words.get(2).and_then(Word::literal) {
+                    raws(3).into_iter().for_each(|raw| self.bind(&name, vec![raw]));
+                }
+            }
+            name if SHELLS.contains(&name) => {
+                if let Some(at) = words.iter().position(|word| word.prefix().starts_with('-') && word.prefix().ends_with('c')) {
+                    raws(at + 2).into_iter().take(1).for_each(|raw| self.bind("0", vec![raw]));
+                    self.bind_positional(&raws(at + 3));
+                }
+            }
+            name if functions.iter().any(|function| function == name) => self.bind_positional(&raws(1)),
+            _ => {}
+        }
+    }
+
+    fn bind_positional(&mut self, raws: &[String]) {
+        for (at, raw) in raws.iter().enumerate() {
+            self.bind(&(at + 1).to_string(), vec![raw.clone()]);
+        }
+        for name in ["@", "*"] {
+            self.bind(name, raws.to_vec());
+        }
+    }
+}
+
+/// Lines that `line` may come to run, with its own values put in.
+pub(super) fn lines(line: &Line) -> Vec<Line> {
+    let mut values = Values::default();
+    let mut guesses: Vec<Line> = Vec::new();
+    let mut seen = BTreeSet::new();
+    let mut current = vec![line.clone()];
+    for _ in 0..DEEPEST {
+        current.iter().for_each(|line| values.learn(line));
+        let mut next = Vec::new();
+        for line in &current {
+            for guess in from_line(line, &values) {
+                if guesses.len() + next.len() < MOST_LINES && seen.insert(guess.text.clone()) {
+                    next.push(guess);
+                }
+            }
+        }
+        if next.is_empty() {
+            break;
+        }
+        guesses.extend(next.iter().cloned());
+        current = next;
+    }
+    guesses
+}
+
+fn from_line(line: &Line, values: &Values) -> Vec<Line> {
+    let mut guesses = Vec::new();
+    for part in &line.parts {
+        let words = part.layers.first().map_or(&[][..], |layer| layer.words.as_slice());
+        if words.iter().any(|word| word.unknown().is_some()) {
+            guesses.extend(filled(words, values).into_iter().filter_map(|words| Line::from_words(words).ok()));
+        }
+        guesses.extend(strings::commands(part.words()).iter().filter_map(|text| Line::parse(text).ok()));
+        guesses.extend(fed(part, values));
+    }
+    guesses.extend(piped(line, values));
+    guesses
+}
+
+/// A command with the values of its variables.
+fn filled(words: &[Word], values: &Values) -> Vec<Vec<Word>> {
+    let mut variants: Vec<Vec<Word>> = vec![Vec::new()];
+    for word in words {
+        // Words of ringfence's own, such as `<input>`, stand for what no text shows.
+        let texts = if word.raw.starts_with('<') { vec![HOLE.to_string()] } else { expand_word::texts(&word.raw, values) };
+        let mut more = Vec::new();
+        for (variant, text) in variants.iter().flat_map(|variant| texts.iter().map(move |text| (variant, text))) {
+            if more.len() < MOST_VARIANTS {
+                more.push(variant.iter().cloned().chain(fields(text)).collect());
+            }
+        }
+        variants = more;
+    }
+    variants.retain(|words| words.first().is_some_and(|word| !word.pieces.is_empty()));
+    variants
+}
+
+fn fields(text: &str) -> impl Iterator<Item = Word> + '_ {
+    let is_whole = !text.contains(SPLIT);
+    text.split(SPLIT).filter(move |field| is_whole && !field.is_empty() || !field.is_empty()).map(|field| {
+        let piece = |c: char| if c == HOLE { Piece::Hole(Unknown::Expansion) } else { Piece::Char(c) };
+        let word = Word::literal_of(&field.replace(HOLE, "…"), 0..0);
+        Word { pieces: field.chars().map(piece).collect(), ..word }
+    })
+}
+
+/// A shell that reads a here-string whose text has variables in it.
+fn fed(part: &Part, values: &Values) -> Vec<Line> {
+    let is_shell = part.words().first().and_then(Word::literal).is_some_and(|name| SHELLS.contains(&base_name(&name)));
+    let given = part.redirects.iter().filter(|redirect| is_shell && redirect.operator == "<<<");
+    let texts = given.flat_map(|redirect| expand_word::texts(&redirect.target.raw, values));
+    texts.filter_map(|text| Line::parse(&text.replace([SPLIT, HOLE], " ")).ok()).collect()
+}
+
+/// Text that a pipeline feeds to a shell or to `xargs`.
+fn piped(line: &Line, values: &Values) -> Vec<Line> {
+    let mut guesses = Vec::new();
+    for chain in output::pipelines(line) {
+        for (at, part) in chain.iter().enumerate().skip(1) {
+            let Some(text) = output::of_pipeline(&chain[..at], values) else { continue };
+            let words = part.words();
+            let Some(program) = words.first().and_then(Word::literal) else { continue };
+            if SHELLS.contains(&base_name(&program)) || matches!(base_name(&program), "source" | ".") {
+                guesses.extend(Line::parse(&text).ok());
+            }
+            if part.layers.len() > 1 && words.last().is_some_and(|word| word.unknown() == Some(Unknown::Input)) {
+                let given = text.split_whitespace().map(|word| Word::literal_of(word, 0..0));
+                let words = words[..words.len() - 1].iter().cloned().chain(given).collect();
+                guesses.extend(Line::from_words(words).ok());
+            }
+        }
+    }
+    guesses
+}
