@@ -18,7 +18,7 @@ mod survey;
 #[cfg(target_os = "linux")]
 pub mod apply;
 
-pub use linux::{Person, Trust, plan};
+pub use linux::{Person, SettingsCopy, Trust, plan};
 pub use plan::{Access, Cover, Guard, GuardKind, Identity, Kind, Network, OwnPlaces, Plan, Step};
 pub use revision::{Act, Revision, View, revision};
 pub use scene::scene;

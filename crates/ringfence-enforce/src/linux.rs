@@ -11,6 +11,15 @@ use crate::plan::{Access, Cover, Guard, Identity, Kind, Network, Plan, Step};
 use crate::support::{Fuse, Support};
 use crate::survey::{Builds, Survey};
 
+/// A copy of a settings file without its secrets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettingsCopy {
+    /// The path of the file, inside and outside.
+    pub path: AbsPath,
+    /// The lines that can be shown.
+    pub content: String,
+}
+
 /// Who the command is and what it should find in the files ringfence writes for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Person {
@@ -24,6 +33,8 @@ pub struct Person {
     pub git_config: Option<String>,
     /// What git ignores everywhere.
     pub git_ignore: Option<String>,
+    /// Settings of package managers, without their secrets.
+    pub settings: Vec<SettingsCopy>,
     /// Where what had to be moved away is kept.
     pub quarantine: AbsPath,
     /// Values that stay outside, by their variables. No plan has any of them.
@@ -56,6 +67,7 @@ impl Person {
             resolver,
             git_config,
             git_ignore,
+            settings: Vec::new(),
             quarantine,
             sealed: BTreeMap::new(),
             proxies: BTreeMap::new(),
@@ -73,6 +85,7 @@ pub fn plan(grants: &Grants, survey: &Survey, support: &Support, person: &Person
         steps: Vec::new(),
         binds: BTreeMap::new(),
         private: BTreeSet::new(),
+        copied: BTreeSet::new(),
         gaps: gaps::gaps(grants, survey, support),
     };
     let network = if grants.network.mode == NetworkMode::Full { Network::Host } else { Network::Own };
@@ -90,6 +103,7 @@ pub fn plan(grants: &Grants, survey: &Survey, support: &Support, person: &Person
     draft.links();
     draft.private();
     draft.trust(person);
+    draft.settings(person);
     draft.covers();
     draft.walls(support);
     Plan { steps: draft.steps, gaps: draft.gaps }
@@ -101,8 +115,15 @@ pub fn plan(grants: &Grants, survey: &Survey, support: &Support, person: &Person
 pub(crate) fn standard() -> Vec<Step> {
     let grants = Grants::of_the_system();
     let survey = crate::survey::look(&grants);
-    let mut draft =
-        Draft { grants: &grants, survey: &survey, steps: Vec::new(), binds: BTreeMap::new(), private: BTreeSet::new(), gaps: Vec::new() };
+    let mut draft = Draft {
+        grants: &grants,
+        survey: &survey,
+        steps: Vec::new(),
+        binds: BTreeMap::new(),
+        private: BTreeSet::new(),
+        copied: BTreeSet::new(),
+        gaps: Vec::new(),
+    };
     draft.steps.push(Step::Devices);
     draft.steps.extend(["/tmp", "/dev/shm"].map(|scratch| Step::Scratch { path: path(scratch) }));
     draft.steps.push(Step::Directory { path: path("/run") });
@@ -119,6 +140,8 @@ struct Draft<'a> {
     binds: BTreeMap<AbsPath, Access>,
     /// Places that are the project's own, and what shows through from the host in some.
     private: BTreeSet<AbsPath>,
+    /// Files in whose place a copy stands.
+    copied: BTreeSet<AbsPath>,
     gaps: Vec<ringfence_api::Gap>,
 }
 
@@ -238,6 +261,16 @@ impl Draft<'_> {
         }
     }
 
+    /// Copies of settings, where nothing shows the files themselves.
+    fn settings(&mut self, person: &Person) {
+        for SettingsCopy { path, content } in &person.settings {
+            if self.enclosing(path).is_none() {
+                self.steps.push(Step::File { path: path.clone(), content: content.clone() });
+                self.copied.insert(path.clone());
+            }
+        }
+    }
+
     /// Caches that tools must write.
     fn private(&mut self) {
         let mut rules: Vec<_> = self.grants.rules.iter().filter(|rule| matches!(rule.effect, Effect::Private { .. })).collect();
@@ -280,7 +313,11 @@ impl Draft<'_> {
             if done.as_ref().is_some_and(|above| at.is_within(above)) {
                 continue;
             }
-            let opened_below = self.binds.keys().chain(&self.private).any(|opened| opened != at && opened.is_within(at));
+            if self.copied.contains(at) {
+                continue;
+            }
+            let opened_below =
+                self.binds.keys().chain(&self.private).chain(&self.copied).any(|opened| opened != at && opened.is_within(at));
             match (self.enclosing(at), cover) {
                 (Some(_), Cover::Deny(_)) if opened_below => {
                     self.gaps.push(ringfence_api::Gap {

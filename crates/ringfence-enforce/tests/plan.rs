@@ -81,6 +81,7 @@ fn person() -> Person {
         resolver: None,
         git_config: Some("[user]\n\tname = Me\n".into()),
         git_ignore: None,
+        settings: Vec::new(),
         quarantine: path("/q"),
         sealed: BTreeMap::new(),
         proxies: BTreeMap::new(),

@@ -15,7 +15,7 @@ use ringfence_policy::command::Platform;
 use ringfence_policy::presets::PRESETS;
 use ringfence_policy::{AbsPath, Facts, GitLayout, Grants, NetworkMode, Remote};
 
-use crate::{EngineError, command_config, files, gitconfig};
+use crate::{EngineError, command_config, files, gitconfig, package_settings};
 
 /// What was found around a command.
 #[derive(Debug, Clone)]
@@ -43,6 +43,7 @@ impl Surroundings {
             resolver,
             git_config: gitconfig::shown(&self.facts.home, &config_directory(&self.facts)),
             git_ignore: gitconfig::ignored(&self.facts.home, &config_directory(&self.facts)),
+            settings: package_settings::copies(&self.facts, grants),
             quarantine: self.facts.store.join("quarantine"),
             sealed: self.sealed(grants),
             proxies: self.proxies(),

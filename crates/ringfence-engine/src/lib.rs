@@ -20,6 +20,7 @@ mod gitconfig;
 mod guard;
 mod kept;
 pub mod learn;
+mod package_settings;
 mod plain;
 pub mod session;
 #[cfg(test)]
@@ -45,7 +46,7 @@ use std::time::Duration;
 
 use ringfence_api::{Asker, Gap, Loss, Outcome, Request, Stdio};
 use ringfence_audit::AuditError;
-use ringfence_enforce::Plan;
+use ringfence_enforce::{Plan, SettingsCopy};
 use ringfence_policy::{AbsPath, Access, Effect, Flags, Grants, OnGap, Origin, Rule, Source, Verdict, resolve};
 use ringfence_provider::{Provider, Session};
 
@@ -83,6 +84,14 @@ pub struct Resolved {
     pub surroundings: Surroundings,
     /// The policy files that count, weakest first.
     pub files: Vec<AbsPath>,
+}
+
+impl Resolved {
+    /// Copies of package managers' settings without their secrets, which the sandbox has in place of
+    /// the files.
+    pub fn settings_copies(&self) -> Vec<SettingsCopy> {
+        package_settings::copies(&self.surroundings.facts, &self.grants)
+    }
 }
 
 /// Reads the policy files and resolves them for `cwd`.

@@ -36,6 +36,7 @@ pub mod path;
 pub mod policy;
 pub mod presets;
 pub mod propose;
+pub mod public_value;
 pub mod render;
 pub mod resolve;
 pub mod schema;
@@ -68,6 +69,7 @@ pub use network::{
 pub use parse::{parse, parse_bytes};
 pub use path::AbsPath;
 pub use policy::Policy;
+pub use public_value::{are_public_urls, is_host, is_public_url};
 pub use render::render;
 pub use resolve::resolve;
 pub use schema::schema;

@@ -98,7 +98,7 @@ struct Answer {
     /// One or two words.
     verdict: &'static str,
     fate: Fate,
-    /// Labels are `rule`, `from`, `why`, `kept`, `change`, `secret`.
+    /// Labels are `rule`, `from`, `why`, `kept`, `change`, `secret`, `copy`.
     lines: Vec<Line>,
 }
 

@@ -40,6 +40,7 @@ mod names;
 mod observe;
 mod outside;
 mod own_fault;
+mod package_settings;
 mod planted_settings;
 mod ports;
 mod processes;

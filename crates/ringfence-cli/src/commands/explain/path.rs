@@ -25,8 +25,15 @@ pub(super) fn explain(wish: Wish, target: &OsStr, meant: &Meant) -> Result<Vec<A
     // A plan looks through the whole project, so it is made only where the rules are silent.
     let is_silent = paths.iter().any(|path| grants.verdict(path, access) == Verdict::Absent);
     let plan = if is_silent { plan(&Local::default(), &meant.resolved)? } else { Plan { steps: Vec::new(), gaps: Vec::new() } };
-    Ok(paths.iter().map(|path| answer(grants, &plan, path, access)).collect())
+    let copies = if wish == Wish::Read { meant.resolved.settings_copies() } else { Vec::new() };
+    let with_copy = |path: &AbsPath| {
+        let is_copied = copies.iter().any(|copy| copy.path == *path);
+        answer(grants, &plan, path, access).maybe("copy", is_copied.then(|| COPY.to_owned()))
+    };
+    Ok(paths.iter().map(with_copy).collect())
 }
+
+const COPY: &str = "the sandbox has a copy of it without its secrets (registries and mirrors only), which can be read";
 
 /// As [`explain`], by the rules alone: of what was refused it is known that no sandbox has it
 /// of its own.

@@ -1,0 +1,107 @@
+//! Copies of package managers' settings without their secrets.
+//!
+//! `~/.npmrc`, `pip.conf` and their like name registries and mirrors beside tokens. The files stay
+//! denied. Inside, a copy stands in their place that holds known keys only, with values that cannot
+//! hold a secret. A file without such a key has no copy.
+
+mod ini;
+mod yarn;
+
+use ringfence_enforce::SettingsCopy;
+use ringfence_policy::{AbsPath, Access, Because, Facts, Grants, Source, Verdict, are_public_urls, is_host, is_public_url};
+
+use crate::files::plain_file;
+
+/// Makes the copy of a file's text; `None` if nothing of it can be shown.
+type Filter = fn(&str) -> Option<String>;
+
+/// The files below the home directory.
+const IN_HOME: &[(&str, Filter)] = &[
+    (".npmrc", ini::npm),
+    (".yarnrc", yarn::classic),
+    (".yarnrc.yml", yarn::berry),
+    (".config/pip/pip.conf", ini::pip),
+    (".pip/pip.conf", ini::pip),
+];
+/// The files of the machine.
+const IN_ETC: &[(&str, Filter)] = &[("/etc/pip.conf", ini::pip), ("/etc/npmrc", ini::npm)];
+
+/// The copies for a sandbox with these grants.
+pub(crate) fn copies(facts: &Facts, grants: &Grants) -> Vec<SettingsCopy> {
+    // A sandbox with another home is not the user's own.
+    let is_own = facts.home == grants.home;
+    let in_home = IN_HOME.iter().filter(|_| is_own).map(|(name, filter)| (facts.home.join(name), filter));
+    let in_etc = IN_ETC.iter().filter_map(|(name, filter)| Some((AbsPath::new(name)?, filter)));
+    let copy = |(path, filter): (AbsPath, &Filter)| {
+        let bytes = is_copied(&path, grants).then(|| plain_file(&path).ok()).flatten()?;
+        let content = filter(&String::from_utf8(bytes).ok()?)?;
+        Some(SettingsCopy { path, content })
+    };
+    in_home.chain(in_etc).filter_map(copy).collect()
+}
+
+/// True if nothing opens the file and no rule of the user or the administrator denies it.
+fn is_copied(path: &AbsPath, grants: &Grants) -> bool {
+    let decision = grants.decide(path, Access::Read);
+    match decision.verdict {
+        Verdict::Absent => true,
+        Verdict::Denied => match &decision.rule {
+            Some(Because::Rule(rule)) => rule.origin.source == Source::BuiltIn && !rule.locked,
+            _ => false,
+        },
+        Verdict::Allowed | Verdict::ReadOnly => false,
+    }
+}
+
+/// The values that a key may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Value {
+    /// An address without user, password or token.
+    Url,
+    /// Such addresses, between white space.
+    Urls,
+    /// Host names, between white space or commas.
+    Hosts,
+    /// `true`, `false`, `1`, `0`.
+    Switch,
+    /// A short number.
+    Number,
+    /// One of these words.
+    OneOf(&'static [&'static str]),
+}
+
+impl Value {
+    fn holds(self, text: &str) -> bool {
+        match self {
+            Value::Url => is_public_url(text),
+            Value::Urls => are_public_urls(text, &[]),
+            Value::Hosts => {
+                let mut hosts = text.split(|c: char| c.is_whitespace() || c == ',').filter(|host| !host.is_empty()).peekable();
+                hosts.peek().is_some() && hosts.all(is_host)
+            }
+            Value::Switch => ["true", "false", "1", "0", "yes", "no", "on", "off"].contains(&text),
+            Value::Number => !text.is_empty() && text.len() <= 7 && text.bytes().all(|byte| byte.is_ascii_digit()),
+            Value::OneOf(words) => words.contains(&text),
+        }
+    }
+}
+
+/// A known key and its values.
+type Key = (&'static str, Value);
+
+fn known(keys: &[Key], name: &str, value: &str) -> bool {
+    keys.iter().any(|(key, values)| *key == name && values.holds(value))
+}
+
+/// A value without the quotation marks around it.
+fn unquoted(text: &str) -> &str {
+    let text = text.trim();
+    let within = |mark: char| text.strip_prefix(mark).and_then(|rest| rest.strip_suffix(mark));
+    within('"').or_else(|| within('\'')).unwrap_or(text)
+}
+
+/// True for `@scope`, as npm lets it be written.
+fn is_scope(name: &str) -> bool {
+    let letters = name.strip_prefix('@').unwrap_or_default();
+    !letters.is_empty() && letters.len() <= 64 && letters.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+}
