@@ -102,6 +102,7 @@ pub fn plan(grants: &Grants, survey: &Survey, support: &Support, person: &Person
     draft.trees();
     draft.links();
     draft.private();
+    draft.mount_in_caches();
     draft.trust(person);
     draft.settings(person);
     draft.covers();
@@ -293,7 +294,7 @@ impl Draft<'_> {
                 && self.grants.network.mode == NetworkMode::None
                 && self.survey.builds == Builds::Nothing
             {
-                if self.enclosing(&at).is_none() {
+                if self.enclosing(&at).is_none() || self.is_in_cache(&at) {
                     self.steps.push(Step::Bind { path: at.clone(), access: Access::ReadOnly, kind: found.kind });
                     self.binds.insert(at, Access::ReadOnly);
                 }
@@ -303,6 +304,30 @@ impl Draft<'_> {
             self.private.insert(at.clone());
             self.steps.push(Step::Private { path: at, store: store.clone(), beneath, beside: None });
         }
+    }
+
+    /// Tells whether a path lies below a private cache.
+    fn is_in_cache(&self, path: &AbsPath) -> bool {
+        self.private.iter().any(|cache| path != cache && path.is_within(cache))
+    }
+
+    /// Moves binds of what lies below a private cache behind it: they are mounted on top.
+    fn mount_in_caches(&mut self) {
+        let is_inner = |step: &Step| match step {
+            Step::Bind { path, .. } => self.is_in_cache(path),
+            _ => false,
+        };
+        if !self.steps.iter().any(is_inner) {
+            return;
+        }
+        let is_meant = |step: &Step| matches!(step, Step::Private { .. }) || is_inner(step);
+        let (mut meant, others): (Vec<Step>, Vec<Step>) = self.steps.iter().cloned().partition(is_meant);
+        meant.sort_by_key(|step| match step {
+            Step::Private { path, .. } | Step::Bind { path, .. } => path.depth(),
+            _ => 0,
+        });
+        self.steps = others;
+        self.steps.append(&mut meant);
     }
 
     /// What is denied or protected in the opened trees, and what is denied beside them.

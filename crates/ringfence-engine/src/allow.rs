@@ -186,8 +186,12 @@ impl Wish<'_> {
         let named = of_the_person(self.facts);
         let permit = self.opening.permit(self.facts)?;
         let mut layers = layers(self.files, self.facts)?;
-        let shut = match self.opening.opener(&self.resolve(&layers)?) {
-            Ok(origin) => return Ok((None, origin)),
+        let before = self.resolve(&layers)?;
+        let shut = match self.opening.opener(&before) {
+            Ok(origin) => match self.opening.behind_cache(&before) {
+                Some(path) => AllowError::Shut { path: path.clone(), by: Box::new(origin) },
+                None => return Ok((None, origin)),
+            },
             Err(shut) => shut,
         };
         // What is not text is told by its place.

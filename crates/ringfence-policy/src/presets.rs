@@ -76,9 +76,9 @@ pub const PRESETS: &[Preset] = &[
         name: "node",
         probes: &["node", "npm", "pnpm", "yarn"],
         reads: &[moved("NVM_DIR", ".nvm", ""), moved("VOLTA_HOME", ".volta", ""), moved("FNM_DIR", ".local/share/fnm", ""), at(".fnm")],
-        // npm keeps logs with addresses in ~/.npm; pnpm and yarn keep their own programs
+        // npm keeps logs with addresses in ~/.npm, and packages without them in `_cacache`; pnpm and yarn keep their own programs
         // beside their stores.
-        caches: &[own(at(".npm")), shared(at(".local/share/pnpm")), shared(at(".yarn"))],
+        caches: &[own(at(".npm")), shared(at(".npm/_cacache")), shared(at(".local/share/pnpm")), shared(at(".yarn"))],
         denies: &[],
         // Each version has a global and a built-in configuration of npm, which hold tokens.
         suspects: &[
@@ -93,7 +93,7 @@ pub const PRESETS: &[Preset] = &[
         name: "python",
         probes: &["python3", "python", "pip", "uv", "pipx", "poetry"],
         reads: &[moved("PYENV_ROOT", ".pyenv", ""), at(".local/lib"), at(".local/share/pipx"), at(".local/share/uv")],
-        caches: &[],
+        caches: &[shared(moved("XDG_CACHE_HOME", ".cache", "pip"))],
         denies: &[],
         suspects: &[moved("PYENV_ROOT", ".pyenv", "versions/*/pip.conf")],
     },
@@ -102,7 +102,7 @@ pub const PRESETS: &[Preset] = &[
         probes: &["go"],
         // Not `src`, which is where older projects live.
         reads: &[moved("GOPATH", "go", "bin")],
-        caches: &[shared(moved("GOPATH", "go", "pkg"))],
+        caches: &[shared(moved("GOPATH", "go", "pkg")), shared(moved("XDG_CACHE_HOME", ".cache", "go-build"))],
         denies: &[],
         suspects: &[],
     },
@@ -138,6 +138,27 @@ pub const PRESETS: &[Preset] = &[
         reads: &[moved("BUN_INSTALL", ".bun", "")],
         caches: &[shared(moved("BUN_INSTALL", ".bun", "install/cache"))],
         denies: &[],
+        suspects: &[],
+    },
+    Preset {
+        name: "browsers",
+        probes: &[],
+        reads: &[],
+        // Browsers that test runners have downloaded; profiles are elsewhere.
+        caches: &[
+            shared(moved("XDG_CACHE_HOME", ".cache", "ms-playwright")),
+            shared(moved("XDG_CACHE_HOME", ".cache", "puppeteer")),
+            shared(moved("XDG_CACHE_HOME", ".cache", "Cypress")),
+        ],
+        denies: &[],
+        suspects: &[],
+    },
+    Preset {
+        name: "models",
+        probes: &[],
+        reads: &[],
+        caches: &[shared(moved("XDG_CACHE_HOME", ".cache", "huggingface/hub")), shared(moved("XDG_CACHE_HOME", ".cache", "torch"))],
+        denies: &[moved("XDG_CACHE_HOME", ".cache", "huggingface/token"), moved("XDG_CACHE_HOME", ".cache", "huggingface/stored_tokens")],
         suspects: &[],
     },
     Preset {

@@ -142,3 +142,97 @@ fn a_store_that_is_no_plain_directory_is_not_used() {
         }
     });
 }
+
+#[test]
+fn read_below_a_private_cache_shows_the_hosts_files() {
+    each_user(|user| {
+        let project = project(user);
+        let cache = project.home().join(".cache");
+        project.write_at(&cache.join("tool/data/model.bin"), "weights");
+        project.write_at(&cache.join("tool/data/.env"), SECRET);
+        project.write_at(&cache.join("browser/cookies"), SECRET);
+        let run = |line: &str| project.run(["--read", "~/.cache/tool", "--", "sh", "-c", line]);
+        assert!(project.sh("cat ~/.cache/tool/data/model.bin").status != 0, "{user}: without the flag");
+        for _ in 0..2 {
+            assert_eq!(run("cat ~/.cache/tool/data/model.bin; echo own > ~/.cache/own; cat ~/.cache/own").ok(), "weightsown", "{user}");
+        }
+        for line in ["cat ~/.cache/tool/data/.env", "cat ~/.cache/browser/cookies", "echo x > ~/.cache/tool/new", "rm -r ~/.cache/tool"] {
+            let ran = run(line);
+            assert!(ran.status != 0 && !ran.text().contains(SECRET), "{user}: {line}");
+        }
+        assert!(!cache.join("own").exists() && !cache.join("tool/new").exists(), "{user}");
+        // One file alone.
+        let one = project.run([
+            "--read",
+            "~/.cache/tool/data/model.bin",
+            "--",
+            "sh",
+            "-c",
+            "cat ~/.cache/tool/data/model.bin; ls ~/.cache/tool/data",
+        ]);
+        assert_eq!(one.ok(), "weightsmodel.bin", "{user}");
+    });
+}
+
+#[test]
+fn links_left_in_a_private_cache_do_not_move_a_mount() {
+    each_user(|user| {
+        let project = project(user);
+        project.write_at(&project.home().join(".cache/tool/data"), "weights");
+        let other = project.home().join("code/other");
+        for planted in
+            ["ln -s ~/code/other ~/.cache/tool", "ln -s $PWD ~/.cache/tool", "echo file > ~/.cache/tool", "ln -s / ~/.cache/tool"]
+        {
+            project.sh(&format!("rm -rf ~/.cache/tool; {planted}")).ok();
+            let ran = project.run(["--read", "~/.cache/tool", "--", "sh", "-c", "cat ~/.cache/tool/data; ls"]);
+            assert!(ran.ok().starts_with("weights") && !project.has("data"), "{user}: {planted}");
+        }
+        assert!(other.exists() && project.has("README"), "{user}");
+    });
+}
+
+#[test]
+fn policy_allow_opens_what_lies_below_a_private_cache() {
+    each_user(|user| {
+        let project = project(user);
+        project.write_at(&project.home().join(".cache/tool/data"), "weights");
+        let allow = || Ran::of(project.ringfence().args(["policy", "allow", "read"]).arg(project.home().join(".cache/tool")), b"").ok();
+        assert!(allow().contains("open from now on"), "{user}");
+        assert_eq!(project.sh("cat ~/.cache/tool/data").ok(), "weights", "{user}");
+        assert!(allow().contains("open already"), "{user}");
+    });
+}
+
+#[test]
+fn caches_without_secrets_are_readable_by_default_and_kept_apart() {
+    each_user(|user| {
+        let project = project(user);
+        let home = project.home();
+        let caches = ["ms-playwright", "puppeteer", "Cypress", "huggingface/hub", "torch"];
+        for cache in caches {
+            project.write_at(&home.join(".cache").join(cache).join("a/file"), cache);
+        }
+        project.write_at(&home.join(".cache/huggingface/token"), SECRET);
+        project.write_at(&home.join(".cache/mail/inbox"), SECRET);
+        for manifest in ["", "package.json"] {
+            if !manifest.is_empty() {
+                project.write(manifest, "{}");
+            }
+            for cache in caches {
+                assert_eq!(project.sh(&format!("cat ~/.cache/{cache}/a/file")).ok(), cache, "{user} {manifest}");
+            }
+            let line = "cat ~/.cache/huggingface/token ~/.cache/mail/inbox; grep -rs . ~/.cache/huggingface/token ~/.cache/mail";
+            assert!(!project.sh(line).text().contains(SECRET), "{user}");
+        }
+        // With a build, what is written stays with the project.
+        project.sh("echo own > ~/.cache/ms-playwright/own && rm -r ~/.cache/torch/a").ok();
+        assert_eq!(
+            project.sh("cat ~/.cache/ms-playwright/own ~/.cache/ms-playwright/a/file; ls ~/.cache/torch").ok(),
+            "own\nms-playwright",
+            "{user}"
+        );
+        assert!(!home.join(".cache/ms-playwright/own").exists() && home.join(".cache/torch/a/file").exists(), "{user}");
+        let named = project.run(["--read", "~/.cache/huggingface", "--", "sh", "-c", "cat ~/.cache/huggingface/token"]);
+        assert!(named.status != 0 && !named.text().contains(SECRET), "{user}");
+    });
+}

@@ -3,6 +3,7 @@
 //! Everything is made in the warden's mount namespace. The command's own is a copy of it
 //! that belongs to a lesser user namespace, so that none of this can be undone inside.
 
+mod caches;
 mod ground;
 mod overlay;
 mod wired;
@@ -248,7 +249,15 @@ impl Root {
 
     /// Whether a path lies in something that is mounted after the root is sealed.
     fn is_late(&self, path: &AbsPath) -> bool {
-        self.writable.iter().any(|above| path.is_within(above)) || self.is_below_bound(path)
+        self.writable.iter().any(|above| path.is_within(above)) || self.is_below_bound(path) || self.is_in_cache(path)
+    }
+
+    /// Tells whether a private cache is the innermost tree around a path.
+    fn is_in_cache(&self, path: &AbsPath) -> bool {
+        let deepest =
+            |roots: &BTreeSet<AbsPath>| roots.iter().filter(|root| path != *root && path.is_within(root)).map(AbsPath::depth).max();
+        let cache = deepest(&self.private);
+        cache.is_some() && cache > deepest(&self.bound)
     }
 
     /// What is writable, and covers.
@@ -448,6 +457,9 @@ impl Root {
         if self.writable.iter().any(|above| path != above && path.is_within(above)) && !self.is_below_bound(path) {
             let status = rustix::fs::fstat(source).during(|| format!("look at {path}"))?;
             if rustix::fs::FileType::from_raw_mode(status.st_mode).is_dir() { self.directory(path)? } else { self.node(path)? }
+        }
+        if self.is_in_cache(path) {
+            return self.attach_in_cache(source, path);
         }
         self.prime_above(path)?;
         // Where the tree around it belongs to the host, what is not there stays away.

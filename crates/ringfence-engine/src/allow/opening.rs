@@ -1,6 +1,8 @@
 //! What can be open for good.
 
-use ringfence_policy::{AbsPath, Access, Facts, Grants, HostRule, NetworkMode, Origin, Permit, Source, Subject, Verdict};
+use ringfence_policy::{
+    AbsPath, Access, Because, Effect, Facts, Grants, HostRule, NetworkMode, Origin, Permit, Rule, Source, Subject, Verdict,
+};
 
 use super::{AllowError, is_own};
 
@@ -20,6 +22,17 @@ impl Opening {
             Opening::Path(path, _) if is_own(path, facts) => Err(AllowError::Own { path: path.clone() }),
             Opening::Path(path, access) => Permit::new(path, *access, facts).ok_or_else(|| AllowError::Unnamed { path: path.clone() }),
             Opening::Host(rule) => Ok(Permit::host(rule)),
+        }
+    }
+
+    /// The path, if a private cache stands in front of it: the sandbox can use the name, and does not
+    /// see the host's file.
+    pub(crate) fn behind_cache(&self, grants: &Grants) -> Option<&AbsPath> {
+        let Opening::Path(path, access) = self else { return None };
+        let is_cache = |rule: &Rule| matches!(rule.effect, Effect::Private { host_beneath: false, .. });
+        match grants.decide(path, *access).rule {
+            Some(Because::Rule(rule)) if is_cache(&rule) => Some(path),
+            _ => None,
         }
     }
 
