@@ -19,6 +19,7 @@ mod gitconfig;
 mod guard;
 mod kept;
 pub mod learn;
+mod own_policy;
 mod plain;
 pub mod session;
 #[cfg(test)]
@@ -32,10 +33,11 @@ pub use book::policy_digest;
 pub use configure::{Configured, Edit, Scope, configure, configured, policy_file};
 pub use error::EngineError;
 pub use facts::{Surroundings, gather, platform};
-pub use files::{Files, layers, layers_of, of_the_person, read_plain};
+pub use files::{Files, layers, layers_of, of_the_person, places, read_plain};
 pub use guard::telling_directory;
 pub use kept::Kept;
 pub use learn::{Learned, Lesson, learn};
+pub use own_policy::{OwnPolicy, OwnPolicyState, new_own_policy, own_policies, own_policy_file, own_policy_file_of};
 pub use watched::{Watcher, run_watched};
 
 use std::ffi::OsString;
@@ -95,13 +97,19 @@ pub fn resolve_in(surroundings: Surroundings, flags: &Flags, files: &Files) -> R
     let mut grants = resolve(&layers, flags, &surroundings.facts)?;
     let settings = facts::config_directory(&surroundings.facts).join("ringfence");
     let asked = surroundings.facts.variables.get("XDG_CONFIG_HOME").and_then(AbsPath::new).map(|config| config.join("ringfence"));
-    if asked.is_some_and(|asked| asked != settings && asked.as_path().exists()) {
+    if asked.as_ref().is_some_and(|asked| *asked != settings && asked.as_path().exists()) {
         grants.warnings.push("XDG_CONFIG_HOME leads into the project, and what is there does not speak for you: it is not obeyed".into());
     }
-    if grants.rules.iter().all(|rule| rule.root != settings) {
-        // As for `~/.config/ringfence`, wherever it was moved.
-        let origin = Origin::new(Source::BuiltIn, settings.to_string());
-        grants.rules.push(Rule { root: settings, effect: Effect::Deny, origin, locked: false });
+    // As for `~/.config/ringfence`, wherever it was moved. One in this project is not obeyed here and is
+    // denied all the same: in other projects, with the same variable, it would be.
+    for settings in [Some(settings), asked].into_iter().flatten() {
+        if grants.rules.iter().all(|rule| rule.root != settings) {
+            let origin = Origin::new(Source::BuiltIn, settings.to_string());
+            grants.rules.push(Rule { root: settings, effect: Effect::Deny, origin, locked: false });
+        }
+    }
+    if files.service.is_none() {
+        own_policy::protect_targets(&mut grants, &surroundings.facts);
     }
     if let Some(described) = &described {
         described.refuse_writable(&grants)?;

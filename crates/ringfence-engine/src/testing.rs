@@ -9,6 +9,7 @@ use ringfence_policy::{AbsPath, Access, Facts};
 
 use crate::allow::{AllowError, Allowed, allow_permanent};
 use crate::files::Files;
+use crate::own_policy::own_policy_file;
 
 /// A home directory with a project in it.
 pub(crate) struct Home(pub(crate) AbsPath);
@@ -46,6 +47,16 @@ impl Home {
     pub(crate) fn write(&self, text: &str) {
         fs::create_dir_all(self.policy().parent().unwrap()).unwrap();
         fs::write(self.policy(), text).unwrap();
+    }
+
+    /// The user's own policy for the project.
+    pub(crate) fn own_policy(&self) -> PathBuf {
+        own_policy_file(&self.facts()).as_path().to_owned()
+    }
+
+    pub(crate) fn write_own(&self, text: &str) {
+        fs::create_dir_all(self.own_policy().parent().unwrap()).unwrap();
+        fs::write(self.own_policy(), text).unwrap();
     }
 
     pub(crate) fn read(&self) -> String {
