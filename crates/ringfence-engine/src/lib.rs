@@ -27,10 +27,10 @@ mod testing;
 mod watched;
 
 pub use agents::{Described, Unread, agent, agents};
-pub use allow::{AllowError, Allowed, Opening, allow_permanent, open_for_good};
+pub use allow::{AllowError, Allowed, Amendment, Opening, Permitted, allow_permanent, open_for_good};
 pub use asking::{is_asked_about, permission};
 pub use book::policy_digest;
-pub use configure::{Configured, Edit, Scope, configure, configured, policy_file};
+pub use configure::{Configured, Edit, Scope, configure, configured, policy_file, replace_policy};
 pub use error::EngineError;
 pub use facts::{Surroundings, gather, platform};
 pub use files::{Files, layers, layers_of, of_the_person, places, read_plain};
@@ -97,16 +97,13 @@ pub fn resolve_in(surroundings: Surroundings, flags: &Flags, files: &Files) -> R
     let mut grants = resolve(&layers, flags, &surroundings.facts)?;
     let settings = facts::config_directory(&surroundings.facts).join("ringfence");
     let asked = surroundings.facts.variables.get("XDG_CONFIG_HOME").and_then(AbsPath::new).map(|config| config.join("ringfence"));
-    if asked.as_ref().is_some_and(|asked| *asked != settings && asked.as_path().exists()) {
+    if asked.is_some_and(|asked| asked != settings && asked.as_path().exists()) {
         grants.warnings.push("XDG_CONFIG_HOME leads into the project, and what is there does not speak for you: it is not obeyed".into());
     }
-    // As for `~/.config/ringfence`, wherever it was moved. One in this project is not obeyed here and is
-    // denied all the same: in other projects, with the same variable, it would be.
-    for settings in [Some(settings), asked].into_iter().flatten() {
-        if grants.rules.iter().all(|rule| rule.root != settings) {
-            let origin = Origin::new(Source::BuiltIn, settings.to_string());
-            grants.rules.push(Rule { root: settings, effect: Effect::Deny, origin, locked: false });
-        }
+    if grants.rules.iter().all(|rule| rule.root != settings) {
+        // As for `~/.config/ringfence`, wherever it was moved.
+        let origin = Origin::new(Source::BuiltIn, settings.to_string());
+        grants.rules.push(Rule { root: settings, effect: Effect::Deny, origin, locked: false });
     }
     if files.service.is_none() {
         own_policy::protect_targets(&mut grants, &surroundings.facts);

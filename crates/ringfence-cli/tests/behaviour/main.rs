@@ -36,6 +36,7 @@ mod names;
 mod observe;
 mod outside;
 mod own_fault;
+mod own_policy;
 mod planted_settings;
 mod ports;
 mod processes;
