@@ -17,6 +17,7 @@ use crate::commands::mcp::Mcp;
 use crate::commands::papers::{Completions, Man, Reference};
 use crate::commands::plan::Plan;
 use crate::commands::policy::PolicyCommand;
+use crate::commands::policy::allow::Allow;
 use crate::commands::question::Question;
 use crate::commands::remote::RemoteCommand;
 use crate::commands::serve::Serve;
@@ -65,6 +66,7 @@ pub(crate) enum Command {
     Doctor(Doctor),
     Test(Test),
     Log(Log),
+    Allow(Allow),
     Policy(PolicyCommand),
     Configure(Configure),
     Completions(Completions),
@@ -92,6 +94,7 @@ impl Command {
             Command::Test(arguments) => arguments.json,
             Command::Remote(arguments) => arguments.wants_json(),
             Command::Log(arguments) => arguments.json,
+            Command::Allow(arguments) => arguments.json,
             Command::Policy(arguments) => arguments.wants_json(),
             Command::Configure(arguments) => arguments.json,
             Command::Hook(_)

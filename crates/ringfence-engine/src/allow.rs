@@ -1,18 +1,22 @@
-//! Allowing something for good: one more line in the person's own policy file.
+//! Allowing something for good: one more line in a policy file of the user's.
 
 mod opening;
 mod place;
 #[cfg(test)]
 mod tests;
+mod variable;
 
+use std::borrow::Cow;
 use std::io;
 
 use ringfence_policy::{
-    AbsPath, Access, Facts, Flags, Grants, HostRule, Layer, Origin, PolicyError, Source, Verdict, amend, parse_bytes, resolve,
+    AbsPath, Access, Facts, Flags, Grants, HostRule, Layer, Origin, Permit, PolicyError, Source, Verdict, amend, parse_bytes, resolve,
 };
 
 use crate::EngineError;
-use crate::files::{Files, layers, of_the_person};
+use crate::configure::{Scope, policy_file};
+use crate::files::{Files, layers, of_the_person, places};
+use crate::own_policy::{new_own_policy, own_policy_file};
 pub use opening::Opening;
 pub(crate) use place::Place;
 
@@ -66,6 +70,14 @@ pub enum AllowError {
         /// What keeps it shut.
         why: String,
     },
+    /// The same of a variable.
+    #[error("{name} would stay out: {why}")]
+    Filtered {
+        /// The variable.
+        name: String,
+        /// What keeps it out.
+        why: String,
+    },
     /// Commands can write where the file is.
     #[error("{file} lies where commands can write")]
     Exposed {
@@ -97,7 +109,7 @@ impl AllowError {
             AllowError::Engine(error) => error.code(),
             AllowError::Unnamed { .. } => "allow-unnamed",
             AllowError::Own { .. } => "allow-own",
-            AllowError::Shut { .. } | AllowError::Unreachable { .. } => "allow-shut",
+            AllowError::Shut { .. } | AllowError::Unreachable { .. } | AllowError::Filtered { .. } => "allow-shut",
             AllowError::Exposed { .. } => "allow-exposed",
             AllowError::File { .. } => "allow-not-written",
         }
@@ -111,30 +123,31 @@ impl AllowError {
             AllowError::Own { .. } => None,
             AllowError::Shut { path, .. } => Some(format!("ringfence explain read {path}")),
             AllowError::Unreachable { host, .. } => Some(format!("ringfence explain connect {host}")),
+            AllowError::Filtered { name, .. } => Some(format!("ringfence explain env {name}")),
             AllowError::Exposed { .. } => Some("move the file out of the project, or add the line by hand".into()),
             AllowError::File { .. } => Some("add the line by hand".into()),
         }
     }
 }
 
-/// Opens `path`, and what is below it, in every later sandbox: writes it into the person's own
-/// policy file, unless it is open already.
+/// Opens `path`, and what is below it, in every later sandbox of this project: writes it into the
+/// user's own policy for the project, unless it is open already.
 ///
 /// The file keeps its comments, its order, its mode and its owner, and is replaced as a whole
 /// or not at all. Of several who do so at once, each finds what the others wrote. Where the file is a
 /// link, what it leads to is replaced and the link stays. A file with a mistake in it is not touched.
 pub fn allow_permanent(path: &AbsPath, access: Access, files: &Files, facts: &Facts) -> Result<Allowed, AllowError> {
-    Wish { opening: &Opening::Path(path.clone(), access), files, facts }.grant()
+    open_for_good(&Opening::Path(path.clone(), access), files, facts)
 }
 
 /// As [`allow_permanent`], of hosts as well.
 pub fn open_for_good(opening: &Opening, files: &Files, facts: &Facts) -> Result<Allowed, AllowError> {
-    Wish { opening, files, facts }.grant()
+    Amendment::by_default(opening, files, facts).write()
 }
 
 /// Whether [`open_for_good`] would come to something, as far as can be told without writing.
 pub(crate) fn could_open(opening: &Opening, files: &Files, facts: &Facts) -> bool {
-    Wish { opening, files, facts }.could_be_granted().unwrap_or(false)
+    Amendment::by_default(opening, files, facts).preview().is_ok()
 }
 
 /// Whether a path says what ringfence does, or what commands did.
@@ -143,17 +156,69 @@ pub(crate) fn is_own(path: &AbsPath, facts: &Facts) -> bool {
     path.is_within(&settings) || path.is_within(&facts.state)
 }
 
-struct Wish<'a> {
-    opening: &'a Opening,
-    files: &'a Files,
-    facts: &'a Facts,
+/// The thing that one more line of a policy file is to allow.
+#[derive(Debug, Clone, Copy)]
+pub enum Permitted<'a> {
+    /// A path or a host.
+    Opening(&'a Opening),
+    /// A variable, by its exact name.
+    Variable(&'a str),
 }
 
-impl Wish<'_> {
-    fn grant(&self) -> Result<Allowed, AllowError> {
+impl Permitted<'_> {
+    fn permit(&self, facts: &Facts) -> Result<Permit, AllowError> {
+        match self {
+            Permitted::Opening(opening) => opening.permit(facts),
+            Permitted::Variable(name) => Ok(Permit::variable(name)),
+        }
+    }
+
+    /// The path, if a private cache stands in front of it.
+    fn behind_cache(&self, grants: &Grants) -> Option<&AbsPath> {
+        match self {
+            Permitted::Opening(opening) => opening.behind_cache(grants),
+            Permitted::Variable(_) => None,
+        }
+    }
+
+    /// The rule that allows it; the rule that does not is an error.
+    fn opener(&self, grants: &Grants, layers: &[Layer]) -> Result<Origin, AllowError> {
+        match self {
+            Permitted::Opening(opening) => opening.opener(grants),
+            Permitted::Variable(name) => variable::opener(name, grants, layers),
+        }
+    }
+}
+
+/// One more line in a policy file.
+#[derive(Debug, Clone, Copy)]
+pub struct Amendment<'a> {
+    /// The thing that it allows.
+    pub subject: Permitted<'a>,
+    /// The file that gets the line: never that of the repository, which cannot allow more.
+    pub scope: Scope,
+    /// The files that count.
+    pub files: &'a Files,
+    /// The machine, the user and the project.
+    pub facts: &'a Facts,
+}
+
+impl<'a> Amendment<'a> {
+    /// A service's tenants have one policy, and no projects.
+    fn by_default(opening: &'a Opening, files: &'a Files, facts: &'a Facts) -> Self {
+        let scope = if files.service.is_some() { Scope::Global } else { Scope::OwnProject };
+        Self { subject: Permitted::Opening(opening), scope, files, facts }
+    }
+
+    /// Writes it, unless the thing is allowed already.
+    pub fn write(&self) -> Result<Allowed, AllowError> {
+        // Not even a directory is made for what changes nothing, or cannot be.
+        let preview = self.preview()?;
+        if !preview.is_new {
+            return Ok(preview);
+        }
         let place = self.place()?.take()?;
-        let text = place.read()?;
-        let (text, origin) = self.outcome(text.as_deref())?;
+        let (text, origin) = self.outcome(place.read()?.as_deref())?;
         let is_new = text.is_some();
         if let Some(text) = text {
             place.replace(&text)?;
@@ -161,15 +226,20 @@ impl Wish<'_> {
         Ok(Allowed { origin, is_new })
     }
 
-    fn could_be_granted(&self) -> Result<bool, AllowError> {
+    /// The outcome of [`Amendment::write`], with nothing written.
+    pub fn preview(&self) -> Result<Allowed, AllowError> {
         let text = self.place()?.peek()?;
-        self.outcome(text.as_deref()).map(|_| true)
+        self.outcome(text.as_deref()).map(|(text, origin)| Allowed { origin, is_new: text.is_some() })
+    }
+
+    fn file(&self) -> AbsPath {
+        policy_file(self.scope, self.facts)
     }
 
     /// Where it is to be written, if no command could write there.
     fn place(&self) -> Result<Place, AllowError> {
         let before = self.resolve(&layers(self.files, self.facts)?)?;
-        let place = Place::find(&of_the_person(self.facts))?;
+        let place = Place::find(&self.file())?;
         if before.is_confined() && before.verdict(place.draft(), Access::Write) == Verdict::Allowed {
             return Err(AllowError::Exposed { file: place.file().clone() });
         }
@@ -181,35 +251,47 @@ impl Wish<'_> {
         Ok(resolve(layers, &Flags::none(self.facts.workspace.clone()), self.facts)?)
     }
 
-    /// The text with the grant in it, if it is not open already, and what opens it then.
+    /// The text with the line in it, if the thing is not allowed already, and what allows it then.
     fn outcome(&self, text: Option<&[u8]>) -> Result<(Option<String>, Origin), AllowError> {
-        let named = of_the_person(self.facts);
-        let permit = self.opening.permit(self.facts)?;
+        let file = self.file();
+        let permit = self.subject.permit(self.facts)?;
         let mut layers = layers(self.files, self.facts)?;
-        let before = self.resolve(&layers)?;
-        let shut = match self.opening.opener(&before) {
-            Ok(origin) => match self.opening.behind_cache(&before) {
+        let mut before = layers.clone();
+        if self.scope == Scope::Global {
+            // What is open in this project may be shut in the others.
+            let own = own_policy_file(self.facts);
+            before.retain(|layer| layer.file != own);
+        }
+        let grants = self.resolve(&before)?;
+        let shut = match self.subject.opener(&grants, &before) {
+            Ok(origin) => match self.subject.behind_cache(&grants) {
                 Some(path) => AllowError::Shut { path: path.clone(), by: Box::new(origin) },
                 None => return Ok((None, origin)),
             },
             Err(shut) => shut,
         };
         // What is not text is told by its place.
-        let text = text.map(|text| parse_bytes(text, &named, Source::User).map(|_| String::from_utf8_lossy(text))).transpose()?;
-        let Some(amended) = amend(text.as_deref(), &named, &permit)? else { return Err(shut) };
-        put(&mut layers, parse_bytes(amended.as_bytes(), &named, Source::User)?);
-        let then = self.opening.opener(&self.resolve(&layers)?)?;
+        let text = text.map(|text| parse_bytes(text, &file, Source::User).map(|_| String::from_utf8_lossy(text))).transpose()?;
+        let text = text.or_else(|| fresh(self.scope, self.facts).map(Cow::Owned));
+        let Some(amended) = amend(text.as_deref(), &file, &permit)? else { return Err(shut) };
+        put(&mut layers, parse_bytes(amended.as_bytes(), &file, Source::User)?, self.files, self.facts);
+        let then = self.subject.opener(&self.resolve(&layers)?, &layers)?;
         Ok((Some(amended), then))
     }
 }
 
+/// The text of a file of this scope that is not there yet, where it is not empty.
+pub(crate) fn fresh(scope: Scope, facts: &Facts) -> Option<String> {
+    (scope == Scope::OwnProject).then(|| new_own_policy(facts))
+}
+
 /// Puts a layer where the file of the same name was read, or where it would have been.
-pub(crate) fn put(layers: &mut Vec<Layer>, layer: Layer) {
+pub(crate) fn put(layers: &mut Vec<Layer>, layer: Layer, files: &Files, facts: &Facts) {
     match layers.iter_mut().find(|known| known.file == layer.file && known.source == layer.source) {
         Some(known) => *known = layer,
-        None if layer.source == Source::Project => layers.push(layer),
         None => {
-            let behind = layers.iter().take_while(|known| known.source == Source::Managed).count();
+            let weaker: Vec<AbsPath> = places(files, facts).into_iter().take_while(|place| *place != layer.file).collect();
+            let behind = layers.iter().rposition(|known| weaker.contains(&known.file)).map_or(0, |last| last + 1);
             layers.insert(behind, layer);
         }
     }

@@ -1,19 +1,23 @@
 //! Settings of policy files, changed for whoever they belong to.
 
 use std::borrow::Cow;
+use std::io;
 
 use ringfence_policy::configure::{Document, Key};
 use ringfence_policy::{AbsPath, Access, Facts, Flags, Grants, Layer, Source, Verdict, parse_bytes, resolve};
 
-use crate::allow::{AllowError, Place, put};
+use crate::allow::{AllowError, Place, fresh, put};
 use crate::files::{Files, layers, of_the_person, of_the_project};
+use crate::own_policy::own_policy_file;
 
 /// Which policy file is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// The project's, which may narrow what its user has chosen.
+    /// The repository's, for everybody who works on it: it may narrow what its user has chosen.
     Project,
-    /// The person's own, for all projects.
+    /// The user's own for this project alone.
+    OwnProject,
+    /// The user's own for all projects.
     Global,
 }
 
@@ -41,6 +45,7 @@ pub struct Configured {
 pub fn policy_file(scope: Scope, facts: &Facts) -> AbsPath {
     match scope {
         Scope::Project => of_the_project(facts),
+        Scope::OwnProject => own_policy_file(facts),
         Scope::Global => of_the_person(facts),
     }
 }
@@ -48,7 +53,7 @@ pub fn policy_file(scope: Scope, facts: &Facts) -> AbsPath {
 fn source(scope: Scope) -> Source {
     match scope {
         Scope::Project => Source::Project,
-        Scope::Global => Source::User,
+        Scope::OwnProject | Scope::Global => Source::User,
     }
 }
 
@@ -76,7 +81,7 @@ pub fn configure(scope: Scope, key: &Key, edit: Edit<'_>, facts: &Facts) -> Resu
         return Err(AllowError::Exposed { file: place.file().clone() });
     }
     let outcome = |bytes: Option<&[u8]>| -> Result<Option<(String, Vec<String>)>, AllowError> {
-        let text = text(bytes, &file, &source)?;
+        let text = text(bytes, &file, &source)?.or_else(|| fresh(scope, facts).map(Cow::Owned));
         let document = Document { text: text.as_deref(), file: &file, source: &source };
         let edited = match edit {
             Edit::Set(typed) => document.set(key, typed)?,
@@ -84,7 +89,7 @@ pub fn configure(scope: Scope, key: &Key, edit: Edit<'_>, facts: &Facts) -> Resu
         };
         let Some(edited) = edited else { return Ok(None) };
         let mut layers = layers(&Files::default(), facts)?;
-        put(&mut layers, parse_bytes(edited.as_bytes(), &file, source.clone())?);
+        put(&mut layers, parse_bytes(edited.as_bytes(), &file, source.clone())?, &Files::default(), facts);
         Ok(Some((edited, grants(&layers, facts)?.warnings)))
     };
     let unchanged = Configured { file: file.clone(), is_new: false, warnings: Vec::new() };
@@ -98,6 +103,17 @@ pub fn configure(scope: Scope, key: &Key, edit: Edit<'_>, facts: &Facts) -> Resu
     let here = format!("{file}:");
     let warnings = warnings.into_iter().filter(|warning| warning.starts_with(&here)).collect();
     Ok(Configured { file, is_new: true, warnings })
+}
+
+/// Puts a policy file with the text `after` in the place of one with the text `before`; a file that says
+/// something else by now is left.
+pub fn replace_policy(file: &AbsPath, before: Option<&str>, after: &str) -> Result<(), AllowError> {
+    let place = Place::find(file)?.take()?;
+    if place.read()?.as_deref() != before.map(str::as_bytes) {
+        let source = io::Error::new(io::ErrorKind::ResourceBusy, "it was changed meanwhile");
+        return Err(AllowError::File { what: "write", file: file.clone(), source });
+    }
+    place.replace(after)
 }
 
 /// What holds in a later run, without the flags of this one.

@@ -22,6 +22,22 @@ pub enum EngineError {
         /// Why.
         source: io::Error,
     },
+    /// A file below `projects` is for another project, or for none.
+    #[error("{file} is {}, and this project is {workspace}", other(named.as_deref()))]
+    OtherProject {
+        /// The file.
+        file: AbsPath,
+        /// The path that it gives.
+        named: Option<String>,
+        /// The project.
+        workspace: AbsPath,
+    },
+    /// A file that holds for all projects names one.
+    #[error("{file} has the key `project`, and holds for every project")]
+    ProjectKey {
+        /// The file.
+        file: AbsPath,
+    },
     /// Two files of one directory describe the same agent.
     #[error("{file} describes `{name}`, which {first} describes already")]
     AgentTwice {
@@ -80,6 +96,10 @@ pub enum EngineError {
     Provider(#[from] ProviderError),
 }
 
+fn other(named: Option<&str>) -> String {
+    named.map_or_else(|| "for no project".to_owned(), |named| format!("for the project {named}"))
+}
+
 fn rules(changes: &[Change]) -> String {
     changes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
@@ -90,6 +110,8 @@ impl EngineError {
         match self {
             EngineError::Policy(error) => error.code(),
             EngineError::Unreadable { .. } => "policy-unreadable",
+            EngineError::OtherProject { .. } => "policy-other-project",
+            EngineError::ProjectKey { .. } => "policy-project-key",
             EngineError::AgentTwice { .. } => "agent-twice",
             EngineError::AgentExposed { .. } => "agent-exposed",
             EngineError::Surroundings { .. } => "surroundings",
@@ -107,6 +129,12 @@ impl EngineError {
         match self {
             EngineError::Policy(error) => error.hint(),
             EngineError::Unreadable { .. } => Some("make the file readable, or remove it".into()),
+            EngineError::OtherProject { workspace, .. } => {
+                Some(format!("if it is meant for this project, let it say `project = \"{workspace}\"`; else move it away"))
+            }
+            EngineError::ProjectKey { .. } => {
+                Some("`ringfence policy list` names the file for this project; put its rules there, and take out `project`".into())
+            }
             EngineError::AgentTwice { .. } => Some("give one of them another `name`".into()),
             EngineError::AgentExposed { .. } => Some("let the file itself stand there, not a link".into()),
             EngineError::Surroundings { .. } => Some("set HOME to a directory that exists".into()),

@@ -10,6 +10,7 @@ use rustix::fs::OFlags;
 use crate::EngineError;
 use crate::agents::{Described, agent};
 use crate::facts::config_directory;
+use crate::own_policy::{check_named, check_not_own, check_own, own_policy_file};
 
 /// Which policy files count, weakest first.
 #[derive(Debug, Clone, Default)]
@@ -31,12 +32,13 @@ pub fn of_the_person(facts: &Facts) -> AbsPath {
     config_directory(facts).join("ringfence/policy.toml")
 }
 
-/// Where policy files are looked for.
-pub(crate) fn places(files: &Files, facts: &Facts) -> Vec<AbsPath> {
+/// Where policy files are looked for, weakest first.
+pub fn places(files: &Files, facts: &Facts) -> Vec<AbsPath> {
     let managed = AbsPath::new(MANAGED).expect("an absolute path");
-    let own = || files.service.is_none().then(|| of_the_project(facts));
+    let unless_served = |file: fn(&Facts) -> AbsPath| files.service.is_none().then(|| file(facts));
     let beneath = [managed].into_iter().chain(files.service.clone());
-    beneath.chain([of_the_person(facts)]).chain(files.project.clone().or_else(own)).collect()
+    let users = [of_the_person(facts)].into_iter().chain(unless_served(own_policy_file));
+    beneath.chain(users).chain(files.project.clone().or_else(|| unless_served(of_the_project))).collect()
 }
 
 pub(crate) fn of_the_project(facts: &Facts) -> AbsPath {
@@ -56,9 +58,19 @@ pub(crate) fn layers_and_agent(files: &Files, facts: &Facts) -> Result<(Vec<Laye
         layers.extend(layers_of(file, &Source::User)?);
     }
     layers.extend(layers_if_there(&of_the_person(facts), &Source::User)?);
+    check_not_own(&layers)?;
+    if files.service.is_none() {
+        let own = layers_if_there(&own_policy_file(facts), &Source::User)?;
+        check_own(&own, facts)?;
+        layers.extend(own);
+    }
     layers.extend(match &files.project {
         // Named by a person on the command line: it speaks with the person's voice.
-        Some(file) => layers_of(file, &Source::User)?,
+        Some(file) => {
+            let named = layers_of(file, &Source::User)?;
+            check_named(&named, facts)?;
+            named
+        }
         None if files.service.is_some() => Vec::new(),
         None => layers_if_there(&of_the_project(facts), &Source::Project)?,
     });

@@ -21,6 +21,7 @@ mod guard;
 mod kept;
 pub mod learn;
 mod package_settings;
+mod own_policy;
 mod plain;
 pub mod session;
 #[cfg(test)]
@@ -28,16 +29,17 @@ mod testing;
 mod watched;
 
 pub use agents::{Described, Unread, agent, agents};
-pub use allow::{AllowError, Allowed, Opening, allow_permanent, open_for_good};
+pub use allow::{AllowError, Allowed, Amendment, Opening, Permitted, allow_permanent, open_for_good};
 pub use asking::{is_asked_about, permission};
 pub use book::policy_digest;
-pub use configure::{Configured, Edit, Scope, configure, configured, policy_file};
+pub use configure::{Configured, Edit, Scope, configure, configured, policy_file, replace_policy};
 pub use error::EngineError;
 pub use facts::{Surroundings, gather, platform};
-pub use files::{Files, layers, layers_of, of_the_person, read_plain};
+pub use files::{Files, layers, layers_of, of_the_person, places, read_plain};
 pub use guard::telling_directory;
 pub use kept::Kept;
 pub use learn::{Learned, Lesson, learn};
+pub use own_policy::{OwnPolicy, OwnPolicyState, new_own_policy, own_policies, own_policy_file, own_policy_file_of};
 pub use watched::{Watcher, run_watched};
 
 use std::ffi::OsString;
@@ -112,6 +114,9 @@ pub fn resolve_in(surroundings: Surroundings, flags: &Flags, files: &Files) -> R
         // As for `~/.config/ringfence`, wherever it was moved.
         let origin = Origin::new(Source::BuiltIn, settings.to_string());
         grants.rules.push(Rule { root: settings, effect: Effect::Deny, origin, locked: false });
+    }
+    if files.service.is_none() {
+        own_policy::protect_targets(&mut grants, &surroundings.facts);
     }
     if let Some(described) = &described {
         described.refuse_writable(&grants)?;

@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use ringfence_policy::{AbsPath, Access, Facts};
 
-use crate::allow::{AllowError, Allowed, allow_permanent};
+use crate::allow::{AllowError, Allowed, Amendment, Opening, Permitted, allow_permanent};
+use crate::configure::Scope;
 use crate::files::Files;
+use crate::own_policy::{new_own_policy, own_policy_file};
 
 /// A home directory with a project in it.
 pub(crate) struct Home(pub(crate) AbsPath);
@@ -48,11 +50,44 @@ impl Home {
         fs::write(self.policy(), text).unwrap();
     }
 
+    /// The user's own policy for the project.
+    pub(crate) fn own_policy(&self) -> PathBuf {
+        own_policy_file(&self.facts()).as_path().to_owned()
+    }
+
+    pub(crate) fn write_own(&self, text: &str) {
+        fs::create_dir_all(self.own_policy().parent().unwrap()).unwrap();
+        fs::write(self.own_policy(), text).unwrap();
+    }
+
+    /// The text of the user's own policy for the project, after what every such file begins with.
+    pub(crate) fn read_own(&self) -> String {
+        let text = fs::read_to_string(self.own_policy()).unwrap();
+        text.strip_prefix(&format!("{}\n", new_own_policy(&self.facts()))).unwrap().to_owned()
+    }
+
     pub(crate) fn read(&self) -> String {
         fs::read_to_string(self.policy()).unwrap()
     }
 
+    /// Allows it in all projects.
     pub(crate) fn allow(&self, name: &str, access: Access) -> Result<Allowed, AllowError> {
+        self.amend(name, access, |amendment| amendment.write())
+    }
+
+    /// The outcome of [`Home::allow`] with nothing written.
+    pub(crate) fn preview(&self, name: &str, access: Access) -> Result<Allowed, AllowError> {
+        self.amend(name, access, |amendment| amendment.preview())
+    }
+
+    fn amend(&self, name: &str, access: Access, with: fn(&Amendment<'_>) -> Result<Allowed, AllowError>) -> Result<Allowed, AllowError> {
+        let opening = Opening::Path(self.0.join(name), access);
+        let (files, facts) = (Files::default(), self.facts());
+        with(&Amendment { subject: Permitted::Opening(&opening), scope: Scope::Global, files: &files, facts: &facts })
+    }
+
+    /// Allows it in this project.
+    pub(crate) fn allow_here(&self, name: &str, access: Access) -> Result<Allowed, AllowError> {
         allow_permanent(&self.0.join(name), access, &Files::default(), &self.facts())
     }
 }

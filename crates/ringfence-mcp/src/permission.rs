@@ -124,10 +124,10 @@ fn about_command(wanted: &Wanted) -> Told {
 fn command(wish: Wish, resource: &str) -> String {
     let access = match wish {
         Wish::Write => "write",
-        Wish::Connect => "connect",
+        Wish::Connect => "host",
         Wish::Read | Wish::Execute | Wish::Command => "read",
     };
-    format!("ringfence policy allow {access} {}", typed(resource))
+    format!("ringfence allow {access} {}", typed(resource))
 }
 
 fn told(told: &Told) -> CallToolResult {

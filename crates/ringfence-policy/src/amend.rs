@@ -19,7 +19,7 @@ use crate::path::AbsPath;
 use crate::policy::{PathEntry, Policy};
 use crate::words::is_hidden;
 
-/// An entry of `read` or `write`, or of `allow` for hosts.
+/// An entry of `read` or `write`, or of `allow` for hosts or variables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permit {
     section: &'static str,
@@ -50,6 +50,11 @@ impl Permit {
         Self { section: HOSTS, key: "allow", text: rule.to_string() }
     }
 
+    /// The entry that lets a variable pass.
+    pub fn variable(name: &str) -> Self {
+        Self { section: VARIABLES, key: "allow", text: name.to_owned() }
+    }
+
     /// The list it stands in: `read`, `write` or `allow`.
     pub fn key(&self) -> &'static str {
         self.key
@@ -64,9 +69,10 @@ impl Permit {
     fn enter(&self, policy: &mut Policy) -> bool {
         let files = &mut policy.filesystem;
         let list = match (self.section, self.key) {
-            (HOSTS, _) => {
-                let is_new = policy.network.allow.iter().all(|entry| *entry != self.text);
-                policy.network.allow.push(self.text.clone());
+            (HOSTS | VARIABLES, _) => {
+                let list = if self.section == HOSTS { &mut policy.network.allow } else { &mut policy.environment.allow };
+                let is_new = list.iter().all(|entry| *entry != self.text);
+                list.push(self.text.clone());
                 return is_new;
             }
             (_, "write") => &mut files.write,
@@ -80,6 +86,7 @@ impl Permit {
 
 const FILES: &str = "filesystem";
 const HOSTS: &str = "network";
+const VARIABLES: &str = "environment";
 
 /// A policy file that says nothing.
 const EMPTY: &str = "version = 1\n";

@@ -51,7 +51,7 @@ impl Key {
         let (known, is_section) = keys::of_section(section).map_or((&[][..], false), |known| (known, true));
         match rest {
             // What tables there may be, and the one version, are not settings.
-            [] if is_section || section == "secrets" || section == "version" => Err(not_a_setting(typed, known)),
+            [] if is_section || ["secrets", "version", "project"].contains(&section) => Err(not_a_setting(typed, known)),
             [] => Ok(()),
             [name] if is_section && known.contains(name) && (section, *name) != ("environment", "set") => Ok(()),
             ["set", name] if section == "environment" && !name.is_empty() => Ok(()),
@@ -79,6 +79,7 @@ impl std::fmt::Display for Key {
 fn not_a_setting(typed: &str, known: &[&str]) -> PolicyError {
     let what = match typed {
         "version" => "`version` is what it is".to_owned(),
+        "project" => "`project` is the path of the project that the file is for, and is written with it".to_owned(),
         "secrets" => "`secrets` is a list of tables: write it into the file".to_owned(),
         _ => format!("`{typed}` is a section, with {}", known.join(", ")),
     };

@@ -6,6 +6,7 @@ pub(crate) const KEYS: &[(&str, &[&str])] = &[
         "",
         &[
             "version",
+            "project",
             "extends",
             "mode",
             "on-gap",

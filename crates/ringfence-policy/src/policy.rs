@@ -26,6 +26,10 @@ pub struct Policy {
     /// Version of the format: 1.
     #[schemars(range(min = 1, max = 1))]
     pub version: u32,
+    /// The one project that this file is about, by its absolute path: in files below
+    /// `~/.config/ringfence/projects` alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
     /// Other policy files that lie beneath this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extends: Vec<String>,
@@ -74,6 +78,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             version: VERSION,
+            project: None,
             extends: Vec::new(),
             mode: None,
             on_gap: None,

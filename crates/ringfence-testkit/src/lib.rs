@@ -29,7 +29,7 @@ pub use gate::{fuse_for_all, needs, skip};
 pub use lan::Lan;
 pub use probe::{PRELUDE, Tried};
 pub use program::{compiled, python};
-pub use project::{Entries, Project, SECRET};
+pub use project::{Entries, Project, SECRET, own_policy};
 pub use ran::{Ran, finish, signal, soon, wait_at_most};
 pub use repeat::{STRESS_VARIABLE, repetitions};
 pub use user::{As, each_user};

@@ -44,6 +44,13 @@ const PROJECT_FILES: &[(&str, &str)] = &[
     ("id.pub", "public\n"),
 ];
 
+/// The own policy, for the project at `root`, of the user with this home.
+pub fn own_policy(home: &Path, root: &Path) -> PathBuf {
+    let path = root.to_str().expect("a path of ASCII letters").trim_start_matches('/');
+    let name = path.replace('%', "%25").replace('+', "%2B").replace('/', "+");
+    home.join(format!(".config/ringfence/projects/{name}.toml"))
+}
+
 impl Project {
     /// Makes one for `user`, in which `binary` is the ringfence to try.
     #[track_caller]
@@ -84,6 +91,11 @@ impl Project {
     /// The project's directory.
     pub fn root(&self) -> PathBuf {
         self.home().join("code/app")
+    }
+
+    /// The user's own policy for the project.
+    pub fn own_policy(&self) -> PathBuf {
+        own_policy(&self.home(), &self.root())
     }
 
     /// A path in the project.

@@ -16,13 +16,14 @@ use crate::show::{self, printable};
 
 /// Change the settings of a policy file, and leave the rest of it as it is
 ///
-/// Without `--global` it is the project's `.ringfence/policy.toml`, which may narrow what you have
-/// chosen and not widen it. Comments, order and layout stay; a file that would have a mistake in it
-/// is not written.
+/// It is your own policy for this project, below `~/.config/ringfence/projects`; with `--global`, your
+/// policy for all projects; with `--shared`, the repository's `.ringfence/policy.toml`, which may narrow
+/// what you have chosen and not widen it. Comments, order and layout stay; a file that would have a
+/// mistake in it is not written.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence configure --global set sandbox.enabled true
-  ringfence configure set mode read-only
+  ringfence configure --shared set mode read-only
   ringfence configure set network.allow '[\"registry.npmjs.org\"]'
   ringfence configure unset mode
   ringfence configure --global list
@@ -30,8 +31,11 @@ use crate::show::{self, printable};
 Exit status: 0 done, 1 `get` of what the file does not say, 125 it was not done.")]
 pub(crate) struct Configure {
     /// Your own file, `~/.config/ringfence/policy.toml`, which holds in every project
-    #[arg(long, global = true)]
+    #[arg(long, visible_alias = "user", global = true)]
     global: bool,
+    /// The repository's file, `.ringfence/policy.toml`, which holds for all who work on it
+    #[arg(long, visible_alias = "project-file", global = true, conflicts_with = "global")]
+    shared: bool,
     /// Print JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -80,7 +84,11 @@ enum Sub {
 
 pub(crate) fn run(arguments: Configure) -> Result<ExitCode, CliError> {
     let facts = gather(&directory(arguments.directory.as_deref())?)?.facts;
-    let scope = if arguments.global { Scope::Global } else { Scope::Project };
+    let scope = match (arguments.global, arguments.shared) {
+        (true, _) => Scope::Global,
+        (false, true) => Scope::Project,
+        (false, false) => Scope::OwnProject,
+    };
     let out = if arguments.json { Out::Json } else { Out::Text };
     match &arguments.command {
         Sub::Set { key, value } => change(scope, key, Edit::Set(value), &facts, out),

@@ -10,7 +10,7 @@ use clap::Args;
 use ringfence_api::{Stdio, whole};
 use ringfence_audit::session_id;
 use ringfence_enforce::apply::{Obstacle, probe, support};
-use ringfence_engine::{Asked, EngineError, Files, Resolved, gather, run as run_engine};
+use ringfence_engine::{Asked, EngineError, Files, OwnPolicy, OwnPolicyState, Resolved, gather, own_policies, run as run_engine};
 use ringfence_local::Local;
 use ringfence_policy::{AbsPath, Flags, Mode, OnError, resolve};
 use ringfence_provider::ProviderError;
@@ -54,6 +54,7 @@ pub(crate) fn run(arguments: Doctor) -> Result<ExitCode, CliError> {
     findings.extend(host.findings());
     let here = std::env::current_dir().ok().and_then(AbsPath::new);
     findings.extend(here.and_then(|cwd| history::tracked_secrets(&cwd)).map(|tracked| Finding::history(&tracked)));
+    findings.extend(Finding::own_policies(&unused_policies()));
     let diagnosis = Diagnosis { host, obstacle: tried.err(), findings };
     if arguments.json {
         show::json(&diagnosis.json())?;
@@ -61,6 +62,12 @@ pub(crate) fn run(arguments: Doctor) -> Result<ExitCode, CliError> {
         show::text(&diagnosis.text(Paint::for_stdout()))?;
     }
     Ok(ExitCode::from(u8::from(diagnosis.obstacle.is_some())))
+}
+
+/// Policies for single projects that count nowhere.
+fn unused_policies() -> Vec<OwnPolicy> {
+    let Ok(surroundings) = gather(&AbsPath::root()) else { return Vec::new() };
+    own_policies(&surroundings.facts).into_iter().filter(|own| own.state != OwnPolicyState::Used).collect()
 }
 
 /// What came of a sandbox that was made.

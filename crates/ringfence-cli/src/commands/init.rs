@@ -12,7 +12,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Args;
-use ringfence_engine::{Surroundings, gather};
+use ringfence_engine::{Scope, Surroundings, gather};
 use serde_json::{Value, json};
 
 use super::words::directory;
@@ -27,7 +27,9 @@ use languages::Language;
 ///
 /// Looks which agents are in use, which languages the project has and where its remotes are,
 /// shows what it would write into which file, and writes it if you say so. What stands in a file
-/// stays there, and to do it twice changes nothing.
+/// stays there, and to do it twice changes nothing. The hosts that the project needs are opened in your
+/// own policy for this project, below `~/.config/ringfence/projects`; the repository's
+/// `.ringfence/policy.toml` gets rules for all who work on it, which open nothing.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence init --dry-run
@@ -44,6 +46,9 @@ pub(crate) struct Init {
     /// Print one JSON object with what was found and what is written
     #[arg(long)]
     pub(crate) json: bool,
+    /// Open hosts for all of your projects: in `~/.config/ringfence/policy.toml`
+    #[arg(long, visible_alias = "user")]
+    global: bool,
     /// Set up only this agent, found or not; may be given several times
     #[arg(long, value_enum, value_name = "AGENT")]
     agent: Vec<Agent>,
@@ -84,7 +89,8 @@ fn look(arguments: &Init, surroundings: &Surroundings) -> Result<Found, CliError
     let languages = languages::found(&facts.workspace);
     let hosts = hosts::wanted(&languages, &facts.remotes);
     let mut drafts = vec![policy::of_the_project(facts, &languages)?];
-    drafts.extend(policy::of_the_person(facts, &hosts)?);
+    let scope = if arguments.global { Scope::Global } else { Scope::OwnProject };
+    drafts.extend(policy::of_the_user(scope, facts, &hosts)?);
     let doubtful = hosts.iter().filter_map(|host| Some((host, host.doubt?)));
     let mut notes: Vec<String> = doubtful.map(|(host, doubt)| format!("{} ({}) is not opened: {doubt}", host.rule, host.reason)).collect();
     for agent in &agents {
@@ -107,7 +113,7 @@ fn told(found: &Found, changes: &[&Draft]) -> String {
     );
     let paint = Paint::for_stdout();
     for draft in changes {
-        text.push_str(&format!("\n{}\n", draft.diff(paint)));
+        text.push_str(&format!("\n{}{}\n", draft.heading(paint), draft.diff(paint)));
     }
     if changes.is_empty() {
         text.push_str("\nEverything is set up already; nothing is to be written.\n");

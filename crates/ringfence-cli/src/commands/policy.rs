@@ -1,7 +1,8 @@
 //! `ringfence policy`
 
-mod allow;
+pub(crate) mod allow;
 mod check;
+pub(crate) mod files;
 mod import;
 mod list;
 mod show;
@@ -15,10 +16,12 @@ use crate::show as out;
 
 /// Show, check, extend and import policies
 ///
-/// A policy is laid together from what is built in, `/etc/ringfence/policy.toml`,
-/// `~/.config/ringfence/policy.toml`, the project's `.ringfence/policy.toml` and the flags of a run.
+/// A policy is laid together from what is built in, `/etc/ringfence/policy.toml`, your own
+/// `~/.config/ringfence/policy.toml` for all projects and `~/.config/ringfence/projects/NAME.toml` for
+/// this one, the repository's `.ringfence/policy.toml` and the flags of a run.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
+  ringfence policy list
   ringfence policy show --origin
   ringfence policy check
   ringfence policy allow read ~/data
@@ -30,6 +33,7 @@ pub(crate) struct PolicyCommand {
 
 #[derive(Debug, Subcommand)]
 enum Action {
+    List(files::List),
     Show(Box<show::Show>),
     Check(check::Check),
     Allow(allow::Allow),
@@ -47,6 +51,7 @@ struct Schema {}
 impl PolicyCommand {
     pub(crate) fn wants_json(&self) -> bool {
         match &self.command {
+            Action::List(arguments) => arguments.json,
             Action::Show(arguments) => arguments.json,
             Action::Check(arguments) => arguments.json,
             Action::Allow(arguments) => arguments.json,
@@ -58,6 +63,7 @@ impl PolicyCommand {
 
 pub(crate) fn run(arguments: PolicyCommand) -> Result<ExitCode, CliError> {
     match arguments.command {
+        Action::List(arguments) => files::run(arguments),
         Action::Show(arguments) => show::run(*arguments),
         Action::Check(arguments) => check::run(arguments),
         Action::Allow(arguments) => allow::run(arguments),

@@ -214,7 +214,7 @@ fn a_sandbox_that_is_switched_off_is_off_and_one_that_is_asked_for_is_there() {
         ran(Some("--sandbox")).ends(1);
         // A project cannot switch it off, and is told so.
         ringfence(&project, &["configure", "--global", "unset", "sandbox.enabled"]).ok();
-        let said = ringfence(&project, &["configure", "set", "sandbox.enabled", "false"]);
+        let said = ringfence(&project, &["configure", "--shared", "set", "sandbox.enabled", "false"]);
         assert!(String::from_utf8_lossy(&said.stderr).contains("is ignored: a project's file cannot widen this"), "{said:?}");
         assert_ne!(ran(None).status, 0);
     });

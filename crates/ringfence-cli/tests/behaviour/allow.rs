@@ -6,7 +6,7 @@ use crate::project;
 
 #[track_caller]
 fn allow(project: &Project, words: &[&str]) -> Ran {
-    Ran::of(project.ringfence().args(["policy", "allow"]).args(words), b"")
+    Ran::of(project.ringfence().arg("allow").args(words), b"")
 }
 
 fn policy(project: &Project) -> std::path::PathBuf {
@@ -22,20 +22,25 @@ fn what_is_built_in_opens_for_the_very_path_and_stays_shut_beside_it() {
         project.sh("cat .env").ends(1);
         let said = allow(&project, &["read", "~/.ssh/id_rsa"]).ok();
         let home = project.home().display().to_string();
-        assert_eq!(said, format!("open from now on: {home}/.ssh/id_rsa, by {home}/.config/ringfence/policy.toml:4"));
-        allow(&project, &["write", ".env"]).ok();
+        let own = project.own_policy().display().to_string();
+        assert_eq!(said, format!("open from now on: {home}/.ssh/id_rsa, by {own}:6"));
+        // By its older name, too.
+        Ran::of(project.ringfence().args(["policy", "allow", "write", ".env"]), b"").ok();
         project.sh("cat ~/.ssh/id_rsa && echo new > .env && grep -q new .env").ok();
         assert_eq!(project.read(".env").as_deref(), Some("new\n"));
         project.sh("cat sub/.env").ends(1);
         project.sh("ls ~/.ssh").ends(2);
         project.sh("cat ~/.netrc").ends(1);
-        // In another project of the same person, too.
+        // In another project of the same user it stays shut, unless it is opened for all.
         project.write_at(&project.home().join("code/second/x"), "");
-        project.run(["-C", "../second", "-c", "cat ~/.ssh/id_rsa"]).ok();
+        project.run(["-C", "../second", "-c", "cat ~/.ssh/id_rsa"]).ends(1);
         // `explain` names the line.
         let explained = Ran::of(project.ringfence().args(["explain", "read"]).arg(project.home().join(".ssh/id_rsa")), b"").ok();
-        assert!(explained.contains(".config/ringfence/policy.toml:4 (user policy)"), "{explained}");
+        assert!(explained.contains(&format!("{own}:6 (user policy)")), "{explained}");
         assert!(allow(&project, &["read", "~/.ssh/id_rsa"]).ok().starts_with("open already: "));
+        assert!(!policy(&project).exists());
+        assert!(allow(&project, &["read", "~/.ssh/id_rsa", "--global"]).ok().ends_with("/policy.toml:4"));
+        project.run(["-C", "../second", "-c", "cat ~/.ssh/id_rsa"]).ok();
     });
 }
 
@@ -46,7 +51,7 @@ fn the_file_keeps_what_the_person_wrote() {
         let before =
             "# mine\nversion = 1\n\n[filesystem] # files\nread = [\n  \"~/notes.txt\", # notes\n]\ndeny = [\"*.sqlite\"]   # data\n";
         project.write_at(&policy(&project), before);
-        allow(&project, &["read", "~/.netrc"]).ok();
+        allow(&project, &["read", "~/.netrc", "--global"]).ok();
         let after = before.replace("# notes\n", "# notes\n  \"~/.netrc\",\n");
         assert_eq!(std::fs::read_to_string(policy(&project)).unwrap(), after);
         project.sh("cat ~/.netrc").ok();
@@ -58,7 +63,7 @@ fn a_file_with_a_mistake_is_told_with_its_place_and_left() {
     each_user(|user| {
         let project = project(user);
         project.write_at(&policy(&project), "version = 1\n[filesystem]\n  raed = []\n");
-        let ran = allow(&project, &["read", "~/.netrc"]);
+        let ran = allow(&project, &["read", "~/.netrc", "--global"]);
         ran.ends(125);
         let place = format!("{}:3:3: unknown key `raed`", policy(&project).display());
         assert!(ran.talk().contains(&place), "{}", ran.talk());
@@ -96,10 +101,10 @@ fn what_the_managed_policy_locks_stays_shut_and_is_not_offered() {
              cp {}/managed/policy.toml {etc}/ringfence/ && mount --bind {etc} /etc",
             project.home().display()
         );
-        let refused = Ran::of(project.ringfence_after(&mounts).args(["policy", "allow", "read", "~/.netrc"]), b"");
+        let refused = Ran::of(project.ringfence_after(&mounts).args(["allow", "read", "~/.netrc"]), b"");
         refused.ends(125);
         assert!(refused.talk().contains("would stay shut: ~/.netrc (/etc/ringfence/policy.toml:3 (managed policy))"), "{}", refused.talk());
-        assert!(!policy(&project).exists());
+        assert!(!policy(&project).exists() && !project.own_policy().exists());
         let told = Ran::of(project.ringfence_after(&mounts).args(["run", "--json", "-c", "cat ~/.netrc"]), b"");
         let result: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap_or_else(|error| panic!("{error}: {}", told.talk()));
         assert_eq!((&result["blocked"], &result["permission"]), (&true.into(), &serde_json::Value::Null), "{result}");

@@ -61,11 +61,12 @@ fn for_good_is_written_down_with_what_the_person_wrote_around_it() {
     each_user(|user| {
         let project = project(user);
         project.write_at(&project.home().join(".ssh/id_rsa"), "key\n");
-        let policy = project.home().join(".config/ringfence/policy.toml");
-        project.write_at(&policy, "version = 1 # mine\n");
-        let script = format!("{QUESTION} type('p\\r'); expect('now stands in '); expect('policy.toml:4')");
+        let policy = project.own_policy();
+        let head = format!("version = 1 # mine\nproject = \"{}\"\n", project.root().display());
+        project.write_at(&policy, &head);
+        let script = format!("{QUESTION} type('p\\r'); expect('now stands in '); expect('app.toml:5')");
         check(&project, "cat ~/.ssh/id_rsa", &script, "key\n");
-        assert_eq!(std::fs::read_to_string(&policy).unwrap(), "version = 1 # mine\n\n[filesystem]\nread = [\"~/.ssh/id_rsa\"]\n");
+        assert_eq!(std::fs::read_to_string(&policy).unwrap(), head + "\n[filesystem]\nread = [\"~/.ssh/id_rsa\"]\n");
         assert_eq!(project.sh("cat ~/.ssh/id_rsa").ok(), "key");
         let operations: Vec<String> = records(&project).into_iter().map(|(operation, ..)| operation).collect();
         assert_eq!(operations, ["ask", "permit"]);
@@ -117,11 +118,12 @@ fn what_is_to_be_made_is_asked_about_and_each_answer_does_what_it_says() {
             &format!("{written} type('s\\r')"),
             "old\nb\nc\n",
         );
-        let policy = project.home().join(".config/ringfence/policy.toml");
-        project.write_at(&policy, "version = 1 # mine\n");
-        let script = format!("{written} type('p\\r'); expect('now stands in '); expect('policy.toml:4')");
+        let policy = project.own_policy();
+        let head = format!("version = 1 # mine\nproject = \"{}\"\n", project.root().display());
+        project.write_at(&policy, &head);
+        let script = format!("{written} type('p\\r'); expect('now stands in '); expect('app.toml:5')");
         check(&project, "echo d >> ~/papers/old; echo e >> ~/papers/old", &script, "");
-        assert_eq!(std::fs::read_to_string(&policy).unwrap(), "version = 1 # mine\n\n[filesystem]\nwrite = [\"~/papers/old\"]\n");
+        assert_eq!(std::fs::read_to_string(&policy).unwrap(), head + "\n[filesystem]\nwrite = [\"~/papers/old\"]\n");
         project.sh("echo f >> ~/papers/old").ok();
         assert_eq!(read("old").as_deref(), Some("old\nb\nc\nd\ne\nf\n"));
         let told: Vec<String> =

@@ -8,7 +8,8 @@ use ringfence_testkit::{Project, Ran, each_user};
 use crate::project;
 
 fn configure(project: &Project, words: &[&str]) -> Ran {
-    Ran::of(project.ringfence().arg("configure").args(words), b"")
+    // Rules of the repository.
+    Ran::of(project.ringfence().args(["configure", "--shared"]).args(words), b"")
 }
 
 #[test]
@@ -39,7 +40,7 @@ fn comments_mode_and_links_stay() {
         fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).unwrap();
         project.make_directories(link.parent().unwrap());
         std::os::unix::fs::symlink(&real, &link).unwrap();
-        configure(&project, &["--global", "set", "sandbox.enabled", "true"]).ok();
+        Ran::of(project.ringfence().args(["configure", "--global", "set", "sandbox.enabled", "true"]), b"").ok();
         assert_eq!(fs::read_to_string(&real).unwrap(), text.replace("= false ", "= true "));
         assert_eq!(fs::metadata(&real).unwrap().permissions().mode() & 0o7777, 0o640);
         assert!(link.symlink_metadata().unwrap().is_symlink());

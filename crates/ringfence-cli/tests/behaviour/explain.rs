@@ -30,7 +30,7 @@ fn what_was_refused_is_told_with_its_rule_and_what_changes_it() {
             "the last run in ~/code/app: /bin/sh -c 'cat ~/notes.txt",
             "  policy  the same as now",
             &format!("read {home}/notes.txt: refused\n  by      /usr/bin/cat, 2 times\n  rule    nothing opens it\n  from    built in\n"),
-            &format!("  change  ringfence run --read {home}/notes.txt, or add it to `read` in ~/.config/ringfence/policy.toml"),
+            &format!("  change  ringfence run --read {home}/notes.txt, or for good: ringfence allow read {home}/notes.txt"),
             &format!(
                 "read {home}/code/app/.env: refused\n  by      /usr/bin/cat\n  rule    **/.env\n  from    built in\n  why     tokens by convention\n"
             ),

@@ -104,7 +104,10 @@ fn what_no_rule_opens_says_what_would() {
             let said: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
             said["answers"][0]["change"].as_str().unwrap_or_else(|| panic!("{said}")).to_owned()
         };
-        assert!(change("example.org:443").starts_with("ringfence run --allow-host example.org:443, or add it to `allow` under [network]"));
+        assert!(
+            change("example.org:443")
+                .starts_with("ringfence run --allow-host example.org:443, or for good: ringfence allow host example.org:443")
+        );
         assert!(change("a.example.org:80").contains("--allow-host a.example.org:80"));
         assert!(change("[2606:4700::1]:443").contains("--allow-host [2606:4700::1]:443"));
         assert!(change("169.254.169.254:80").contains("--allow-host 169.254.169.254:80"));

@@ -54,7 +54,8 @@ fn what_is_written_works_and_twice_is_once() {
     each_user(|user| {
         let project = prepared(user);
         assert_eq!(found(&project, &["--yes"])["written"], true);
-        let policy = fs::read_to_string(project.home().join(".config/ringfence/policy.toml")).unwrap();
+        let policy = fs::read_to_string(project.own_policy()).unwrap();
+        assert!(!project.home().join(".config/ringfence/policy.toml").exists());
         assert!(policy.contains("\n  \"registry.npmjs.org:443\", # node") && policy.contains("\n  # \"10.0.0.1:22\""), "{policy}");
         project.run(["--", "true"]).ok();
         Ran::of(project.ringfence().args(["policy", "check"]), b"").ok();
@@ -82,8 +83,9 @@ fn what_stands_in_a_file_stays() {
         let mine = "{\n\t// mine\n\t\"model\": \"opus\",\n\t\"hooks\": {\n\t\t\"PreToolUse\": [{\"matcher\": \"Bash\", \"hooks\": [{\"type\": \"command\", \"command\": \"mine\"}]}]\n\t},\n\t\"permissions\": {\"deny\": [\"Read(~/.ssh/**)\"], \"allow\": [\"Bash(ls)\"]}\n}\n";
         project.write(".claude/settings.local.json", mine);
         project.write(".ringfence/policy.toml", "version = 1 # the project's\n");
-        let policy = project.home().join(".config/ringfence/policy.toml");
-        project.write_at(&policy, "# mine\nversion = 1\nmode = \"read-only\" # for now\n[network]\nallow = [\n  \"a.org\", # first\n]\n");
+        let policy = project.own_policy();
+        let head = format!("# mine\nversion = 1\nproject = \"{}\"\n", project.root().display());
+        project.write_at(&policy, head.clone() + "mode = \"read-only\" # for now\n[network]\nallow = [\n  \"a.org\", # first\n]\n");
         init(&project, &["--yes", "--agent", "claude-code", "--agent", "codex"]).ok();
         let settings = project.read(".claude/settings.local.json").unwrap();
         for line in mine.lines().filter(|line| !line.contains("permissions") && !line.contains("Bash\", \"hooks")) {
@@ -93,10 +95,7 @@ fn what_stands_in_a_file_stays() {
         assert!(settings.find("\"mine\"").unwrap() < settings.find("hook claude-code").unwrap(), "{settings}");
         assert_eq!(project.read(".ringfence/policy.toml").as_deref(), Some("version = 1 # the project's\n"));
         let text = fs::read_to_string(&policy).unwrap();
-        assert!(
-            text.starts_with("# mine\nversion = 1\nmode = \"read-only\" # for now\n[network]\nallow = [\n  \"a.org\", # first\n"),
-            "{text}"
-        );
+        assert!(text.starts_with(&(head + "mode = \"read-only\" # for now\n[network]\nallow = [\n  \"a.org\", # first\n")), "{text}");
         assert!(text.contains("registry.npmjs.org:443") && !text.contains("10.0.0.1"), "{text}");
         assert!(project.read(".codex/hooks.json").unwrap().contains("hook codex"));
         let again = init(&project, &["--yes", "--agent", "claude-code", "--agent", "codex"]).ok();

@@ -284,6 +284,8 @@ const FROM_INSIDE: &[&str] = &[
     "python3 -c 'import os; os.rename(\"README\", \".ringfence/policy.toml\")'",
     "mount --bind /tmp .ringfence",
     "mkdir -p ~/.config/ringfence && echo >~/.config/ringfence/policy.toml",
+    "mkdir -p ~/.config/ringfence/projects && printf 'version = 1\\nproject = \"%s\"\\n[filesystem]\\nread = [\"~/notes.txt\"]\\n' \"$PWD\" \
+     >~/.config/ringfence/projects/\"$(printf %s \"${PWD#/}\" | tr / +)\".toml",
     "mv ~/.config ~/away",
     "echo >/etc/ringfence/policy.toml",
     "printf 'version = 1\\n[filesystem]\\nread = [\"~/notes.txt\"]\\n' >shared.toml",

@@ -297,6 +297,21 @@ fn settings_of_the_person_are_made_in_the_project() {
         let open = "printf 'version = 1\\nmode = \"full-access\"\\n'";
         let confined = "grep Seccomp: /proc/self/status";
         let plant = |at: &str| format!("mkdir -p {at}; {open} > {at}/policy.toml; {confined}");
+        // Settings that this project does not obey, and another would.
+        let second = project.home().join("code/second");
+        project.make_directories(&second);
+        let name = second.to_str().expect("ASCII").trim_start_matches('/').replace('/', "+");
+        let line = format!(
+            "mkdir -p conf/ringfence/projects; printf 'version = 1\\nproject = \"%s\"\\nmode = \"full-access\"\\n' {} >conf/ringfence/projects/{name}.toml",
+            second.display()
+        );
+        project.make_directories(&project.at("conf"));
+        run(&project.at("conf"), &line);
+        let there = Ran::of(
+            project.ringfence().env("XDG_CONFIG_HOME", project.at("conf")).arg("run").arg("-C").arg(&second).args(["-c", confined]),
+            b"",
+        );
+        assert_eq!(there.text(), "Seccomp:\t2");
         let elsewhere = project.home().join("settings");
         let inside = project.at(".config");
         // In the project, by its own name and behind a link.

@@ -63,18 +63,18 @@ fn where_nobody_can_be_asked_the_command_is_named_and_works_at_once() {
         let steps = [
             request("read", "~/notes.txt"),
             request("connect", "example.org:443"),
-            host(&project, &["policy", "allow", "read", &file]),
+            host(&project, &["allow", "read", &file]),
             shell("cat ~/notes.txt"),
-            host(&project, &["policy", "allow", "connect", "example.org"]),
+            host(&project, &["policy", "allow", "connect", "https://example.org"]),
             host(&project, &["policy", "allow", "connect", "example.org:443"]),
             request("connect", "example.org:443"),
         ];
         let Some(told) = drive_stdio(&project, &[], "auto", None, &steps) else { return };
         let structured = |index: usize| &told["results"][index]["structured"];
         assert_eq!(structured(0)["status"], "requires_permission", "{told}");
-        assert_eq!(structured(0)["command"], format!("ringfence policy allow read {file}"));
+        assert_eq!(structured(0)["command"], format!("ringfence allow read {file}"));
         assert_eq!(structured(0)["permission"]["resource"], file.as_str());
-        assert_eq!(structured(1)["command"], "ringfence policy allow connect example.org:443");
+        assert_eq!(structured(1)["command"], "ringfence allow host example.org:443");
         assert_eq!(told["results"][2]["status"], 0, "{told}");
         assert_eq!(structured(3)["stdout"], SECRET, "{told}");
         assert_eq!((&told["results"][4]["status"], &told["results"][5]["status"]), (&json!(125), &json!(0)), "{told}");

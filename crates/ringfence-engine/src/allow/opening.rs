@@ -62,11 +62,21 @@ impl Opening {
             }
             Opening::Host(rule) => match grants.network.about(rule) {
                 Some(passage) if passage.is_open() => Ok(passage.origin().cloned().unwrap_or_else(mode)),
-                passage => {
-                    let why = passage.map_or_else(|| "it is not one port of one host".to_owned(), |passage| passage.why());
-                    Err(AllowError::Unreachable { host: rule.clone(), why })
-                }
+                Some(passage) => Err(AllowError::Unreachable { host: rule.clone(), why: passage.why() }),
+                None => several(rule, grants),
             },
         }
     }
+}
+
+/// The rule that opens several hosts at once, or every port of an address.
+fn several(rule: &HostRule, grants: &Grants) -> Result<Origin, AllowError> {
+    let network = &grants.network;
+    let covering = || network.allow.iter().find(|listed| listed.rule.covers(rule)).map(|listed| listed.origin.clone());
+    let opener = match network.mode {
+        NetworkMode::Full => Some(Origin::new(Source::Mode, "the mode")),
+        NetworkMode::AllowList => covering(),
+        NetworkMode::None => None,
+    };
+    opener.ok_or_else(|| AllowError::Unreachable { host: rule.clone(), why: "no entry of `allow` speaks of all of it".into() })
 }

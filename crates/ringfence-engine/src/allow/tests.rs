@@ -13,7 +13,7 @@ impl Home {
         let error = self.allow(name, Access::Read).unwrap_err();
         assert_eq!(error.code(), code, "{error}");
         assert_eq!(fs::read(self.policy()).ok(), before, "{error}");
-        assert!(!could_open(&Opening::Path(self.0.join(name), Access::Read), &Files::default(), &self.facts()), "{name}");
+        assert!(self.preview(name, Access::Read).is_err(), "{name}");
         self.check_tidy();
     }
 
@@ -135,12 +135,70 @@ fn nothing_is_written_where_commands_could_change_it() {
 }
 
 #[test]
+fn permanent_permission_is_for_this_project_alone() {
+    let home = Home::new();
+    assert!(could_open(&Opening::Path(home.0.join("notes"), Access::Read), &Files::default(), &home.facts()));
+    assert!(!home.own_policy().exists());
+    let allowed = home.allow_here("notes", Access::Read).unwrap();
+    assert_eq!((allowed.is_new, allowed.place()), (true, format!("{}:6", home.own_policy().display())));
+    assert!(!home.policy().exists());
+    let text = fs::read_to_string(home.own_policy()).unwrap();
+    let expect = format!("{}\n[filesystem]\nread = [\"~/notes\"]\n", new_own_policy(&home.facts()));
+    assert_eq!(text, expect);
+    let elsewhere = Facts { workspace: home.0.join("q"), ..home.facts() };
+    let verdict = |facts: &Facts| {
+        let layers = layers(&Files::default(), facts).unwrap();
+        resolve(&layers, &Flags::none(facts.workspace.clone()), facts).unwrap().verdict(&home.0.join("notes"), Access::Read)
+    };
+    assert_eq!((verdict(&home.facts()), verdict(&elsewhere)), (Verdict::Allowed, Verdict::Absent));
+    // What is open here may still be opened everywhere.
+    assert!(!home.allow_here("notes", Access::Read).unwrap().is_new);
+    assert!(home.allow("notes", Access::Read).unwrap().is_new);
+    assert_eq!(verdict(&elsewhere), Verdict::Allowed);
+}
+
+#[test]
+fn tenants_of_a_service_have_one_policy() {
+    let home = Home::new();
+    let service = home.0.join("service.toml");
+    fs::write(service.as_path(), "version = 1\n").unwrap();
+    let files = Files { service: Some(service), ..Files::default() };
+    let allowed = allow_permanent(&home.0.join("x"), Access::Read, &files, &home.facts()).unwrap();
+    assert!(allowed.place().ends_with("/.config/ringfence/policy.toml:4"), "{}", allowed.place());
+    assert!(!home.own_policy().exists());
+}
+
+#[test]
+fn several_hosts_and_variables_are_allowed() {
+    let home = Home::new();
+    let facts = home.facts();
+    fn write(subject: Permitted<'_>, facts: &Facts) -> Option<bool> {
+        Amendment { subject, scope: Scope::OwnProject, files: &Files::default(), facts }.write().map(|allowed| allowed.is_new).ok()
+    }
+    for rule in ["example.org", "*.example.org", "10.0.0.0/8:5432", "db.example.org:5432"] {
+        let opening = Opening::Host(HostRule::parse(rule).unwrap());
+        let expect = rule != "db.example.org:5432";
+        assert_eq!(write(Permitted::Opening(&opening), &facts), Some(expect), "{rule}");
+        assert_eq!(write(Permitted::Opening(&opening), &facts), Some(false), "{rule}");
+    }
+    assert_eq!(write(Permitted::Variable("HOME"), &facts), Some(false));
+    assert_eq!(write(Permitted::Variable("GITHUB_TOKEN"), &facts), Some(true));
+    assert_eq!(write(Permitted::Variable("GITHUB_TOKEN"), &facts), Some(false));
+    let text = fs::read_to_string(home.own_policy()).unwrap();
+    assert!(text.ends_with("\n[environment]\nallow = [\"GITHUB_TOKEN\"]\n"), "{text}");
+    home.write("version = 1\n[environment]\nprofile = \"clean\"\n");
+    assert_eq!(write(Permitted::Variable("GITHUB_TOKEN"), &facts), Some(false), "a name beats the profile");
+}
+
+#[test]
 fn of_many_at_once_none_is_lost() {
     let home = Home::new();
     let facts = home.facts();
     // What a crash left is taken over.
-    fs::create_dir_all(home.policy().parent().unwrap()).unwrap();
-    fs::write(home.policy().with_file_name(".policy.toml.new"), "left, and longer than what is written over it".repeat(100)).unwrap();
+    let own = home.own_policy();
+    fs::create_dir_all(own.parent().unwrap()).unwrap();
+    let draft = own.with_file_name(format!(".{}.new", own.file_name().unwrap().to_str().unwrap()));
+    fs::write(&draft, "left, and longer than what is written over it".repeat(100)).unwrap();
     thread::scope(|scope| {
         for writer in 0..8 {
             let (home, facts) = (&home, &facts);
@@ -154,5 +212,5 @@ fn of_many_at_once_none_is_lost() {
     let layers = layers(&Files::default(), &facts).unwrap();
     let entries: BTreeSet<&str> = layers[0].policy.filesystem.read.iter().map(|entry| entry.path()).collect();
     assert_eq!((entries.len(), layers[0].policy.filesystem.read.len()), (80, 80));
-    home.check_tidy();
+    assert_eq!(fs::read_dir(own.parent().unwrap()).unwrap().count(), 1);
 }

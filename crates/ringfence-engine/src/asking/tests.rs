@@ -104,8 +104,8 @@ fn what_is_said_is_on_record() {
 fn what_is_allowed_for_good_is_written_down_and_said_so() {
     let trial = Trial::new(PLAIN, Answer::AllowPermanent);
     assert_eq!(trial.ask(Operation::Read, ".ssh/id"), Answer::AllowPermanent);
-    assert_eq!(trial.home.read(), "version = 1 # mine\n\n[filesystem]\nread = [\"~/.ssh/id\"]\n");
-    let place = format!("{}:4", trial.home.policy().display());
+    assert_eq!((trial.home.read_own(), trial.home.read()), ("[filesystem]\nread = [\"~/.ssh/id\"]\n".to_owned(), PLAIN.to_owned()));
+    let place = format!("{}:6", trial.home.own_policy().display());
     let written = format!("permit id allowed read ~/.ssh/id {place}");
     assert_eq!(trial.records(), ["ask id allowed ~/.ssh answered allow_permanent".to_owned(), written]);
     assert_eq!(*trial.parrot.notes.lock().unwrap(), [format!("`read ~/.ssh/id` now stands in {place}")]);
@@ -162,8 +162,13 @@ fn what_is_locked_or_open_or_no_file_is_not_asked_about() {
 #[test]
 fn what_is_ringfences_own_is_not_to_be_written() {
     let trial = Trial::new(PLAIN, Answer::AllowOnce);
-    let own =
-        [".config/ringfence/policy.toml", ".local/state/ringfence/audit/head", "p/.ringfence/policy.toml", ".cache/ringfence/projects/p/x"];
+    let own = [
+        ".config/ringfence/policy.toml",
+        ".config/ringfence/projects/x.toml",
+        ".local/state/ringfence/audit/head",
+        "p/.ringfence/policy.toml",
+        ".cache/ringfence/projects/p/x",
+    ];
     for name in own {
         assert_eq!([Operation::Write, Operation::Create].map(|operation| trial.ask(operation, name)), [Answer::Deny; 2], "{name}");
     }
@@ -175,7 +180,7 @@ fn what_is_ringfences_own_is_not_to_be_written() {
 fn what_is_to_be_written_for_good_is_written_down_as_such() {
     let trial = Trial::new(PLAIN, Answer::AllowPermanent);
     assert_eq!(trial.ask(Operation::Create, "q/new"), Answer::AllowPermanent);
-    assert_eq!(trial.home.read(), "version = 1 # mine\n\n[filesystem]\nwrite = [\"~/q/new\"]\n");
+    assert_eq!(trial.home.read_own(), "[filesystem]\nwrite = [\"~/q/new\"]\n");
     assert_eq!(trial.records()[0], "ask new allowed ~/.ssh answered allow_permanent");
 }
 
@@ -199,7 +204,7 @@ fn a_host_is_kept_by_an_entry_that_opens_that_port_of_it_and_nothing_else() {
     let ask = |target: &str| trial.witness.ask(&Ask { denial: denial(target), options: Answer::ALL.to_vec() });
     assert_eq!(ask("app.test:443"), Answer::AllowPermanent);
     assert_eq!(ask("[2001:db8::1]:80"), Answer::AllowPermanent);
-    assert_eq!(trial.home.read(), "version = 1 # mine\n\n[network]\nallow = [\"app.test:443\", \"[2001:db8::1]:80\"]\n");
+    assert_eq!(trial.home.read_own(), "[network]\nallow = [\"app.test:443\", \"[2001:db8::1]:80\"]\n");
     assert_eq!(trial.parrot.offered.lock().unwrap().as_slice(), [Answer::ALL, Answer::ALL]);
     assert!(trial.records()[1].starts_with("permit app.test:443 allowed allow app.test:443 "), "{:?}", trial.records());
     // What is no port of a host, or this machine.

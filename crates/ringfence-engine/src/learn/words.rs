@@ -46,8 +46,8 @@ pub(super) fn head(asked: &Asked, outcome: &Outcome, opened: &[Lesson], left: &[
     if let Some(observed) = outcome.observed.as_ref().filter(|observed| observed.dropped > 0) {
         text.push_str(&format!("# {} further accesses that were allowed are not counted in what follows.\n", observed.dropped));
     }
-    text.push_str("# Use it by `ringfence run --policy FILE`, or put its lines into ~/.config/ringfence/policy.toml, where they\n");
-    text.push_str("# hold in every project. A command that gets further may want more: go on with `ringfence learn --policy FILE`.\n\n");
+    text.push_str("# Use it by `ringfence run --policy FILE`, or put its lines into the file that `ringfence policy list` calls\n");
+    text.push_str("# `yours, here`. A command that gets further may want more: go on with `ringfence learn --policy FILE`.\n\n");
     text
 }
 

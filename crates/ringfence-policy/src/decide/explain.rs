@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{Access, Because, Decision, Verdict};
-use crate::grants::Source;
+use crate::grants::{Effect, Source};
 
 /// One line of an explanation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -55,7 +55,7 @@ impl Decision {
         let flag = if self.access == Access::Write { "write" } else { "read" };
         let grant = format!("ringfence run --{flag} {}", self.path);
         let Some(because) = &self.rule else {
-            return Some(format!("{grant}, or add it to `{flag}` in ~/.config/ringfence/policy.toml"));
+            return Some(format!("{grant}, or for good: ringfence allow {flag} {}", self.path));
         };
         let origin = because.origin();
         if because.is_locked() && origin.source == Source::BuiltIn {
@@ -66,13 +66,16 @@ impl Decision {
         }
         Some(match (because, &origin.source) {
             (Because::Pattern(_), Source::BuiltIn) => {
-                format!("{grant}, or add it to `except` in ~/.config/ringfence/policy.toml")
+                format!("{grant}, or for good: ringfence allow {flag} {}", self.path)
             }
             (Because::Pattern(_), _) => format!("{grant}, or add it to `except` in {}", origin.place()),
             (Because::Rule(_), Source::Tools) => format!("give the agent the tools that write: `{}`, {}", origin.text, origin.place()),
             (Because::Rule(_), Source::Mode) => format!("{grant}, or --mode workspace-write"),
             (Because::Rule(rule), Source::Managed | Source::User | Source::Project) if !rule.opens() => {
                 format!("change `{}` in {}", origin.text, origin.place())
+            }
+            (Because::Rule(rule), Source::BuiltIn) if rule.effect == Effect::Deny => {
+                format!("{grant}, or for good: ringfence allow {flag} {}", self.path)
             }
             (Because::Rule(_), _) => grant,
         })

@@ -292,7 +292,7 @@ fn explanations_say_how_to_change_it() {
         Access::Read,
         &[
             "verdict: reading /q/x finds nothing: no rule opens it",
-            "change: ringfence run --read /q/x, or add it to `read` in ~/.config/ringfence/policy.toml",
+            "change: ringfence run --read /q/x, or for good: ringfence allow read /q/x",
         ],
     );
     check_explained(
@@ -304,7 +304,7 @@ fn explanations_say_how_to_change_it() {
             "rule: deny **/.env",
             "from: built in",
             "why: tokens by convention",
-            "change: ringfence run --read /p/.env, or add it to `except` in ~/.config/ringfence/policy.toml",
+            "change: ringfence run --read /p/.env, or for good: ringfence allow read /p/.env",
         ],
     );
     check_explained(

@@ -94,7 +94,7 @@ impl Passage {
             return None;
         }
         if let Some(remedy) = self.remedy() {
-            return Some(format!("ringfence run --allow-host {remedy}, or add it to `allow` under [network] in {FILE}"));
+            return Some(format!("ringfence run --allow-host {remedy}, or for good: ringfence allow host {remedy}"));
         }
         if let Some(origin) = self.origin().filter(|origin| origin.source == Source::Managed) {
             return Some(format!("ask whoever keeps {}", origin.place()));

@@ -10,6 +10,7 @@ use crate::policy::{Amount, PathEntry, PortChoice, SecretPolicy};
 
 /// Refuses the first value that means nothing.
 pub(super) fn check(layer: &Layer) -> Result<(), PolicyError> {
+    check_project(layer)?;
     let files = &layer.policy.filesystem;
     let lists = [
         ("read", &files.read),
@@ -30,6 +31,18 @@ pub(super) fn check(layer: &Layer) -> Result<(), PolicyError> {
     }
     check_limits(layer)?;
     check_audit(layer)
+}
+
+/// Refuses `project` where nobody but the user may say it, and what is no path.
+fn check_project(layer: &Layer) -> Result<(), PolicyError> {
+    let Some(project) = &layer.policy.project else { return Ok(()) };
+    let is_plain = AbsPath::new(project).is_some_and(|path| path.as_path().as_os_str() == project.as_str());
+    let expected = match layer.source {
+        Source::User if is_plain => return Ok(()),
+        Source::User => "the absolute path of the project",
+        _ => "nothing here: only a file of the user's own is for one project, in ~/.config/ringfence/projects",
+    };
+    Err(bad_text(layer, "project", "project", project, expected))
 }
 
 fn check_entry(layer: &Layer, key: &str, entry: &PathEntry) -> Result<(), PolicyError> {

@@ -107,7 +107,7 @@ tests! { "agent":
         let keep = json!({ "tool": "Bash", "input": { "command": "export KEPT=kept" } });
         let read = json!({ "tool": "read", "input": { "path": notes } });
         let write = json!({ "tool": "write", "input": { "path": "made", "content": "x" } });
-        let policy = home(at).join(".config/ringfence/policy.toml");
+        let policy = ringfence_testkit::own_policy(&home(at), at);
 
         // Denied: the model is told, and goes on.
         let steps = example(at, &[cat.clone(), write.clone()], &["deny"]);

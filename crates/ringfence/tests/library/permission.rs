@@ -39,9 +39,9 @@ tests! { "permission":
 
     #[test]
     fn each_answer_does_what_it_says(at) {
-        let policy = home(at).join(".config/ringfence/policy.toml");
-        fs::create_dir(policy.parent().unwrap()).unwrap();
-        fs::write(&policy, "version = 1 # mine\n").unwrap();
+        let policy = ringfence_testkit::own_policy(&home(at), at);
+        fs::create_dir_all(policy.parent().unwrap()).unwrap();
+        fs::write(&policy, format!("version = 1 # mine\nproject = \"{}\"\n", at.display())).unwrap();
         let call = "cat ~/notes.txt";
         let config = SandboxConfig { allow_unsandboxed_commands: true, ..SandboxConfig::default() };
         let fresh = || SandboxManager::new(config.clone()).unwrap();

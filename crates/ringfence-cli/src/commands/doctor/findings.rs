@@ -6,8 +6,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use ringfence_enforce::{Fuse, Support};
+use ringfence_engine::OwnPolicy;
 use ringfence_policy::AbsPath;
 
+use crate::commands::policy::files::why;
 use crate::show;
 
 /// How something stands.
@@ -69,6 +71,14 @@ impl Finding {
         let files = if tracked.len() == 1 { "denied file is tracked" } else { "denied files are tracked" };
         Self::new(NAME, State::Limited, format!("{} {files}, and readable in `.git`: {named}", tracked.len()))
             .fix("git rm --cached FILE, and replace the secret: history keeps it")
+    }
+
+    /// The user's policies for single projects whose project is gone, or that count nowhere.
+    pub(super) fn own_policies(unused: &[OwnPolicy]) -> Option<Self> {
+        let first = unused.first()?;
+        let more = if unused.len() > 1 { format!(", and {} more", unused.len() - 1) } else { String::new() };
+        let what = format!("{} is unused: {}{more}", first.file, why(first));
+        Some(Self::new("own policies", State::Limited, show::printable(&what)).fix("ringfence policy list"))
     }
 
     /// Whether the run of that sandbox was recorded.

@@ -59,8 +59,7 @@ fn filtered(name: &str, because: &EnvReason, origins: &Origins<'_>) -> Answer {
             answer.line("why", "no list has it, and only what is listed passes")
         }
     };
-    answer
-        .line("change", format!("ringfence run --env {name}, or add it to `allow` under [environment] in ~/.config/ringfence/policy.toml"))
+    answer.line("change", format!("ringfence run --env {name}, or for good: ringfence allow env {name}"))
 }
 
 fn reason(origin: &Origin) -> Option<String> {

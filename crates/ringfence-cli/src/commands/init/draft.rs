@@ -4,6 +4,7 @@ use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 
+use ringfence_engine::replace_policy;
 use ringfence_policy::AbsPath;
 use serde_json::{Value, json};
 
@@ -17,6 +18,18 @@ pub(super) struct Draft {
     file: AbsPath,
     before: Option<String>,
     after: String,
+    /// The file's purpose, in a few words.
+    about: Option<&'static str>,
+    writing: Writing,
+}
+
+/// The way to write a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Writing {
+    /// It takes the place of the old one.
+    Plain,
+    /// As that, and none of those who write policies at the same time loses a line.
+    Locked,
 }
 
 impl Draft {
@@ -29,13 +42,27 @@ impl Draft {
                 what: format!("{file} is not written: {link} is a link, and whoever wrote the project chose where it leads"),
                 hint: "put a file or directory in its place".into(),
             }),
-            None => Ok(Draft { file, before, after }),
+            None => Ok(Draft { file, before, after, about: None, writing: Writing::Plain }),
         }
     }
 
     /// A file of the person's own.
     pub(super) fn anywhere(file: AbsPath, before: Option<String>, after: String) -> Draft {
-        Draft { file, before, after }
+        Draft { file, before, after, about: None, writing: Writing::Plain }
+    }
+
+    /// A policy file of the user's own.
+    pub(super) fn locked(file: AbsPath, before: Option<String>, after: String) -> Draft {
+        Draft { writing: Writing::Locked, ..Draft::anywhere(file, before, after) }
+    }
+
+    pub(super) fn about(self, about: &'static str) -> Draft {
+        Draft { about: Some(about), ..self }
+    }
+
+    /// The line before the lines that come and go.
+    pub(super) fn heading(&self, paint: Paint) -> String {
+        self.about.map_or_else(String::new, |about| format!("{}\n", paint.strong(about)))
     }
 
     pub(super) fn is_change(&self) -> bool {
@@ -66,11 +93,14 @@ impl Draft {
             (None, true) => "create",
             (Some(_), true) => "change",
         };
-        json!({ "path": self.file.to_string(), "change": change, "diff": if self.is_change() { self.diff(Paint::Plain) } else { String::new() } })
+        json!({ "path": self.file.to_string(), "about": self.about, "change": change, "diff": if self.is_change() { self.diff(Paint::Plain) } else { String::new() } })
     }
 
     /// Puts the new file in the place of the old one: there is the one or the other, never a part.
     pub(super) fn write(&self) -> Result<(), CliError> {
+        if self.writing == Writing::Locked {
+            return Ok(replace_policy(&self.file, self.before.as_deref(), &self.after)?);
+        }
         let fail = |source| CliError::File { what: "write", path: self.file.to_string(), source };
         let directory = self.file.parent().unwrap_or_else(AbsPath::root);
         DirBuilder::new().recursive(true).mode(0o755).create(directory.as_path()).map_err(fail)?;

@@ -1,10 +1,11 @@
 //! The policies that are proposed.
 //!
-//! A project's file can narrow and not widen, since whoever wrote the repository is not the
-//! person. So what is opened stands in the person's own file.
+//! The repository's file can narrow and not widen, since its author is not its user. It has the rules
+//! that are for all who work on it. What is opened stands in the user's own file for this project.
 
 use std::fs;
 
+use ringfence_engine::{Scope, new_own_policy, policy_file};
 use ringfence_policy::{AbsPath, Facts, HostRule, Permit, Source, amend, parse_bytes};
 
 use super::draft::Draft;
@@ -23,7 +24,7 @@ pub(super) fn of_the_project(facts: &Facts, languages: &[&Language]) -> Result<D
         Some(text) => text.clone(),
         None => {
             let mut text = String::from(
-                "# What agents' commands may do in this project. This file narrows what the person's own policy\n# (~/.config/ringfence/policy.toml) allows, and opens nothing: docs/network.md, docs/commands.md.\nversion = 1\n",
+                "# Rules for all who let agents work on this project: commit this file. It narrows what each user's own\n# policy (below ~/.config/ringfence) allows, and opens nothing: docs/policy.md, docs/commands.md.\nversion = 1\n",
             );
             if reads_env_files(&facts.workspace) {
                 text.push_str(
@@ -45,7 +46,8 @@ pub(super) fn of_the_project(facts: &Facts, languages: &[&Language]) -> Result<D
     };
     let parsed = parse_bytes(after.as_bytes(), &file, Source::Project);
     parsed.map_err(ringfence_engine::EngineError::from)?;
-    Draft::within(file, before, after, &facts.workspace)
+    let draft = Draft::within(file, before, after, &facts.workspace)?;
+    Ok(draft.about("the repository's policy, for all who work on it: it can only forbid, so what is opened is not here"))
 }
 
 /// Tells whether the project names a tool that loads `.env` files by itself: with EACCES it would
@@ -58,18 +60,18 @@ fn reads_env_files(project: &AbsPath) -> bool {
     LISTS.iter().filter_map(|name| fs::read_to_string(project.join(name).as_path()).ok()).any(names_loader)
 }
 
-/// The person's: it opens hosts. `None` if no host is to be opened.
-pub(super) fn of_the_person(facts: &Facts, hosts: &[Host]) -> Result<Option<Draft>, CliError> {
+/// The user's own, for this project or for all: it opens hosts. `None` if no host is to be opened.
+pub(super) fn of_the_user(scope: Scope, facts: &Facts, hosts: &[Host]) -> Result<Option<Draft>, CliError> {
     if hosts.is_empty() {
         return Ok(None);
     }
-    let named = ringfence_engine::of_the_person(facts);
-    // A person may keep their settings elsewhere, and a link to them here.
+    let named = policy_file(scope, facts);
+    // Users may keep their settings elsewhere, and a link to them here.
     let real = fs::canonicalize(named.as_path()).ok().and_then(AbsPath::new);
     let file = real.unwrap_or(named);
     let before = text_of(file.as_path())?;
     let after = match &before {
-        None => fresh(hosts, &facts.workspace),
+        None => fresh(scope, facts, hosts),
         Some(text) => {
             let mut text = text.clone();
             for host in hosts.iter().filter(|host| host.doubt.is_none()) {
@@ -82,15 +84,22 @@ pub(super) fn of_the_person(facts: &Facts, hosts: &[Host]) -> Result<Option<Draf
         }
     };
     parse_bytes(after.as_bytes(), &file, Source::User).map_err(ringfence_engine::EngineError::from)?;
-    Ok(Some(Draft::anywhere(file, before, after)))
+    let about = match scope {
+        Scope::Global => "your own policy, for all of your projects",
+        Scope::OwnProject | Scope::Project => "your own policy for this project: hosts are opened here, and nobody else gets it",
+    };
+    Ok(Some(Draft::locked(file, before, after).about(about)))
 }
 
-fn fresh(hosts: &[Host], project: &AbsPath) -> String {
-    let name = project.name().map(|name| name.to_string_lossy().chars().filter(|c| !c.is_control()).collect::<String>());
-    let mut text = format!(
-        "# Your own policy: it holds for agents' commands in all of your projects.\nversion = 1\n\n[network]\n# For {}:\nallow = [\n",
-        name.unwrap_or_default()
-    );
+fn fresh(scope: Scope, facts: &Facts, hosts: &[Host]) -> String {
+    let name = facts.workspace.name().map(|name| name.to_string_lossy().chars().filter(|c| !c.is_control()).collect::<String>());
+    let mut text = match scope {
+        Scope::Global => format!(
+            "# Your own policy: it holds for agents' commands in all of your projects.\nversion = 1\n\n[network]\n# For {}:\nallow = [\n",
+            name.unwrap_or_default()
+        ),
+        Scope::OwnProject | Scope::Project => format!("{}\n[network]\nallow = [\n", new_own_policy(facts)),
+    };
     for Host { rule, reason, doubt } in hosts {
         match doubt {
             None => text.push_str(&format!("  {}, # {reason}\n", quoted(rule))),

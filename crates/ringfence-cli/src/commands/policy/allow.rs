@@ -1,10 +1,10 @@
-//! `ringfence policy allow`
+//! `ringfence allow`, also `ringfence policy allow`
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use ringfence_engine::{Files, Opening, gather, open_for_good};
+use ringfence_engine::{Amendment, Files, Opening, Permitted, Scope, gather};
 use ringfence_policy::{AbsPath, Access, Facts, HostRule};
 use serde_json::json;
 
@@ -12,73 +12,128 @@ use crate::commands::words::{below_home, directory};
 use crate::error::CliError;
 use crate::show;
 
-/// Open a path or a host for good
+/// Open a path or a host for good, or let a variable pass
 ///
-/// Adds it to `~/.config/ringfence/policy.toml`, which keeps its comments and its order. This is
-/// what `p` says to a question of `ringfence run --ask`: it opens that very path, and what is
-/// below it, also if something built in keeps it shut. What the managed policy has locked stays shut.
+/// Adds a line to your own policy for this project, below `~/.config/ringfence/projects`; with
+/// `--global`, to `~/.config/ringfence/policy.toml`, which holds in all of your projects. The file keeps
+/// its comments and its order. This is what `p` says to a question of `ringfence run --ask`: it opens
+/// that very path, and what is below it, also if something built in keeps it shut. What the managed
+/// policy has locked stays shut. The repository's `.ringfence/policy.toml` can open nothing, so nothing
+/// is written there.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  ringfence policy allow read ~/data
-  ringfence policy allow write ~/.config/my-tool
-  ringfence policy allow connect registry.npmjs.org:443
+  ringfence allow read ~/data
+  ringfence allow write ~/.config/my-tool
+  ringfence allow host registry.npmjs.org
+  ringfence allow host db.example.org:5432 --dry-run
+  ringfence allow env DATABASE_URL
+  ringfence allow read ~/notes --global
 
 Exit status: 0 it is open from now on, 125 it is not.")]
-pub(super) struct Allow {
+pub(crate) struct Allow {
     /// For what
     #[arg(value_enum, value_name = "ACCESS")]
     access: AccessArg,
-    /// The path, or host and port
+    /// The path, the host, or the name of the variable
     #[arg(value_name = "WHAT")]
     what: OsString,
+    /// In all of your projects: write `~/.config/ringfence/policy.toml`
+    #[arg(long, visible_alias = "user")]
+    global: bool,
+    /// Say what would be written, and write nothing
+    #[arg(long)]
+    dry_run: bool,
     /// Print JSON
     #[arg(long)]
-    pub(super) json: bool,
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum AccessArg {
-    /// To be read, listed or started
+    /// A path, to be read, listed or started
     Read,
-    /// To be read and written
+    /// A path, to be read and written
     Write,
-    /// To be reached, at one port
-    Connect,
+    /// A host, to be reached: `HOST`, `HOST:PORT`, `*.HOST`
+    #[value(alias = "connect")]
+    Host,
+    /// A variable, to pass into the sandbox
+    Env,
 }
 
-pub(super) fn run(arguments: Allow) -> Result<ExitCode, CliError> {
+/// The thing to allow.
+enum Subject {
+    Opening(Opening),
+    Variable(String),
+}
+
+impl Subject {
+    fn key(&self) -> &'static str {
+        match self {
+            Subject::Opening(Opening::Path(..)) => "path",
+            Subject::Opening(Opening::Host(_)) => "host",
+            Subject::Variable(_) => "variable",
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Subject::Opening(Opening::Path(path, _)) => path.to_string(),
+            Subject::Opening(Opening::Host(rule)) => rule.to_string(),
+            Subject::Variable(name) => name.clone(),
+        }
+    }
+}
+
+pub(crate) fn run(arguments: Allow) -> Result<ExitCode, CliError> {
     let cwd = directory(None)?;
     let facts = gather(&cwd)?.facts;
-    let opening = opening(&arguments, &cwd, &facts)?;
-    let what = match &opening {
-        Opening::Path(path, _) => path.to_string(),
-        Opening::Host(rule) => rule.to_string(),
+    let subject = subject(&arguments, &cwd, &facts)?;
+    let scope = if arguments.global { Scope::Global } else { Scope::OwnProject };
+    let files = Files::default();
+    let permitted = match &subject {
+        Subject::Opening(opening) => Permitted::Opening(opening),
+        Subject::Variable(name) => Permitted::Variable(name),
     };
-    let allowed = open_for_good(&opening, &Files::default(), &facts)?;
+    let amendment = Amendment { subject: permitted, scope, files: &files, facts: &facts };
+    let allowed = if arguments.dry_run { amendment.preview()? } else { amendment.write()? };
+    let what = subject.text();
     if arguments.json {
-        let key = if matches!(opening, Opening::Path(..)) { "path" } else { "host" };
-        show::json(&json!({ key: what, "place": allowed.place(), "isNew": allowed.is_new }))?;
+        let written = allowed.is_new && !arguments.dry_run;
+        show::json(&json!({ subject.key(): what, "place": allowed.place(), "isNew": allowed.is_new, "written": written }))?;
     } else {
-        let how = if allowed.is_new { "open from now on" } else { "open already" };
+        let how = match (allowed.is_new, arguments.dry_run) {
+            (true, false) => "open from now on",
+            (true, true) => "would be opened",
+            (false, _) => "open already",
+        };
         show::text(&show::printable(&format!("{how}: {what}, by {}", allowed.place())))?;
         show::text("\n")?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn opening(arguments: &Allow, cwd: &AbsPath, facts: &Facts) -> Result<Opening, CliError> {
-    let access = match arguments.access {
-        AccessArg::Read => Access::Read,
-        AccessArg::Write => Access::Write,
-        AccessArg::Connect => {
-            let text = arguments.what.to_string_lossy();
-            let wrong = |why: String| CliError::Words {
-                what: format!("`{text}` is not a host and its port: {why}"),
-                hint: "write `HOST:PORT`".into(),
-            };
-            let rule = HostRule::parse(&text).map_err(|error| wrong(error.to_string()))?;
-            return if rule.port.is_some() { Ok(Opening::Host(rule)) } else { Err(wrong("the port is missing".into())) };
+fn subject(arguments: &Allow, cwd: &AbsPath, facts: &Facts) -> Result<Subject, CliError> {
+    let path = |access| Subject::Opening(Opening::Path(below_home(&arguments.what, cwd, &facts.home), access));
+    let text = arguments.what.to_string_lossy();
+    Ok(match arguments.access {
+        AccessArg::Read => path(Access::Read),
+        AccessArg::Write => path(Access::Write),
+        AccessArg::Host => Subject::Opening(Opening::Host(HostRule::parse(&text).map_err(|error| CliError::Words {
+            what: format!("`{text}` is not a host: {error}"),
+            hint: "write `HOST` or `HOST:PORT`".into(),
+        })?)),
+        AccessArg::Env if is_variable(&text) => Subject::Variable(text.into_owned()),
+        AccessArg::Env => {
+            return Err(CliError::Words {
+                what: format!("`{text}` is not the name of a variable"),
+                hint: "write the name alone, such as `DATABASE_URL`; the value stays where it is".into(),
+            });
         }
-    };
-    Ok(Opening::Path(below_home(&arguments.what, cwd, &facts.home), access))
+    })
+}
+
+fn is_variable(name: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit()) && name.chars().all(is_part)
 }

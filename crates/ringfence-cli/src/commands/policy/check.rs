@@ -15,7 +15,7 @@ use crate::show;
 
 /// Check policy files
 ///
-/// Without a file, those that count here are checked: the managed, the user's and the project's.
+/// Without a file, those that count here are checked: the managed one, your own two and the repository's.
 /// Files that a file extends are checked with it. Each file that is good is printed as `ok FILE`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -81,7 +81,9 @@ fn all() -> Result<Vec<Checked>, CliError> {
         Err(error) => {
             let file = match &error {
                 EngineError::Policy(error) => error.file().map(ToString::to_string),
-                EngineError::Unreadable { file, .. } => Some(file.to_string()),
+                EngineError::Unreadable { file, .. } | EngineError::OtherProject { file, .. } | EngineError::ProjectKey { file } => {
+                    Some(file.to_string())
+                }
                 _ => None,
             };
             vec![Checked { file: file.unwrap_or_default(), error: Some(error.into()) }]

@@ -6,6 +6,7 @@ use clap::Args;
 use ringfence_policy::Origin;
 use serde_json::{Map, Value, json};
 
+use super::files::{PolicyFile, policy_files};
 use super::list::{Section, sections};
 use crate::args::PolicyArgs;
 use crate::commands::words::{Meant, fsync_word, gap_word, meant, on_error_word};
@@ -40,7 +41,11 @@ pub(super) fn run(arguments: Show) -> Result<ExitCode, CliError> {
         show::json(&as_json(&meant, &sections))?;
     } else {
         let behind = if arguments.origin { Behind::Origin } else { Behind::Nothing };
-        let head = format!("workspace  {}\nhome       {}\n", meant.resolved.grants.workspace, meant.resolved.grants.home);
+        let mut head = format!("workspace  {}\nhome       {}\n", meant.resolved.grants.workspace, meant.resolved.grants.home);
+        head.push_str("\nfiles, weakest first\n");
+        for file in policy_files(&meant.files, &meant.resolved.surroundings.facts) {
+            head.push_str(&format!("  {}\n", file.line()));
+        }
         show::text(&format!("{}{}", printable_lines(&head), as_text(&sections, behind, Paint::for_stdout())))?;
     }
     Ok(ExitCode::SUCCESS)
@@ -85,6 +90,7 @@ fn as_json(meant: &Meant, sections: &[Section]) -> Value {
     json!({
         "mode": grants.mode.word(),
         "workspace": grants.workspace,
+        "files": policy_files(&meant.files, &meant.resolved.surroundings.facts).iter().map(PolicyFile::json).collect::<Vec<_>>(),
         "home": grants.home,
         "enabled": grants.enabled,
         "onGap": gap_word(grants.on_gap),

@@ -160,7 +160,7 @@ fn the_hosts_loopback_is_reached_by_port() {
 #[test]
 fn a_refusal_says_what_would_change_it() {
     let change = |lines: &str, question: &str| decide(&rules(lines), question).change().unwrap();
-    assert!(change("", "a.org:443").starts_with("ringfence run --allow-host a.org:443, or add"));
+    assert!(change("", "a.org:443").starts_with("ringfence run --allow-host a.org:443, or for good: ringfence allow host a.org:443"));
     assert!(change("", "[2606:4700::1]:443").contains("--allow-host [2606:4700::1]:443"));
     assert!(change("allow a.org", "a.org 10.0.0.1:443").contains("--allow-host 10.0.0.1:443"));
     assert!(change("", "localhost:3000").contains("--allow-localhost 3000"));

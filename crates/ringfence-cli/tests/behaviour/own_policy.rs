@@ -1,0 +1,191 @@
+//! The user's own policy for one project opens what the user may open, there and nowhere else.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use ringfence_testkit::{Project, Ran, SECRET, each_user};
+use serde_json::{Value, json};
+
+use crate::project;
+use crate::sessions::Session;
+
+/// Writes the own policy of the project.
+fn say(project: &Project, rest: &str) {
+    project.write_at(&project.own_policy(), format!("version = 1\nproject = \"{}\"\n{rest}\n", project.root().display()));
+}
+
+fn ringfence(project: &Project, words: &[&str]) -> Ran {
+    Ran::of(project.ringfence().args(words), b"")
+}
+
+#[test]
+fn own_policy_opens_in_its_project_and_nowhere_else() {
+    each_user(|user| {
+        let project = project(user);
+        say(
+            &project,
+            "[filesystem]\nread = [\"~/notes.txt\"]\n[environment]\nallow = [\"MY_TOKEN\"]\n[network]\nallow = [\"app.test:80\"]",
+        );
+        let run = |line: &str| Ran::of(project.ringfence().env("MY_TOKEN", "t").args(["run", "-c", line]), b"");
+        assert_eq!(run("cat ~/notes.txt; echo $MY_TOKEN").ok(), format!("{SECRET}t"));
+        project.write_at(&project.home().join("code/second/x"), "");
+        project.run(["-C", "../second", "-c", "cat ~/notes.txt"]).ends(1);
+        // Every view names the file and the line.
+        let place = |line: u32| format!("{}:{line} (user policy)", project.own_policy().display());
+        for (words, line) in [
+            (&["explain", "read", "~/notes.txt"][..], 4),
+            (&["explain", "env", "MY_TOKEN"], 6),
+            (&["explain", "connect", "app.test:80"], 8),
+            (&["policy", "show", "--origin"], 4),
+            (&["policy", "show", "--origin"], 6),
+            (&["policy", "show", "--origin"], 8),
+        ] {
+            let text = ringfence(&project, words).text();
+            assert!(text.contains(&place(line)), "{words:?}: {text}");
+        }
+        let plan = ringfence(&project, &["plan"]).text();
+        assert!(plan.contains("notes.txt"), "{plan}");
+    });
+}
+
+#[test]
+fn repository_narrows_the_own_policy_and_the_own_policy_overrides_the_users() {
+    each_user(|user| {
+        let project = project(user);
+        project.write_at(&project.home().join(".config/ringfence/policy.toml"), "version = 1\nmode = \"read-only\"\n");
+        project.sh("touch made").ends(1);
+        say(&project, "mode = \"workspace-write\"\n[filesystem]\nread = [\"~/notes.txt\"]");
+        project.sh("touch made && cat ~/notes.txt").ok();
+        project.write(".ringfence/policy.toml", "version = 1\nmode = \"read-only\"\n[filesystem]\ndeny = [\"README\"]\n");
+        project.sh("touch more").ends(1);
+        project.sh("cat README").ends(1);
+    });
+}
+
+#[test]
+fn file_of_another_project_is_an_error_with_a_hint() {
+    each_user(|user| {
+        let project = project(user);
+        for text in ["version = 1\n", "version = 1\nproject = \"/elsewhere\"\n"] {
+            project.write_at(&project.own_policy(), text);
+            let ran = project.sh("true");
+            ran.ends(125);
+            let hint = format!("let it say `project = \"{}\"`", project.root().display());
+            assert!(ran.talk().contains(&hint), "{}", ran.talk());
+        }
+        let checked = ringfence(&project, &["policy", "check", "--json"]);
+        checked.ends(125);
+        let said: Value = serde_json::from_slice(&checked.stdout).unwrap();
+        assert_eq!(
+            (said[0]["file"].as_str(), said[0]["error"]["code"].as_str()),
+            (project.own_policy().to_str(), Some("policy-other-project"))
+        );
+    });
+}
+
+#[test]
+fn list_names_every_file_in_order_and_those_of_moved_projects() {
+    each_user(|user| {
+        let project = project(user);
+        say(&project, "");
+        let second = project.home().join("code/second");
+        project.make_directories(&second);
+        let gone = ringfence_testkit::own_policy(&project.home(), &second);
+        project.write_at(&gone, format!("version = 1\nproject = \"{}\"\n", second.display()));
+        let list = || -> Value { serde_json::from_str(&ringfence(&project, &["policy", "list", "--json"]).ok()).unwrap() };
+        let files = list()["files"].as_array().unwrap().iter().map(|file| json!([file["layer"], file["present"]])).collect::<Vec<_>>();
+        assert_eq!(files, [json!(["managed", false]), json!(["yours", false]), json!(["yours, here", true]), json!(["repository", false])]);
+        assert_eq!(list()["unused"], json!([]));
+        fs::rename(&second, project.home().join("code/moved")).unwrap();
+        let unused = &list()["unused"][0];
+        assert_eq!((unused["file"].as_str(), unused["state"].as_str()), (gone.to_str(), Some("gone")), "{unused}");
+        for words in [&["policy", "list"][..], &["doctor"]] {
+            let text = ringfence(&project, words).text();
+            assert!(text.contains(gone.to_str().unwrap()) && text.contains("which is gone"), "{words:?}: {text}");
+        }
+        let shown = ringfence(&project, &["policy", "show"]).ok();
+        assert!(shown.contains(&format!("yours, here    {}\n", project.own_policy().display())) && shown.contains("(absent)"), "{shown}");
+    });
+}
+
+#[test]
+fn dry_run_writes_nothing_and_names_the_place() {
+    each_user(|user| {
+        let project = project(user);
+        for (words, what) in [
+            (["allow", "read", "~/notes.txt"], "notes.txt"),
+            (["allow", "host", "*.example.org"], "*.example.org"),
+            (["allow", "env", "GITHUB_TOKEN"], "GITHUB_TOKEN"),
+        ] {
+            let said = ringfence(&project, &[&words[..], &["--dry-run"]].concat()).ok();
+            let expect = format!("{what}, by {}:6", project.own_policy().display());
+            assert!(said.starts_with("would be opened: ") && said.ends_with(&expect), "{said}");
+            assert!(!project.home().join(".config/ringfence").exists());
+            assert!(ringfence(&project, &words).ok().starts_with("open from now on: "));
+            fs::remove_dir_all(project.home().join(".config/ringfence")).unwrap();
+        }
+        for wrong in [["allow", "env", "A=b"], ["allow", "env", "*"], ["allow", "host", "https://x"]] {
+            ringfence(&project, &wrong).ends(125);
+        }
+    });
+}
+
+#[test]
+fn settings_are_set_for_this_project_unless_told_otherwise() {
+    each_user(|user| {
+        let project = project(user);
+        ringfence(&project, &["configure", "set", "network.allow", "[\"app.test\"]"]).ok();
+        let text = fs::read_to_string(project.own_policy()).unwrap();
+        assert!(
+            text.contains(&format!("project = \"{}\"\n", project.root().display())) && text.contains("allow = [\"app.test\"]"),
+            "{text}"
+        );
+        assert!(ringfence(&project, &["explain", "connect", "app.test:443"]).text().contains("allowed"));
+        assert!(!project.has(".ringfence"));
+        assert!(ringfence(&project, &["configure", "set", "project", "/x"]).ends(125).talk().contains("is written with it"));
+        ringfence(&project, &["configure", "unset", "network.allow"]).ok();
+        ringfence(&project, &["explain", "connect", "app.test:443"]).ends(1);
+    });
+}
+
+#[test]
+fn session_follows_the_own_policy() {
+    each_user(|user| {
+        let session = Session::start(user);
+        session.exec("cat ~/notes.txt").ends(1);
+        ringfence(&session.project, &["allow", "read", "~/notes.txt"]).ok();
+        assert_eq!(session.exec("cat ~/notes.txt").ok(), SECRET);
+        fs::remove_file(session.project.own_policy()).unwrap();
+        session.exec("cat ~/notes.txt").ends(1);
+    });
+}
+
+#[test]
+fn hook_judges_by_the_own_policy() {
+    each_user(|user| {
+        let project = project(user);
+        let call = json!({ "cwd": project.root(), "hook_event_name": "PreToolUse", "tool_name": "Read",
+            "tool_input": { "file_path": project.home().join("notes.txt") } });
+        let ask = || Ran::of(project.ringfence().args(["hook", "claude-code"]), call.to_string().as_bytes()).ok();
+        assert!(ask().contains("\"deny\""), "{}", ask());
+        ringfence(&project, &["allow", "read", "~/notes.txt"]).ok();
+        assert!(!ask().contains("\"deny\""), "{}", ask());
+    });
+}
+
+#[test]
+fn target_of_a_linked_policy_stays_unwritable_inside() {
+    each_user(|user| {
+        let project = project(user);
+        let own = format!("version = 1\nproject = \"{}\"\n", project.root().display());
+        project.write("dots/own.toml", &own);
+        project.make_directories(project.own_policy().parent().unwrap());
+        symlink(project.at("dots/own.toml"), project.own_policy()).unwrap();
+        for line in ["echo 'mode = \"full-access\"' >> dots/own.toml", "mv dots/own.toml x", "rm dots/own.toml", "mv dots d && mkdir dots"]
+        {
+            project.sh(line);
+            assert_eq!(project.read("dots/own.toml").as_deref(), Some(own.as_str()), "{line}");
+        }
+        project.sh("cat dots/own.toml").ok();
+    });
+}

@@ -1,0 +1,228 @@
+//! The user's own policy for one project: `~/.config/ringfence/projects/NAME.toml`.
+//!
+//! It speaks with the user's voice, in that project alone. `NAME` is made from the project's path, so a
+//! project finds its file without a search; `project` in the file repeats the path, so that a copied or
+//! renamed file never counts for another project.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+
+use ringfence_policy::{AbsPath, Effect, Facts, Grants, Layer, Origin, Rule, Source, parse_bytes};
+
+use crate::EngineError;
+use crate::facts::{config_directory, slug};
+use crate::files::{of_the_person, plain_file};
+
+/// A file below `projects`, and the project that it names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnPolicy {
+    /// The file.
+    pub file: AbsPath,
+    /// The path that `project` gives; `None` where the file cannot be read or names none.
+    pub project: Option<AbsPath>,
+    /// How the file stands to that path.
+    pub state: OwnPolicyState,
+}
+
+/// The state of a file below `projects`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OwnPolicyState {
+    /// It counts in the project that it names.
+    Used,
+    /// The directory that it names is gone: the project was moved or deleted.
+    Gone,
+    /// Its name is not the one that the project is looked up by, so it never counts.
+    Misnamed,
+    /// It has a mistake in it, cannot be read, or names no project.
+    Broken,
+}
+
+impl OwnPolicyState {
+    /// A stable word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            OwnPolicyState::Used => "used",
+            OwnPolicyState::Gone => "gone",
+            OwnPolicyState::Misnamed => "misnamed",
+            OwnPolicyState::Broken => "broken",
+        }
+    }
+}
+
+fn directory(facts: &Facts) -> AbsPath {
+    config_directory(facts).join("ringfence/projects")
+}
+
+/// The path of the user's own policy for this project, there or not.
+pub fn own_policy_file(facts: &Facts) -> AbsPath {
+    own_policy_file_of(&facts.workspace, facts)
+}
+
+/// The path of the user's own policy for another project.
+pub fn own_policy_file_of(project: &AbsPath, facts: &Facts) -> AbsPath {
+    let mut name = OsString::from(slug(project));
+    name.push(".toml");
+    directory(facts).join(&name)
+}
+
+/// The text of a new file for this project.
+pub fn new_own_policy(facts: &Facts) -> String {
+    let project = toml_string(&facts.workspace.to_string_lossy());
+    format!(
+        "# Your own policy for this project alone. It can open what your policy for all projects can.\nversion = 1\nproject = {project}\n"
+    )
+}
+
+/// A basic string of TOML.
+fn toml_string(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            control if control.is_control() => quoted.push_str(&format!("\\u{:04X}", u32::from(control))),
+            other => quoted.push(other),
+        }
+    }
+    quoted + "\""
+}
+
+/// Refuses a file that is for another project.
+pub(crate) fn check_own(layers: &[Layer], facts: &Facts) -> Result<(), EngineError> {
+    // Files beneath it belong to no project; the last layer is the file itself.
+    let Some((own, beneath)) = layers.split_last() else { return Ok(()) };
+    check_not_own(beneath)?;
+    let named = own.policy.project.clone();
+    if named.as_deref() == Some(&*facts.workspace.to_string_lossy()) {
+        return Ok(());
+    }
+    Err(EngineError::OtherProject { file: own.file.clone(), named, workspace: facts.workspace.clone() })
+}
+
+/// Refuses `project` in files that hold for every project.
+pub(crate) fn check_not_own(layers: &[Layer]) -> Result<(), EngineError> {
+    match layers.iter().find(|layer| layer.policy.project.is_some()) {
+        Some(layer) => Err(EngineError::ProjectKey { file: layer.file.clone() }),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a file named on the command line that is for another project.
+pub(crate) fn check_named(layers: &[Layer], facts: &Facts) -> Result<(), EngineError> {
+    match layers.last() {
+        Some(named) if named.policy.project.is_some() => check_own(layers, facts),
+        _ => check_not_own(layers),
+    }
+}
+
+/// Every file below `projects`, by name.
+pub fn own_policies(facts: &Facts) -> Vec<OwnPolicy> {
+    let entries = fs::read_dir(directory(facts).as_path()).into_iter().flatten().flatten();
+    let is_policy = |name: &OsString| !name.as_encoded_bytes().starts_with(b".") && name.as_encoded_bytes().ends_with(b".toml");
+    let mut names: Vec<OsString> = entries.map(|entry| entry.file_name()).filter(is_policy).collect();
+    names.sort();
+    names.iter().map(|name| own_policy(&directory(facts).join(name), facts)).collect()
+}
+
+fn own_policy(file: &AbsPath, facts: &Facts) -> OwnPolicy {
+    let layer = plain_file(file).ok().and_then(|bytes| parse_bytes(&bytes, file, Source::User).ok());
+    let project = layer.and_then(|layer| layer.policy.project).and_then(AbsPath::new);
+    let state = match &project {
+        None => OwnPolicyState::Broken,
+        Some(path) if is_gone(path) => OwnPolicyState::Gone,
+        Some(path) if own_policy_file_of(path, facts) != *file => OwnPolicyState::Misnamed,
+        Some(_) => OwnPolicyState::Used,
+    };
+    OwnPolicy { file: file.clone(), project, state }
+}
+
+/// A directory that cannot be looked at, such as one on a disk that is not mounted, is not known to be
+/// gone unless the kernel says so.
+fn is_gone(path: &AbsPath) -> bool {
+    fs::metadata(path.as_path()).is_err_and(|error| matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory))
+}
+
+/// Protects what the user's files lead to, where they are links out of the settings directory: into
+/// the project, say, for users who keep their settings in a repository.
+pub(crate) fn protect_targets(grants: &mut Grants, facts: &Facts) {
+    let person = of_the_person(facts);
+    for link in [directory(facts), own_policy_file(facts), person] {
+        let Ok(target) = fs::read_link(link.as_path()) else { continue };
+        let textual = link.parent().unwrap_or_else(AbsPath::root).join(target);
+        let root = fs::canonicalize(link.as_path()).ok().and_then(AbsPath::new).unwrap_or(textual);
+        let origin = Origin { reason: Some("it says what commands may do".into()), ..Origin::new(Source::BuiltIn, root.to_string()) };
+        grants.rules.push(Rule { root, effect: Effect::Protect, origin, locked: false });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::{Files, layers};
+    use crate::testing::Home;
+
+    #[track_caller]
+    fn check_code(home: &Home, expect: Result<usize, &str>) {
+        let found = layers(&Files::default(), &home.facts()).map(|layers| layers.len()).map_err(|error| error.code());
+        assert_eq!(found, expect);
+    }
+
+    #[test]
+    fn file_counts_only_for_the_project_that_it_names() {
+        let home = Home::new();
+        home.write("version = 1\n");
+        let path = home.facts().workspace.to_string();
+        home.write_own(&format!("version = 1\nproject = \"{path}\"\n"));
+        check_code(&home, Ok(2));
+        let service = Files { service: AbsPath::new(home.policy()), ..Files::default() };
+        let found = layers(&service, &home.facts()).unwrap();
+        assert!(found.iter().all(|layer| layer.policy.project.is_none()), "{found:?}");
+        home.write_own(&format!("version = 1\nproject = \"{path}2\"\n"));
+        check_code(&home, Err("policy-other-project"));
+        home.write_own("version = 1\n");
+        check_code(&home, Err("policy-other-project"));
+        home.write_own("version = 1\nproject = \"p\"\n");
+        check_code(&home, Err("policy-bad-value"));
+    }
+
+    #[test]
+    fn project_key_is_refused_elsewhere() {
+        let home = Home::new();
+        let own = format!("version = 1\nproject = \"{}\"\n", home.facts().workspace);
+        home.write(&own);
+        check_code(&home, Err("policy-project-key"));
+        home.write("version = 1\n");
+        let shared = home.facts().workspace.join(".ringfence/policy.toml");
+        fs::create_dir_all(shared.parent().unwrap().as_path()).unwrap();
+        fs::write(shared.as_path(), &own).unwrap();
+        check_code(&home, Err("policy-bad-value"));
+    }
+
+    #[test]
+    fn names_of_every_kind_are_written_so_that_they_match() {
+        for name in ["plain", "with \"quotes\" \\ and\ttab", "é\u{1b}[31m", "line\nend"] {
+            let home = Home::new();
+            let facts = Facts { workspace: home.0.join(name), ..home.facts() };
+            let file = own_policy_file(&facts);
+            fs::create_dir_all(file.parent().unwrap().as_path()).unwrap();
+            fs::write(file.as_path(), new_own_policy(&facts)).unwrap();
+            assert_eq!(layers(&Files::default(), &facts).map(|layers| layers.len()).ok(), Some(1), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn list_tells_used_gone_misnamed_and_broken_files_apart() {
+        let home = Home::new();
+        let facts = home.facts();
+        home.write_own(&new_own_policy(&facts));
+        let gone = Facts { workspace: home.0.join("gone"), ..facts.clone() };
+        fs::write(own_policy_file(&gone).as_path(), new_own_policy(&gone)).unwrap();
+        let beside = |name: &str| directory(&facts).join(name);
+        fs::write(beside("zz-copy.toml").as_path(), new_own_policy(&facts)).unwrap();
+        fs::write(beside("zz-wrong.toml").as_path(), "version = 1\n").unwrap();
+        fs::write(beside(".x.toml.new").as_path(), "").unwrap();
+        let mut states: Vec<_> = own_policies(&facts).into_iter().map(|own| own.state.word()).collect();
+        states.sort_unstable();
+        assert_eq!(states, ["broken", "gone", "misnamed", "used"]);
+    }
+}
