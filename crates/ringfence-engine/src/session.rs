@@ -1,6 +1,7 @@
 //! The life of a session: one sandbox, one shell, many commands.
 
 mod beside;
+mod call;
 mod following;
 mod request;
 mod sandbox;
@@ -20,6 +21,7 @@ use crate::book::Book;
 use crate::{Asked, EngineError, Resolved, guard, permission, resolve_in, variables};
 pub use beside::Beside;
 use beside::Course;
+pub use call::Call;
 use following::Following;
 pub use following::{News, Problem, Resolver};
 pub use request::{InForce, Requested};
@@ -205,13 +207,26 @@ impl Opened {
         sink: &mut Sink<'_>,
         tell: &mut dyn FnMut(&AuditError),
     ) -> Result<Executed, EngineError> {
+        self.execute_as(line, &Call::default(), begun, sink, tell)
+    }
+
+    /// Runs a command in the shell as [`Opened::execute`] does, under the name and in the directory
+    /// that `call` says.
+    pub fn execute_as(
+        &self,
+        line: &Line,
+        call: &Call,
+        begun: &mut dyn FnMut(Reach) -> Turn,
+        sink: &mut Sink<'_>,
+        tell: &mut dyn FnMut(&AuditError),
+    ) -> Result<Executed, EngineError> {
         let text = String::from_utf8_lossy(&line.text).into_owned();
         let command = vec![self.program.clone(), "-c".into(), text.into()];
-        let asked = Asked { command, ..self.asked.clone() };
+        let asked = call.of(&self.asked, command);
         self.follow();
         let resolved = self.policy();
         let mut book = Book::open(&asked, &resolved, tell)?;
-        let (result, (cwd, background, shell)) = match self.attempt(line, begun, sink, &mut book) {
+        let (result, (cwd, background, shell)) = match self.attempt((line, call), begun, sink, &mut book) {
             Ok(Executed { outcome, cwd, background, shell, .. }) => (Ok(outcome), (cwd, background, shell)),
             Err(error) => (Err(error), (None, Output::default(), Afterwards::Ended)),
         };
@@ -221,7 +236,7 @@ impl Opened {
 
     fn attempt(
         &self,
-        line: &Line,
+        (line, call): (&Line, &Call),
         begun: &mut dyn FnMut(Reach) -> Turn,
         sink: &mut Sink<'_>,
         book: &mut Book<'_>,
@@ -237,6 +252,7 @@ impl Opened {
         }
         self.renew(&mut slot)?;
         let shell = slot.as_mut().expect("renewed just now");
+        call.enter(shell.as_mut())?;
         let recorded = {
             let mut sandbox = lock(&self.sandbox);
             sandbox.commands += 1;
@@ -279,7 +295,20 @@ impl Opened {
         deadline: Option<Duration>,
         tell: &mut dyn FnMut(&AuditError),
     ) -> Result<Beside, EngineError> {
-        let asked = Asked { command, ..self.asked.clone() };
+        self.start_as(&Call::default(), command, streams, deadline, tell)
+    }
+
+    /// Starts a program as [`Opened::start`] does, under the name and in the directory that `call`
+    /// says.
+    pub fn start_as(
+        &self,
+        call: &Call,
+        command: Vec<OsString>,
+        streams: Streams,
+        deadline: Option<Duration>,
+        tell: &mut dyn FnMut(&AuditError),
+    ) -> Result<Beside, EngineError> {
+        let asked = call.of(&self.asked, command);
         self.follow();
         let mut policy = lock(&self.policy);
         let mut sandbox = lock(&self.sandbox);
@@ -312,6 +341,20 @@ impl Opened {
                 result.map(|_: Outcome| unreachable!("it is an error"))
             }
         }
+    }
+
+    /// Ends the sandbox with all that runs in it, if the policy was narrowed in a way that a sandbox
+    /// cannot take over while it stands. The next command gets one made for the newest policy.
+    /// Answers whether it did.
+    pub fn restart_if_narrowed(&self) -> bool {
+        self.follow();
+        let mut policy = lock(&self.policy);
+        if !policy.pending.iter().any(Change::is_owed) {
+            return false;
+        }
+        lock(&self.sandbox).fell();
+        policy.begin_anew();
+        true
     }
 
     /// What a person could be asked about a command of it that was blocked.

@@ -83,11 +83,36 @@ pub struct SandboxRules {
     pub auto_allow: bool,
     /// Why there is none, where the policy switches it off.
     pub off: Option<Origin>,
+    /// Which commands of an agent that calls hooks share one.
+    pub hook_session: HookSession,
+    /// How long a shared one stands with no command running in it, in milliseconds.
+    pub hook_session_idle_ms: u64,
 }
+
+/// Which commands of an agent that calls hooks share a sandbox.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum HookSession {
+    /// None: each command has a sandbox of its own.
+    Call,
+    /// Those of one conversation, in one shell.
+    #[default]
+    Conversation,
+}
+
+/// Half an hour.
+const HOOK_SESSION_IDLE_MS: u64 = 30 * 60 * 1000;
 
 impl Default for SandboxRules {
     fn default() -> Self {
-        Self { fail_if_unavailable: true, allow_unsandboxed: false, auto_allow: true, off: None }
+        Self {
+            fail_if_unavailable: true,
+            allow_unsandboxed: false,
+            auto_allow: true,
+            off: None,
+            hook_session: HookSession::default(),
+            hook_session_idle_ms: HOOK_SESSION_IDLE_MS,
+        }
     }
 }
 

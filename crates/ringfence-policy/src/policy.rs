@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::Platform;
 use crate::disguise::Disguise;
-use crate::grants::{Asking, Doubt, Fsync, Mode, Observe, OnError, OnGap};
+use crate::grants::{Asking, Doubt, Fsync, HookSession, Mode, Observe, OnError, OnGap};
 use crate::tracked::TrackedMode;
 pub use network::{NetworkPolicy, PortChoice, SecretPolicy};
 
@@ -116,6 +116,13 @@ pub struct SandboxPolicy {
     /// Whether what an agent runs in the sandbox needs nobody's consent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auto_allow_bash_if_sandboxed: Option<bool>,
+    /// Which commands of an agent that calls hooks share a sandbox.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hook_session: Option<HookSession>,
+    /// How long such a sandbox stands with no command running in it (`30m`); eight times as long
+    /// while processes run in the background.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hook_session_idle: Option<Amount>,
 }
 
 /// `[filesystem]`: paths, and for `deny`, `hide`, `protect` and `except` also globs.

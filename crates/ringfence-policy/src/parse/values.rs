@@ -149,6 +149,10 @@ fn check_limits(layer: &Layer) -> Result<(), PolicyError> {
             return Err(bad(name, amount, "a duration such as `\"500ms\"`, `\"300s\"`, `\"5m\"` or `\"2h\"`"));
         }
     }
+    let idle = layer.policy.sandbox.hook_session_idle.as_ref();
+    if let Some(amount) = idle.filter(|amount| amount.milliseconds().is_none_or(|idle| idle == 0)) {
+        return Err(bad_amount(layer, "sandbox.hook-session-idle", amount, "a duration such as `\"30m\"` or `\"2h\"`"));
+    }
     for (name, amount) in sizes {
         if let Some(amount) = amount.as_ref().filter(|amount| amount.bytes().is_none()) {
             return Err(bad(name, amount, "a size such as `\"512MiB\"` or `\"2GB\"`"));

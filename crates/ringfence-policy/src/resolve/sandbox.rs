@@ -2,9 +2,11 @@
 
 use super::Settings;
 use super::rest::USERS_FILE;
+use super::scalar::Scalar;
 use crate::facts::{Facts, Flags};
-use crate::grants::{Origin, SandboxRules, Source};
+use crate::grants::{HookSession, Origin, SandboxRules, Source};
 use crate::layer::Layer;
+use crate::policy::Amount;
 
 impl Settings {
     /// Whether there is one here, and what of it is left to whom.
@@ -13,11 +15,19 @@ impl Settings {
         // Whoever asks for one by a flag asks for it on this system.
         let elsewhere = if flags.enabled == Some(true) { None } else { not_here(layers, facts, warnings) };
         let off = if self.enabled.value() { elsewhere } else { Some(switched_off()) };
+        let mut hook_session = Scalar::new("sandbox.hook-session", HookSession::default());
+        for layer in layers {
+            hook_session.offer(layer, layer.policy.sandbox.hook_session, warnings);
+        }
+        // The shortest that a layer says: the user's own cannot outlast an administrator's.
+        let idle = layers.iter().filter_map(|layer| layer.policy.sandbox.hook_session_idle.as_ref().and_then(Amount::milliseconds)).min();
         let rules = SandboxRules {
             fail_if_unavailable: self.fail.value(),
             allow_unsandboxed: self.unsandboxed.value().0,
             auto_allow: self.auto_allow.value().0,
             off: off.clone(),
+            hook_session: hook_session.value(),
+            hook_session_idle_ms: idle.unwrap_or(SandboxRules::default().hook_session_idle_ms),
         };
         (off.is_none(), rules)
     }

@@ -1,7 +1,7 @@
 //! One setting over all layers.
 
 use crate::error::PolicyError;
-use crate::grants::{Asking, Fsync, Mode, NetworkMode, Observe, OnError, OnGap, Origin, Source};
+use crate::grants::{Asking, Fsync, HookSession, Mode, NetworkMode, Observe, OnError, OnGap, Origin, Source};
 use crate::layer::Layer;
 use crate::network::Sni;
 use crate::tracked::TrackedMode;
@@ -115,6 +115,23 @@ impl Width for Mode {
 
     fn widest_for_projects() -> Self {
         Mode::WorkspaceWrite
+    }
+}
+
+impl Width for HookSession {
+    fn width(self) -> u8 {
+        self as u8
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            HookSession::Call => "call",
+            HookSession::Conversation => "conversation",
+        }
+    }
+
+    fn widest_for_projects() -> Self {
+        HookSession::Conversation
     }
 }
 
