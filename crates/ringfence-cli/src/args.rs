@@ -155,6 +155,12 @@ pub(crate) struct Run {
     /// Keep in mind where the line ended, for whoever rewrote an agent's command
     #[arg(long, hide = true, requires = "line", requires = "session", conflicts_with = "json")]
     pub(crate) keep_directory: bool,
+    /// Run the line in the sandbox of this conversation, for whoever rewrote an agent's command
+    #[arg(long, value_name = "ID", hide = true, requires = "line", requires = "session", conflicts_with = "json")]
+    pub(crate) conversation: Option<String>,
+    /// Run the line beside the shell of the conversation
+    #[arg(long, hide = true, requires = "conversation")]
+    pub(crate) beside: bool,
     /// The command and its arguments
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,
@@ -198,6 +204,8 @@ impl From<Shell> for Run {
             line: None,
             shell: ShellArg::Sh,
             keep_directory: false,
+            conversation: None,
+            beside: false,
             command,
             policy,
         }
@@ -338,6 +346,11 @@ pub(crate) fn parse() -> Arguments {
 /// Whether the words ask for this command, before they are understood.
 pub(crate) fn names(command: &str) -> bool {
     std::env::args_os().nth(1).is_some_and(|word| word == command)
+}
+
+/// Answers whether the words run a command in the sandbox of a conversation, which stands already.
+pub(crate) fn is_of_conversation() -> bool {
+    std::env::args_os().nth(2).is_some_and(|word| word == "--conversation")
 }
 
 /// The words of one command alone: most of the time is spent on the commands that are not meant.

@@ -14,7 +14,7 @@ pub(crate) mod plan;
 pub(crate) mod policy;
 pub(crate) mod question;
 pub(crate) mod remote;
-mod run;
+pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod session;
 pub(crate) mod test;

@@ -24,6 +24,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use ringfence_policy::Tool;
 
+use super::session::conversation::end as end_conversation;
 use crate::error::CliError;
 use answer::Answer;
 use input::{Event, Input};
@@ -98,6 +99,12 @@ fn answer(agent: Agent, input: Input) -> Result<Answer, CliError> {
         Event::Other => Ok(Answer::Nothing),
         Event::Before => before(&Scene::of(agent, input)?),
         Event::After | Event::Failed => after::answer(&Scene::of(agent, input)?),
+        Event::End => {
+            if let Some(conversation) = &input.conversation {
+                end_conversation(conversation)?;
+            }
+            Ok(Answer::Nothing)
+        }
         Event::Start => Ok(start::answer(&Scene::of(agent, input)?)),
     }
 }

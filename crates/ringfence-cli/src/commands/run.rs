@@ -1,6 +1,6 @@
 //! `ringfence run`
 
-mod ended;
+pub(crate) mod ended;
 mod untold;
 mod wall;
 
@@ -16,6 +16,7 @@ use ringfence_local::Local;
 use ringfence_policy::{Asking, Grants, Observe};
 use ringfence_provider::{Provider, ProviderError, Session};
 
+use super::session::conversation;
 use super::words::{Chosen, Typed, agent, duration};
 use crate::args::{AskArg, ObserveArg, Run, ShellArg};
 use crate::asker::{PATIENCE, Terminal};
@@ -37,7 +38,7 @@ fn refused(error: &CliError, session: &str) -> Result<ExitCode, CliError> {
 }
 
 /// The name of a run, as it stands in the log and in names of files.
-fn named(name: String) -> Result<String, CliError> {
+pub(crate) fn named(name: String) -> Result<String, CliError> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
     if !name.is_empty() && name.len() <= 128 && name.chars().all(is_plain) {
         return Ok(name);
@@ -71,6 +72,11 @@ impl Provider for Announced<'_> {
 }
 
 pub(crate) fn run(arguments: Run, local: &Local) -> Result<ExitCode, CliError> {
+    if arguments.conversation.is_some()
+        && let Some(status) = conversation::run(&arguments)?
+    {
+        return Ok(status);
+    }
     run_for(arguments, Wall::AsWritten, Whose::Persons, local)
 }
 

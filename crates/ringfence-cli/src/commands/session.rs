@@ -5,7 +5,9 @@
 
 mod attach;
 mod client;
+pub(crate) mod conversation;
 mod desk;
+mod lifetime;
 mod place;
 mod questions;
 mod server;
@@ -55,6 +57,21 @@ enum What {
     Stop(Which),
     #[command(hide = true)]
     Serve(Start),
+    #[command(hide = true)]
+    Keep(Box<Keep>),
+}
+
+/// Keep the sandbox of a conversation, as a call of it asks for it
+#[derive(Debug, Args)]
+pub(crate) struct Keep {
+    /// Leave the process that started this one, and keep the sandbox in another
+    #[arg(long)]
+    detach: bool,
+    /// The process that the conversation ends with, and when it was started
+    #[arg(long, value_name = "PID:START")]
+    watch: Option<String>,
+    #[command(flatten)]
+    run: crate::args::Run,
 }
 
 /// Open a session and print its id
@@ -252,7 +269,7 @@ impl SessionCommand {
             What::Exec(arguments) => arguments.json,
             What::List(arguments) => arguments.json,
             What::Inspect(_) => true,
-            What::Start(_) | What::Attach(_) | What::Signal(_) | What::Stop(_) | What::Serve(_) => false,
+            What::Start(_) | What::Attach(_) | What::Signal(_) | What::Stop(_) | What::Serve(_) | What::Keep(_) => false,
         }
     }
 }
@@ -261,6 +278,7 @@ pub(crate) fn run(arguments: SessionCommand) -> Result<ExitCode, CliError> {
     match arguments.what {
         What::Start(_) => start(),
         What::Serve(arguments) => server::serve(arguments),
+        What::Keep(arguments) => conversation::keep(*arguments),
         What::Exec(arguments) => client::exec(arguments),
         What::Attach(arguments) => attach::attach(&arguments),
         What::List(arguments) => client::list(&arguments),

@@ -1,10 +1,12 @@
 //! Hooks: what an agent is told of its calls, and what its commands can do then.
 
+mod conversation;
 mod hostile;
 mod recorded;
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::PathBuf;
 use std::process::Command;
 
 use ringfence_testkit::{As, Project, Ran, SECRET, each_user, fuse_for_all};
@@ -53,7 +55,24 @@ fn rewritten(project: &Project, line: &str) -> String {
 #[track_caller]
 fn confined(project: &Project, line: &str) -> Ran {
     let whole = format!("eval {} < /dev/null && pwd -P >| {}", quoted(&rewritten(project, line)), project.home().join("cwd").display());
-    Ran::of(project.command("bash").args(["-c", &whole]), b"")
+    Ran::of(shell(project).args(["-c", &whole]), b"")
+}
+
+/// The shell of an agent, with a directory for sockets that is the project's own.
+fn shell(project: &Project) -> Command {
+    let mut command = project.command("bash");
+    command.env("XDG_RUNTIME_DIR", runtime(project));
+    command
+}
+
+/// The directory for sockets of sessions.
+fn runtime(project: &Project) -> PathBuf {
+    let runtime = project.home().join("runtime");
+    if fs::create_dir(&runtime).is_ok() {
+        fs::set_permissions(&runtime, fs::Permissions::from_mode(0o700)).expect("its mode can be set");
+        project.user.own(&runtime);
+    }
+    runtime
 }
 
 fn quoted(text: &str) -> String {
@@ -121,7 +140,9 @@ fn a_command_leaves_the_shell_where_it_ended_and_nowhere_else() {
             confined(&project, line).ok();
             assert_eq!(stands(), project.root().display().to_string(), "{line}");
         }
-        // It may say what it likes.
+        // In a sandbox of its own the line itself tells where it ended, and may say what it likes.
+        let policy = "version = 1\n[sandbox]\nhook-session = \"call\"\n";
+        project.write_at(&project.home().join(".config/ringfence/policy.toml"), policy);
         for said in ["/etc", "; id", "$(id)", "../..", "-", ""] {
             confined(&project, &format!("cd src; echo '{said}' >&$ringfence; exit")).ok();
             assert_eq!(stands(), project.root().display().to_string(), "{said}");
@@ -228,7 +249,7 @@ fn rules_on_commands_hold_for_the_line_and_not_for_the_shell_around_it() {
         // Nor if somebody runs the rewritten line with another one in it.
         for line in ["cat README", "cd src"] {
             let other = rewritten(&project, line).replace(line, "ls");
-            let ran = Ran::of(project.command("bash").args(["-c", &other]), b"");
+            let ran = Ran::of(shell(&project).args(["-c", &other]), b"");
             ran.ends(126);
         }
     });
@@ -269,7 +290,7 @@ fn settings_of_the_agent_hold_for_the_command_itself() {
         person(r#"{"sandbox": {"autoAllowBashIfSandboxed": false}}"#);
         let asked = said(&project, "Bash", json!({ "command": "id" }));
         assert_eq!(asked["permissionDecision"], "ask");
-        assert!(asked["updatedInput"]["command"].as_str().unwrap().ends_with("-c 'id'"), "{asked}");
+        assert!(asked["updatedInput"]["command"].as_str().unwrap().contains(" -c 'id' && builtin cd -P -- "), "{asked}");
         person("{");
         hook(&project, &input(&project, "PreToolUse", "Bash", json!({ "command": "id" }))).ends(2);
     });
@@ -355,7 +376,7 @@ fn a_shell_outside_of_the_project_runs_nothing() {
         assert_eq!(answer(&ran)["hookSpecificOutput"]["permissionDecision"], "allow");
         // Nor if the shell goes there in between.
         let line = rewritten(&project, "cat main.rs");
-        let ran = Ran::of(project.command("bash").args(["-c", &line]).current_dir(project.home().join("code/other")), b"");
+        let ran = Ran::of(shell(&project).args(["-c", &line]).current_dir(project.home().join("code/other")), b"");
         ran.ends(125);
         assert!(!ran.text().contains(SECRET));
     });
@@ -392,7 +413,7 @@ fn an_agent_that_is_described_has_the_tools_it_is_left() {
         let line = of("reviewer", "Bash", json!({ "command": "echo x > made; echo tried" }))["updatedInput"]["command"].clone();
         let line = line.as_str().expect("a command").to_owned();
         assert!(line.contains("--agent 'reviewer'"), "{line}");
-        assert_eq!(Ran::of(project.command("bash").args(["-c", &line]), b"").text(), "tried");
+        assert_eq!(Ran::of(shell(&project).args(["-c", &line]), b"").text(), "tried");
         assert!(!project.has("made"));
         // One that cannot be read holds up those it may be about, and nobody else.
         project.write(".claude/agents/reviewer.md", "---\nname: reviewer\ntool: Read\n---\n");

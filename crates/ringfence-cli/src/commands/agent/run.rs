@@ -27,7 +27,23 @@ pub(super) fn run(arguments: AgentRun, local: &Local) -> Result<ExitCode, CliErr
     policy.env.push(format!("RINGFENCE_AGENT={name}"));
     let (session, shell, keep_directory, quiet) = (None, ShellArg::Sh, false, false);
     let agent = Some(name);
-    let run = Run { timeout, json, quiet, agent, observe, ask, ask_timeout, session, line, shell, keep_directory, command, policy };
+    let run = Run {
+        timeout,
+        json,
+        quiet,
+        agent,
+        observe,
+        ask,
+        ask_timeout,
+        session,
+        line,
+        shell,
+        keep_directory,
+        conversation: None,
+        beside: false,
+        command,
+        policy,
+    };
     run_for(run, wall, whose, local)
 }
 

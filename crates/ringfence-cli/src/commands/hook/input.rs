@@ -15,6 +15,8 @@ pub(super) struct Input {
     /// Which tool; empty where the event is about none.
     pub(super) tool: String,
     pub(super) arguments: Map<String, Value>,
+    /// The conversation, if it has a name that can be a name of ours.
+    pub(super) conversation: Option<String>,
     /// The name of the call, if it has one that can be a name of ours.
     pub(super) call: Option<String>,
     /// How much the agent asks before it does something.
@@ -38,6 +40,8 @@ pub(super) enum Event {
     Failed,
     /// A conversation begins: `SessionStart`.
     Start,
+    /// A conversation ends: `SessionEnd`.
+    End,
     /// Something else that there is no need to answer.
     Other,
 }
@@ -53,7 +57,6 @@ const UNANSWERED: &[&str] = &[
     "StopFailure",
     "SubagentStart",
     "SubagentStop",
-    "SessionEnd",
     "Setup",
     "Notification",
     "PreCompact",
@@ -69,6 +72,7 @@ impl Event {
             "PostToolUse" => Event::After,
             "PostToolUseFailure" => Event::Failed,
             "SessionStart" => Event::Start,
+            "SessionEnd" => Event::End,
             name if UNANSWERED.contains(&name) => Event::Other,
             _ => return None,
         })
@@ -97,11 +101,12 @@ impl Input {
             None | Some(Value::Null) if !is_about_tool => Map::new(),
             _ => return Err(wrong("has no object `tool_input`")),
         };
-        let call = fields.remove("tool_use_id").and_then(|name| Some(name.as_str().filter(|name| is_name(name))?.to_owned()));
+        let mut name = |key: &str| fields.remove(key).and_then(|name| Some(name.as_str().filter(|name| is_name(name))?.to_owned()));
+        let (conversation, call) = (name("session_id"), name("tool_use_id"));
         let mut text = |key: &str| fields.remove(key).and_then(|value| Some(value.as_str()?.to_owned()));
         let (permission_mode, described) = (text("permission_mode"), text("agent_type"));
         let (transcript, scraps) = (text("transcript_path").map(PathBuf::from), text("scratchpad_dir").map(PathBuf::from));
-        Ok(Input { event, cwd, tool, arguments, call, permission_mode, described, transcript, scraps })
+        Ok(Input { event, cwd, tool, arguments, conversation, call, permission_mode, described, transcript, scraps })
     }
 
     /// An argument of the tool that has to be a text.

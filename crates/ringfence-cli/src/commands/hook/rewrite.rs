@@ -16,12 +16,30 @@ pub(super) struct Rewrite<'a> {
     /// Flags that follow from the agent's own settings.
     pub(super) rules: &'a [String],
     pub(super) agent: &'a str,
+    /// The conversation whose sandbox the line runs in, if it has no sandbox of its own.
+    pub(super) conversation: Option<Conversation<'a>>,
     /// The name of the run, by which its refusals are found afterwards.
     pub(super) call: Option<&'a str>,
     /// The mode, if it is not the policy's.
     pub(super) mode: Option<&'a str>,
     /// Where ringfence keeps what it knows.
     pub(super) state: &'a AbsPath,
+}
+
+/// A sandbox that stands for a conversation.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Conversation<'a> {
+    pub(super) id: &'a str,
+    pub(super) place: Place,
+}
+
+/// Where a line runs in the sandbox of a conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In its shell, or beside it while another line runs there.
+    Shell,
+    /// Beside its shell.
+    Beside,
 }
 
 /// Where the shell that runs the line stands when it has ended.
@@ -45,7 +63,12 @@ impl Rewrite<'_> {
     /// nothing of what it prints is read by the shell outside.
     pub(super) fn of(&self, line: &str, afterwards: Afterwards) -> Option<String> {
         // The terminal is the agent's own; what would be asked there is refused and told.
-        let mut words = vec![quoted(self.program.to_str()?), "run".into(), "--ask=never".into()];
+        let mut words = vec![quoted(self.program.to_str()?), "run".into()];
+        if let Some(Conversation { id, place }) = self.conversation {
+            words.extend(["--conversation".into(), quoted(id)]);
+            words.extend((place == Place::Beside).then(|| "--beside".to_owned()));
+        }
+        words.push("--ask=never".into());
         words.extend(["--project".into(), quoted(self.project.as_path().to_str()?)]);
         if self.start != self.project {
             words.extend(["--started-in".into(), quoted(self.start.as_path().to_str()?)]);
@@ -114,10 +137,13 @@ mod tests {
         let (project, state) = (AbsPath::new("/p").unwrap(), AbsPath::new("/s").unwrap());
         let program = Path::new("/opt/ring fence");
         let below = AbsPath::new("/p/packages/it's").unwrap();
-        for (line, start) in LINES.iter().flat_map(|line| [(line, &project), (line, &below)]) {
+        let shared = Some(Conversation { id: "c1", place: Place::Shell });
+        let below_of = |conversation| [(&project, conversation), (&below, conversation)];
+        let cases = below_of(None).into_iter().chain(below_of(shared));
+        for (line, (start, conversation)) in LINES.iter().flat_map(|line| cases.clone().map(move |case| (line, case))) {
             let rules = &["--deny=it's".to_owned()];
             let (agent, call) = ("claude-code", Some("toolu_1"));
-            let rewrite = Rewrite { program, project: &project, start, rules, agent, call, mode: None, state: &state };
+            let rewrite = Rewrite { program, project: &project, start, rules, agent, conversation, call, mode: None, state: &state };
             for afterwards in [Afterwards::Stay, Afterwards::Follow] {
                 let made = rewrite.of(line, afterwards).unwrap();
                 assert!(rewrite.made(&made, afterwards) && !rewrite.made(line, afterwards), "{line}");

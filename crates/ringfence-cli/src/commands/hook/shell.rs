@@ -1,14 +1,14 @@
 //! Commands: they go into the sandbox.
 
 use ringfence_api::{Evidence, Operation};
-use ringfence_policy::CommandRules;
 use ringfence_policy::command::{Ability, Consent as Agreed, Line, SandboxChoice, Unsandboxed, Wanted, Wish, should_use_sandbox};
+use ringfence_policy::{CommandRules, HookSession};
 use serde_json::Value;
 
 use super::Agent;
 use super::answer::{Answer, Consent, short};
 use super::file_rules::FileRules;
-use super::rewrite::{Afterwards, Rewrite};
+use super::rewrite::{Afterwards, Conversation, Place, Rewrite};
 use super::scene::{Refusal, Scene};
 use super::settings::Settings;
 use crate::error::CliError;
@@ -74,6 +74,7 @@ fn inside(scene: &Scene, line: &str, consent: Consent, rules: &FileRules) -> Res
         start: &scene.start,
         rules: &flags,
         agent: scene.name(),
+        conversation: conversation(scene),
         call: scene.input.call.as_deref(),
         mode: scene.is_planning().then_some("read-only"),
         state: &scene.resolved.surroundings.facts.state,
@@ -87,14 +88,27 @@ fn inside(scene: &Scene, line: &str, consent: Consent, rules: &FileRules) -> Res
     Ok(Answer::Rewritten { arguments, consent, reason: "runs in ringfence's sandbox".into() })
 }
 
+/// The sandbox that the line shares with others of its conversation. Nothing could be told about a call
+/// without a name, so such a call has a sandbox of its own.
+fn conversation(scene: &Scene) -> Option<Conversation<'_>> {
+    let is_shared = scene.grants().sandbox.hook_session == HookSession::Conversation && scene.input.call.is_some();
+    let id = scene.input.conversation.as_deref().filter(|_| is_shared)?;
+    Some(Conversation { id, place: if is_in_front(scene) { Place::Shell } else { Place::Beside } })
+}
+
+/// Answers whether the agent waits for the command.
+fn is_in_front(scene: &Scene) -> bool {
+    scene.input.tool != "Monitor" && scene.input.arguments.get("run_in_background") != Some(&Value::Bool(true))
+}
+
 /// Whether whoever runs the line goes on in the directory in which it ended.
 fn afterwards(scene: &Scene, line: &str) -> Afterwards {
     // Whatever else changes the directory does so by one of these words.
     const WORDS: [&str; 6] = ["cd", "pushd", "popd", "source", "eval", ". "];
-    let is_plain = scene.agent == Agent::ClaudeCode
-        && scene.input.tool == "Bash"
-        && scene.input.arguments.get("run_in_background") != Some(&Value::Bool(true));
-    let may_move = is_plain && scene.input.call.is_some() && WORDS.iter().any(|word| line.contains(word));
+    let is_plain = scene.agent == Agent::ClaudeCode && scene.input.tool == "Bash" && is_in_front(scene);
+    // A function that an earlier line of the conversation made may change it by any word.
+    let may_say_so = conversation(scene).is_some() || WORDS.iter().any(|word| line.contains(word));
+    let may_move = is_plain && scene.input.call.is_some() && may_say_so;
     if may_move { Afterwards::Follow } else { Afterwards::Stay }
 }
 

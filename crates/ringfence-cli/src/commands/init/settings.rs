@@ -46,7 +46,9 @@ fn claude_code(facts: &Facts, command: &str) -> Result<SetUp, CliError> {
         for event in ["PostToolUse", "PostToolUseFailure"] {
             hook(&hooks, event, Some("Bash|Monitor"), handler(command, Failing::Passes), command)?;
         }
-        hook(&hooks, "SessionStart", None, handler(command, Failing::Passes), command)?;
+        for event in ["SessionStart", "SessionEnd"] {
+            hook(&hooks, event, None, handler(command, Failing::Passes), command)?;
+        }
         // What the agent attaches by itself, and what it searches, asks no hook.
         let deny = array(&object(root, "permissions")?, "deny")?;
         for rule in ["Read(./**/.env)", "Read(~/.ssh/**)", "Read(~/.aws/**)", "Read(~/.gnupg/**)", "Read(~/.netrc)"] {

@@ -28,9 +28,7 @@ impl Ended {
     pub(super) fn begin(state: &AbsPath, session: &str, cwd: &AbsPath) -> Result<Ended, CliError> {
         let link = link(state, session);
         let fail = |source| CliError::File { what: "make", path: link.display().to_string(), source };
-        let directory = link.parent().unwrap_or(Path::new("/"));
-        DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(fail)?;
-        lead(&link, cwd).map_err(fail)?;
+        begin_at(&link, cwd).map_err(fail)?;
         // Whoever does not read it is not waited for, and nobody else has it: it goes with us.
         let (said, theirs) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map_err(|error| fail(error.into()))?;
         rustix::stdio::dup2_stdin(&theirs).map_err(|error| fail(error.into()))?;
@@ -46,6 +44,20 @@ impl Ended {
         if let Err(error) = lead(&self.link, &path) {
             say::warning(&format!("the directory is not kept: {error}"));
         }
+    }
+}
+
+/// Makes the link, leading to where the line begins.
+pub(crate) fn begin_at(link: &Path, cwd: &AbsPath) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(link.parent().unwrap_or(Path::new("/")))?;
+    lead(link, cwd)
+}
+
+/// Makes the link lead to where the line ended, if that is in the project.
+pub(crate) fn end_at(link: &Path, cwd: &AbsPath, grants: &Grants) -> io::Result<()> {
+    match cwd.as_path().to_str().and_then(|path| place(path, grants)) {
+        Some(path) => lead(link, &path),
+        None => Ok(()),
     }
 }
 

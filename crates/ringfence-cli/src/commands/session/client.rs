@@ -81,6 +81,9 @@ fn complain(error: &Value) {
 
 /// What a person should know beside the output.
 fn tell(answer: &Value) {
+    if answer["restarted"] == true {
+        say::note("the policy was narrowed: the sandbox was made anew, without what earlier commands left in /tmp or running");
+    }
     if answer["shell"] == "ended" {
         say::note("the command ended the shell of the session; the next one gets a new one");
     }
@@ -213,7 +216,7 @@ pub(super) struct Session {
 
 impl Session {
     /// `None` if nobody keeps it any more; what is left of it is removed.
-    fn reach(id: &str, socket: &Path) -> Option<Self> {
+    pub(super) fn reach(id: &str, socket: &Path) -> Option<Self> {
         match place::reach(socket) {
             Ok(stream) => Some(Self { id: id.to_owned(), stream, speaks: Arc::default() }),
             Err(error) => {
@@ -235,7 +238,7 @@ impl Session {
     }
 
     /// Passes on what stands on standard input, as it comes, to its end.
-    fn pass_input(&self) -> Result<(), CliError> {
+    pub(super) fn pass_input(&self) -> Result<(), CliError> {
         const PIECE: usize = 64 * 1024;
         let mut stream = self.stream.try_clone().map_err(|error| self.fail("speak with", error))?;
         let speaks = self.speaks.clone();

@@ -56,6 +56,11 @@ pub(super) fn socket(id: &str) -> Result<PathBuf, CliError> {
     Ok(directory.join(id).with_extension(ENDING))
 }
 
+/// The socket of a session that has this id, whether or not it stands.
+pub(super) fn named(id: &str) -> Result<PathBuf, CliError> {
+    Ok(directory()?.join(id).with_extension(ENDING))
+}
+
 /// Listens at a socket.
 pub(super) fn listen(socket: &Path) -> io::Result<UnixListener> {
     by_a_short_way(socket, |way| UnixListener::bind(way))

@@ -1,5 +1,7 @@
 //! The keeper of a session.
 
+mod call;
+
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, IoSlice};
@@ -14,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
-use ringfence_api::{Afterwards, Asker, Input, Line, Permission, Status, Stdio, Stream, whole};
+use ringfence_api::{Afterwards, Asker, Errors, Input, Line, Permission, Status, Stdio, Stream, whole};
 use ringfence_audit::AuditError;
 use ringfence_engine::EngineError;
 use ringfence_engine::session::{Beside, Executed, News, Opened, Problem, Reach, Turn};
@@ -26,11 +28,12 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use rustix::time::Timespec;
 use serde_json::{Value, json};
 
+use super::lifetime::Lifetime;
 use super::questions::Questions;
 use super::wire::{Kind, receive, send};
 use super::{Start, place};
 use crate::asker::PATIENCE;
-use crate::commands::words::{Chosen, Typed, agent, duration, meant_to_run};
+use crate::commands::words::{Chosen, Meant, Typed, agent, duration, meant_to_run};
 use crate::error::CliError;
 use crate::say;
 
@@ -48,8 +51,13 @@ struct Kept {
     opened: Opened,
     /// Where somebody is asked.
     questions: Option<Arc<Questions>>,
+    lifetime: Lifetime,
     /// The commands that run.
     running: Mutex<Vec<Weak<Reach>>>,
+    /// Held by the call of a conversation that uses the shell.
+    shell_turn: Mutex<()>,
+    /// The client of that call.
+    shell_client: Mutex<Option<UnixStream>>,
 }
 
 pub(super) fn serve(arguments: Start) -> Result<ExitCode, CliError> {
@@ -61,10 +69,32 @@ pub(super) fn serve(arguments: Start) -> Result<ExitCode, CliError> {
     if grants.mode == Mode::FullAccess || !grants.enabled {
         say::warning("nothing is confined: commands of this session can do whatever you can");
     }
-    let typed = Typed { line: None, command: vec![arguments.shell.clone()], agent };
     let questions = (arguments.ask && grants.ask == Asking::Terminal && grants.is_confined()).then(|| Arc::new(Questions::new(patience)));
+    let (name, shell, lifetime) = (arguments.name, arguments.shell, Lifetime::unbounded());
+    keep_session(Keeping { meant, id: None, name, agent, shell, questions, lifetime })
+}
+
+/// A session that is to be kept.
+pub(super) struct Keeping {
+    pub(super) meant: Meant,
+    /// Its id, if it is to have a certain one.
+    pub(super) id: Option<String>,
+    pub(super) name: Option<String>,
+    pub(super) agent: Option<String>,
+    pub(super) shell: OsString,
+    pub(super) questions: Option<Arc<Questions>>,
+    pub(super) lifetime: Lifetime,
+}
+
+/// Makes the sandbox, says the id on standard output, and serves clients until the session ends.
+pub(super) fn keep_session(keeping: Keeping) -> Result<ExitCode, CliError> {
+    let Keeping { meant, id, name, agent, shell, questions, lifetime } = keeping;
+    let typed = Typed { line: None, command: vec![shell.clone()], agent };
     let (mut asked, resolved) = meant.asked(typed, Stdio::Capture { limit: KEPT });
     asked.asker = questions.clone().map(|questions| questions as Arc<dyn Asker>);
+    if let Some(id) = id {
+        asked.session = id;
+    }
     let socket = place::socket(&asked.session)?;
     let path = socket.display().to_string();
     let fail = |what| {
@@ -74,7 +104,7 @@ pub(super) fn serve(arguments: Start) -> Result<ExitCode, CliError> {
     let (id, cwd) = (asked.session.clone(), asked.cwd.to_string());
     // Before the sandbox is made: whatever is started keeps what is open now.
     let aside = Aside::set().map_err(fail("detach from the terminal for"))?;
-    let opened = Opened::open(Box::new(Local::for_one_sandbox()), asked, resolved, arguments.shell.clone()).map_err(CliError::from);
+    let opened = Opened::open(Box::new(Local::for_one_sandbox()), asked, resolved, shell.clone()).map_err(CliError::from);
     let listening = opened.and_then(|opened| {
         let listener = place::listen(&socket).map_err(fail("listen at"))?;
         fs::set_permissions(&socket, fs::Permissions::from_mode(0o600)).map_err(fail("guard"))?;
@@ -89,8 +119,8 @@ pub(super) fn serve(arguments: Start) -> Result<ExitCode, CliError> {
     };
     aside.tell(&id).map_err(fail("tell of"))?;
     let started_ms = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    let kept =
-        Kept { id, name: arguments.name, cwd, started_ms, socket, shell: arguments.shell, opened, questions, running: Mutex::default() };
+    let (running, shell_turn, shell_client) = (Mutex::default(), Mutex::default(), Mutex::default());
+    let kept = Kept { id, name, cwd, started_ms, socket, shell, opened, questions, lifetime, running, shell_turn, shell_client };
     let kept = Arc::new(kept);
     let kept_on = kept.clone();
     // Without it nobody would end a session that nobody can reach.
@@ -159,10 +189,13 @@ impl Kept {
     /// of the session.
     fn look_after(&self) {
         const LOOK: Duration = Duration::from_secs(1);
-        while fs::symlink_metadata(&self.socket).is_ok() {
-            thread::sleep(LOOK);
+        let shell = || self.opened.standings().shell;
+        while fs::symlink_metadata(&self.socket).is_ok() && !self.lifetime.is_over(shell) {
+            self.lifetime.wait(LOOK);
             self.opened.follow();
         }
+        self.lifetime.end();
+        let _ = fs::remove_file(&self.socket);
         let _ = self.opened.end();
         std::process::exit(0)
     }
@@ -171,10 +204,15 @@ impl Kept {
         if !is_welcome(&client) {
             return;
         }
+        let Some(_counted) = self.lifetime.enter() else {
+            let _ = ask(&mut client).and_then(|_| send(&mut client, Kind::Answer, gone().to_string().as_bytes()));
+            return;
+        };
         let mut goes_on = true;
         while goes_on && let Ok(Some(asked)) = ask(&mut client) {
             let what = asked.question["ask"].as_str().unwrap_or_default().to_owned();
             let answer = match what.as_str() {
+                "begin" => self.begin_call(&asked.question),
                 "exec" => self.exec(&client, asked),
                 "start" => self.start(&client, asked),
                 "attach" => self.attach(&client, &asked),
@@ -187,7 +225,7 @@ impl Kept {
             };
             // Somebody still listens for an interruption of a command; what came next would be theirs.
             goes_on = send(&mut client, Kind::Answer, answer.to_string().as_bytes()).is_ok()
-                && matches!(what.as_str(), "inspect" | "questions" | "answer");
+                && matches!(what.as_str(), "begin" | "inspect" | "questions" | "answer");
             if what == "stop" {
                 let _ = fs::remove_file(&self.socket);
                 std::process::exit(0);
@@ -197,10 +235,14 @@ impl Kept {
     }
 
     fn exec(&self, client: &UnixStream, asked: Asked) -> Value {
+        if self.lifetime.is_of_conversation() && asked.question["place"].is_string() {
+            return self.exec_call(client, asked);
+        }
         let deadline = self.deadline(&asked);
         let is_streamed = asked.question["stream"] == true;
         let input = asked.input();
-        let line = Line { text: asked.line, input, deadline, limit: if is_streamed { 0 } else { KEPT } };
+        let limit = if is_streamed { 0 } else { KEPT };
+        let line = Line { text: asked.line, input, deadline, limit, errors: Errors::Apart };
         self.watched(client, is_streamed, |begun, sink, tell| self.opened.execute(&line, begun, sink, tell))
     }
 
