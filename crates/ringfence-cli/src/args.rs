@@ -78,6 +78,15 @@ pub(crate) enum Command {
 }
 
 impl Command {
+    /// Answers whether it runs something in a new sandbox.
+    pub(crate) fn makes_sandboxes(&self) -> bool {
+        match self {
+            Command::Session(arguments) => arguments.makes_sandboxes(),
+            Command::Run(_) | Command::Shell(_) | Command::Learn(_) | Command::Mcp(_) | Command::Serve(_) => true,
+            _ => false,
+        }
+    }
+
     /// Whether a program reads the answer.
     pub(crate) fn wants_json(&self) -> bool {
         match self {

@@ -9,6 +9,7 @@ pub(crate) mod init;
 pub(crate) mod learn;
 pub(crate) mod log;
 pub(crate) mod mcp;
+mod nested;
 pub(crate) mod papers;
 pub(crate) mod plan;
 pub(crate) mod policy;
@@ -29,6 +30,9 @@ use crate::args::{Arguments, Command};
 use crate::error::CliError;
 
 pub(crate) fn run(arguments: Arguments, local: &Local) -> Result<ExitCode, CliError> {
+    if arguments.command.makes_sandboxes() {
+        nested::refuse()?;
+    }
     match arguments.command {
         Command::Run(arguments) => run::run(arguments, local),
         Command::Shell(arguments) => run::run(arguments.into(), local),

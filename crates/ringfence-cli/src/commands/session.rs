@@ -263,6 +263,11 @@ pub(crate) fn ask(arguments: AskCommand) -> Result<ExitCode, CliError> {
 }
 
 impl SessionCommand {
+    /// Answers whether it starts a session.
+    pub(crate) fn makes_sandboxes(&self) -> bool {
+        matches!(self.what, What::Start(_) | What::Serve(_) | What::Keep(_))
+    }
+
     /// Whether a program reads the answer.
     pub(crate) fn wants_json(&self) -> bool {
         match &self.what {

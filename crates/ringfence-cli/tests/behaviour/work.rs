@@ -1,6 +1,6 @@
 //! In the project, a command works as if it ran bare.
 
-use ringfence_testkit::{As, each_user};
+use ringfence_testkit::{As, Ran, each_user};
 
 use crate::project;
 
@@ -196,5 +196,20 @@ print(rounds > 10, sorted(said) == ['ENOEXEC'], said)
 "#;
         let said = project.python(code).ok();
         assert!(said.starts_with("True True"), "{said} as {user}");
+    });
+}
+
+#[test]
+fn ringfence_in_its_own_sandbox_says_so() {
+    each_user(|user| {
+        let project = project(user);
+        let binary = project.binary().to_str().expect("text").to_owned();
+        for words in [vec!["run", "--", "true"], vec!["shell"], vec!["session", "start"], vec!["mcp"]] {
+            let ran = project.run([vec!["--read", &binary, "--", &binary], words.clone()].concat());
+            ran.ends(125);
+            assert!(ran.talk().contains("runs in a ringfence sandbox already"), "{words:?}: {}", ran.talk());
+        }
+        // The variable alone is nothing.
+        Ran::of(project.ringfence().env("RINGFENCE", "1").args(["run", "--", "true"]), b"").ok();
     });
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use ringfence_policy::{AbsPath, Mode, NetworkMode};
+use ringfence_policy::{AbsPath, HookSession, Mode, NetworkMode};
 
 use super::answer::Answer;
 use super::rewrite::link;
@@ -18,8 +18,12 @@ pub(super) fn answer(scene: &Scene) -> Answer {
         return Answer::Message { text };
     }
     let written = match grants.mode {
-        Mode::ReadOnly => "nothing can be written but /tmp, which is the command's own".to_owned(),
-        _ => format!("{} can be written, and /tmp, which is each command's own and empty", grants.workspace),
+        Mode::ReadOnly => "nothing can be written but /tmp".to_owned(),
+        _ => format!("{} can be written, and /tmp", grants.workspace),
+    };
+    let shared = match grants.sandbox.hook_session {
+        HookSession::Conversation => "they share one shell, /tmp and loopback for this conversation",
+        HookSession::Call => "each has a sandbox, a /tmp and a loopback of its own",
     };
     let hosts: Vec<String> = grants.network.allow.iter().take(20).map(|listed| listed.rule.to_string()).collect();
     let network = match grants.network.mode {
@@ -28,7 +32,7 @@ pub(super) fn answer(scene: &Scene) -> Answer {
         _ => "shut".to_owned(),
     };
     let text = format!(
-        "Bash commands run in ringfence's sandbox. Files: {written}; secrets such as .env and ~/.ssh cannot be read; other projects are not there. Network: {network}. The same rules hold for your file tools and WebFetch. What is refused is not a fault of the command and does not go away by trying again: say what is needed and why, so that the person can open it."
+        "Bash commands run in ringfence's sandbox; {shared}. Files: {written}; secrets such as .env and ~/.ssh cannot be read; other projects are not there. Network: {network}. The same rules hold for your file tools and WebFetch. What is refused is not a fault of the command and does not go away by trying again: say what is needed and why, so that the person can open it."
     );
     Answer::Context { event: "SessionStart", text }
 }

@@ -169,6 +169,11 @@ fn conversation_is_one_shell_and_leaves_nothing() {
         agent.call("cd /tmp").ok();
         assert_eq!(agent.call("pwd; ls /tmp").ok(), format!("{root}/sub\nkept"));
         agent.call("cd ..").ok();
+        // A shell that stands in another project runs nothing.
+        let (lost, _) = agent.before(json!({ "command": "pwd" }));
+        let ran = Ran::of(agent.shell(&lost, "< /dev/null").current_dir(agent.project.home().join("code/other")), b"");
+        assert!(ran.status == 125 && ran.text().is_empty(), "{} {}", ran.text(), ran.talk());
+        agent.after(&lost, 125);
         // A server in the background, by the line and by the agent.
         agent.call("python3 -m http.server --bind 127.0.0.1 5173 > /dev/null 2>&1 &").ok();
         let reached = "for i in $(seq 100); do python3 -c 'import urllib.request as u; print(len(u.urlopen(\"http://127.0.0.1:PORT/README\").read()))' 2>/dev/null && exit 0; sleep 0.1; done; exit 1";

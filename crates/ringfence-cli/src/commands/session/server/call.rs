@@ -36,6 +36,11 @@ impl Kept {
         let restarted = self.opened.restart_if_narrowed();
         let question = &asked.question;
         let call = Call { name: question["call"].as_str().map(str::to_owned), cwd: directory_of(question) };
+        let workspace = self.opened.policy().grants.workspace.clone();
+        if let Some(cwd) = call.cwd.as_ref().filter(|cwd| !cwd.is_within(&workspace)) {
+            let message = format!("{cwd} is not in the project {workspace}");
+            return json!({ "error": { "code": "usage", "message": message, "hint": format!("go there first: `cd {workspace}`"), "status": 125 } });
+        }
         let kept_directory = match self.begin_directory(question, &call) {
             Ok(link) => link,
             Err(error) => return json!({ "error": { "code": "io", "message": error, "status": 125 } }),
