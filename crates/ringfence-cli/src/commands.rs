@@ -30,9 +30,12 @@ use crate::args::{Arguments, Command};
 use crate::error::CliError;
 
 pub(crate) fn run(arguments: Arguments, local: &Local) -> Result<ExitCode, CliError> {
-    if arguments.command.makes_sandboxes() {
-        nested::refuse()?;
-    }
+    let makes_sandboxes = arguments.command.makes_sandboxes();
+    let result = perform(arguments, local);
+    if makes_sandboxes { result.map_err(nested::explain) } else { result }
+}
+
+fn perform(arguments: Arguments, local: &Local) -> Result<ExitCode, CliError> {
     match arguments.command {
         Command::Run(arguments) => run::run(arguments, local),
         Command::Shell(arguments) => run::run(arguments.into(), local),

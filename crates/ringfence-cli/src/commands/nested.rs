@@ -4,16 +4,18 @@ use std::{env, fs};
 
 use crate::error::CliError;
 
-/// Refuses to make a sandbox in a sandbox: the kernel calls that it takes are not there, and what fails
-/// first would say nothing of the reason.
-pub(super) fn refuse() -> Result<(), CliError> {
-    if env::var_os("RINGFENCE").is_none() || !is_confined(&fs::read_to_string("/proc/self/status").unwrap_or_default()) {
-        return Ok(());
+/// Names the reason why no sandbox could be made, if that is a sandbox around this process. The error
+/// that came first speaks of what was missing first: a policy file, the audit log.
+pub(super) fn explain(error: CliError) -> CliError {
+    let is_of_words = matches!(error, CliError::Words { .. });
+    let status = || fs::read_to_string("/proc/self/status").unwrap_or_default();
+    if is_of_words || env::var_os("RINGFENCE").is_none() || !is_confined(&status()) {
+        return error;
     }
-    Err(CliError::Words {
-        what: "this runs in a ringfence sandbox already, and no sandbox can be made in another".into(),
+    CliError::Words {
+        what: format!("this runs in a ringfence sandbox already, and no sandbox can be made in another ({error})"),
         hint: "run the command itself, without `ringfence`: the sandbox around it confines it".into(),
-    })
+    }
 }
 
 /// Answers whether a process can gain no privilege and has a seccomp filter, as all have that ringfence
