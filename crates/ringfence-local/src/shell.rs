@@ -153,8 +153,6 @@ pub(crate) struct Persistent {
     /// What somebody has who is to feed the next command.
     feed: Option<Arc<Feed>>,
     interrupted: Arc<AtomicBool>,
-    /// Status of the last command: `$?` for the next.
-    last_status: u8,
     /// When the command began.
     beginning: Arc<Mutex<Beginning>>,
     is_over: bool,
@@ -215,7 +213,6 @@ impl Persistent {
             late: Late::default(),
             feed: None,
             interrupted: Arc::default(),
-            last_status: 0,
             beginning: Arc::new(Mutex::new(Beginning { at: u64::MAX, before: Vec::new() })),
             is_over: false,
             buffer: vec![0; BUFFER],

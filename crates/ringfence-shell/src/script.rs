@@ -108,11 +108,8 @@ pub fn prelude(kind: Kind) -> String {
         Kind::Zsh | Kind::Plain => String::new(),
     };
     // Some commands are not in a file, so there is nothing to return from: they need no help.
-    format!("{own}{SET_STATUS}() {{ return $1; }}; exec {given}<&-; trap '{{ return 130; }} 2>/dev/null' INT\n")
+    format!("{own}exec {given}<&-; trap '{{ return 130; }} 2>/dev/null' INT\n")
 }
-
-/// The function that sets `$?` to the status of the command before.
-const SET_STATUS: &str = "__ringfence_status";
 
 /// What a command reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,38 +120,19 @@ pub enum Reads {
     Its,
 }
 
-/// Surroundings of a command in its shell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Context<'a> {
-    /// The file that the command goes through: [`RUNNER`], or its path on the host.
-    pub runner: &'a str,
-    /// Source of its standard input.
-    pub reads: Reads,
-    /// Status of the command before, which is `$?` at its beginning.
-    pub last_status: u8,
-}
-
-/// Script by which a shell runs `line` and reports its end with `word`.
-pub fn script(kind: Kind, line: &[u8], word: &Word, context: Context<'_>) -> Result<Vec<u8>, LineError> {
-    let Context { runner, reads, last_status } = context;
+/// What a shell is told to run `line` through the file `runner`.
+pub fn script(kind: Kind, line: &[u8], word: &Word, runner: &str, reads: Reads) -> Result<Vec<u8>, LineError> {
     if let Some(at) = line.iter().position(|byte| *byte == 0) {
         return Err(LineError::Nul(at));
     }
     let mut script = Vec::with_capacity(line.len() + 128);
     let input = kind.input();
-    if kind == Kind::Bash && reads == Reads::AsTheShell && last_status == 0 && is_plain(line) {
+    if kind == Kind::Bash && reads == Reads::AsTheShell && is_plain(line) {
         script.extend_from_slice(line);
     } else {
         script.extend_from_slice(b"__ringfence_line=");
-        if last_status == 0 {
-            quote(line, &mut script);
-        } else {
-            // On the left of `||` a failure neither ends a shell with `set -e` nor runs its ERR trap.
-            let mut after = format!("{SET_STATUS} {last_status} || eval ").into_bytes();
-            quote(line, &mut after);
-            quote(&after, &mut script);
-        }
-        // If a command made that variable read-only, nothing runs, and not the line before.
+        quote(line, &mut script);
+        // Where somebody has made that read-only, nothing is run, and not what came before.
         script.extend_from_slice(b" && . ");
         script.extend_from_slice(runner.as_bytes());
         if reads == Reads::Its {
@@ -255,8 +233,7 @@ mod tests {
 
     #[test]
     fn what_no_shell_takes_is_refused() {
-        let context = Context { runner: RUNNER, reads: Reads::AsTheShell, last_status: 0 };
-        assert_eq!(script(Kind::Bash, b"ab\0c", &Word::new([0; 6]), context), Err(LineError::Nul(2)));
+        assert_eq!(script(Kind::Bash, b"ab\0c", &Word::new([0; 6]), RUNNER, Reads::AsTheShell), Err(LineError::Nul(2)));
     }
 
     #[test]

@@ -108,26 +108,6 @@ fn what_a_command_leaves_is_there_for_the_next() {
 
 /// The first process asks the usher whose the repository is, and does so by setting its mask.
 #[test]
-fn status_of_a_command_is_known_to_the_next() {
-    each_user(|user| {
-        for shell in ["bash", "sh"] {
-            let session = Session::start_with(user, &["--shell", shell]);
-            session.exec("false").ends(1);
-            assert_eq!(session.exec("echo $?").ok(), "1");
-            assert_eq!(session.exec("echo $?").ok(), "0");
-            session.exec("(exit 7)");
-            assert_eq!(session.exec("[ $? = 7 ] && echo seven").ok(), "seven");
-            session.exec("f() { echo \"f $?\"; }; ! true");
-            assert_eq!(session.exec("f").ok(), "f 1");
-            // A failure before is no failure of the next command.
-            session.exec("false");
-            session.exec("set -e");
-            assert_eq!(session.exec("echo still here").ok(), "still here");
-        }
-    });
-}
-
-#[test]
 fn what_is_started_beside_the_shell_has_the_mask_that_the_session_began_with() {
     if !needs(&["git"]) {
         return;

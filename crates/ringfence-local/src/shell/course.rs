@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ringfence_api::{Afterwards, Input, Line, Ran, Status, Stream, Usage};
 use ringfence_policy::AbsPath;
 use ringfence_provider::{ProviderError, Shell, Sink};
-use ringfence_shell::{Capture, Context, Hearing, Reads, Word, script, telling};
+use ringfence_shell::{Capture, Hearing, Reads, Word, script, telling};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -113,8 +113,7 @@ impl<'a> Course<'a> {
         let system = |what| move |source: std::io::Error| ProviderError::System { what, source };
         let word = shell.word().map_err(system("make up a word"))?;
         let reads = if line.input == Input::Nothing { Reads::AsTheShell } else { Reads::Its };
-        let context = Context { runner: shell.place.runner(), reads, last_status: shell.last_status };
-        let script = script(shell.kind, &line.text, &word, context);
+        let script = script(shell.kind, &line.text, &word, shell.place.runner(), reads);
         let script = script.map_err(|error| ProviderError::NoLine { source: Box::new(error) })?;
         let fed = shell.feed.take();
         let (intake, input) = Intake::open(&line.input, fed).map_err(system("make a pipe"))?.unzip();
@@ -168,8 +167,6 @@ impl<'a> Course<'a> {
     /// To its end, and what became of it.
     pub(super) fn ran(mut self, sink: &mut Sink<'_>) -> Result<Ran, ProviderError> {
         let end = self.run(sink)?;
-        // A shell that is gone has no next command.
-        self.shell.last_status = if let Status::Exited(status) = end.status { u8::try_from(status).unwrap_or_default() } else { 0 };
         self.shell.part();
         Ok(self.over(end))
     }
