@@ -16,7 +16,7 @@ mod text;
 pub mod violations;
 
 pub use ask::{Answer, Ask, Asker};
-pub use line::{Afterwards, Input, Line, Ran, Stream};
+pub use line::{Afterwards, Errors, Input, Line, Ran, Stream};
 pub use optional::Attempt;
 pub use outcome::{
     Allowance, Breach, Connection, Denial, Evidence, Gap, Granted, Loss, Observed, Operation, Outcome, Output, Quarantined, Refusal,

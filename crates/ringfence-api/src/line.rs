@@ -15,13 +15,25 @@ pub struct Line {
     pub deadline: Option<Duration>,
     /// How many bytes of each stream are kept.
     pub limit: usize,
+    /// Where its standard error goes.
+    pub errors: Errors,
+}
+
+/// Where the standard error of a command goes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Errors {
+    /// Into a stream of its own.
+    #[default]
+    Apart,
+    /// Into standard output, so that both keep their order.
+    WithOutput,
 }
 
 impl Line {
     /// Without input or limits of time.
     pub fn new(text: impl Into<Vec<u8>>) -> Self {
         const LIMIT: usize = 1024 * 1024;
-        Self { text: text.into(), input: Input::Nothing, deadline: None, limit: LIMIT }
+        Self { text: text.into(), input: Input::Nothing, deadline: None, limit: LIMIT, errors: Errors::Apart }
     }
 }
 

@@ -64,14 +64,19 @@ impl Beside {
         let (mut feed, mut intake) = (None, None);
         match &how.streams {
             Streams::Terminal(size) => start.terminal = Some(*size),
-            Streams::Pipes { input, limit: most } => {
+            Streams::Pipes { input, limit: most } | Streams::Merged { input, limit: most } => {
                 limit = *most;
-                for (number, stream) in [1, 2].into_iter().zip(&mut streams) {
+                let is_merged = matches!(how.streams, Streams::Merged { .. });
+                for (number, stream) in [1, 2].into_iter().zip(&mut streams).take(if is_merged { 1 } else { 2 }) {
                     let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(system)?;
                     rustix::io::ioctl_fionbio(&ours, true).map_err(system)?;
                     *stream = Some(ours);
                     given.push(theirs);
                     start.numbers.push(number);
+                }
+                if is_merged {
+                    given.push(given[0].try_clone().map_err(wrong)?);
+                    start.numbers.push(2);
                 }
                 feed = (*input == Input::Fed).then(Feed::new).transpose().map_err(wrong)?;
                 if let Some((ours, theirs)) = Intake::open(input, feed.clone()).map_err(wrong)? {

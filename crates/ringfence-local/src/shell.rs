@@ -156,6 +156,8 @@ pub(crate) struct Persistent {
     /// When the command began.
     beginning: Arc<Mutex<Beginning>>,
     is_over: bool,
+    /// `$?` after the last command.
+    status: i32,
     buffer: Vec<u8>,
     /// What words are made of, got many at a time.
     random: Vec<u8>,
@@ -199,7 +201,7 @@ impl Persistent {
         let (job, Started { pidfd, .. }) = place.start(&start, &given)?;
         let pid = number(&pidfd).ok_or(ProviderError::Gone { what: "shell" })?;
         let ends = Ends { script, report, streams: [Some(out), Some(err)], shared: [None, None], pidfd };
-        rustix::io::write(&ends.script, prelude(kind).as_bytes()).map_err(system)?;
+        rustix::io::write(&ends.script, &prelude(kind, &program)).map_err(system)?;
         Ok(Self {
             place,
             job,
@@ -215,6 +217,7 @@ impl Persistent {
             interrupted: Arc::default(),
             beginning: Arc::new(Mutex::new(Beginning { at: u64::MAX, before: Vec::new() })),
             is_over: false,
+            status: 0,
             buffer: vec![0; BUFFER],
             random: Vec::new(),
         })

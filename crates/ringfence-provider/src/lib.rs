@@ -132,6 +132,13 @@ pub enum Streams {
         /// How many bytes are kept.
         limit: usize,
     },
+    /// The same, with standard error in standard output, so that both keep their order.
+    Merged {
+        /// What it reads.
+        input: Input,
+        /// How many bytes are kept.
+        limit: usize,
+    },
     /// A terminal of its own, of this size.
     Terminal(Size),
 }

@@ -4,6 +4,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use ringfence_api::Errors;
+
 /// A file in the sandbox through which every command goes: a shell can be made to return
 /// from a file that it reads, whatever it is in the middle of, but not from what it was told
 /// directly.
@@ -98,8 +100,12 @@ pub enum LineError {
 /// shell whose aliases somebody has taken away.
 const TELL: &str = "@";
 
+/// A function that sets `$?`: telling of an end sets it to 0, and the next command reads what the one
+/// before it left.
+const STATUS: &str = "__ringfence_status";
+
 /// What a shell is told first.
-pub fn prelude(kind: Kind) -> String {
+pub fn prelude(kind: Kind, program: &[u8]) -> Vec<u8> {
     let (given, report) = (kind.script(), kind.report());
     let own = match kind {
         Kind::Bash => format!(
@@ -108,7 +114,17 @@ pub fn prelude(kind: Kind) -> String {
         Kind::Zsh | Kind::Plain => String::new(),
     };
     // Some commands are not in a file, so there is nothing to return from: they need no help.
-    format!("{own}exec {given}<&-; trap '{{ return 130; }} 2>/dev/null' INT\n")
+    let mut told = Vec::new();
+    if kind == Kind::Bash {
+        // Otherwise `$0` is the name of the pipe that it reads.
+        told.extend_from_slice(b"BASH_ARGV0=");
+        quote(program, &mut told);
+        told.extend_from_slice(b"; ");
+    }
+    told.extend_from_slice(
+        format!("{own}{STATUS}() {{ return \"$1\"; }}; exec {given}<&-; trap '{{ return 130; }} 2>/dev/null' INT\n").as_bytes(),
+    );
+    told
 }
 
 /// What a command reads.
@@ -120,24 +136,45 @@ pub enum Reads {
     Its,
 }
 
-/// What a shell is told to run `line` through the file `runner`.
-pub fn script(kind: Kind, line: &[u8], word: &Word, runner: &str, reads: Reads) -> Result<Vec<u8>, LineError> {
+/// A command for a shell, and what holds while it runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Told<'a> {
+    /// The command.
+    pub line: &'a [u8],
+    /// What it reads.
+    pub reads: Reads,
+    /// Where its standard error goes.
+    pub errors: Errors,
+    /// `$?` as the command finds it.
+    pub status: i32,
+}
+
+/// What a shell is told to run a command through the file `runner`.
+pub fn script(kind: Kind, told: Told<'_>, word: &Word, runner: &str) -> Result<Vec<u8>, LineError> {
+    let Told { line, reads, errors, status } = told;
     if let Some(at) = line.iter().position(|byte| *byte == 0) {
         return Err(LineError::Nul(at));
     }
     let mut script = Vec::with_capacity(line.len() + 128);
     let input = kind.input();
-    if kind == Kind::Bash && reads == Reads::AsTheShell && is_plain(line) {
+    // The last of a list may fail without ending a shell that was told `set -e`.
+    let restored = if status == 0 { String::new() } else { format!("{STATUS} {status} && :\n") };
+    if kind == Kind::Bash && reads == Reads::AsTheShell && errors == Errors::Apart && is_plain(line) {
+        script.extend_from_slice(restored.as_bytes());
         script.extend_from_slice(line);
     } else {
         script.extend_from_slice(b"__ringfence_line=");
         quote(line, &mut script);
         // Where somebody has made that read-only, nothing is run, and not what came before.
-        script.extend_from_slice(b" && . ");
-        script.extend_from_slice(runner.as_bytes());
+        let (opened, closed) = if restored.is_empty() { ("", "") } else { ("{ ", "\n}") };
+        script.extend_from_slice(format!(" && {opened}{restored}. {runner}").as_bytes());
         if reads == Reads::Its {
             script.extend_from_slice(format!(" <&{input} {input}<&-").as_bytes());
         }
+        if errors == Errors::WithOutput {
+            script.extend_from_slice(b" 2>&1");
+        }
+        script.extend_from_slice(closed.as_bytes());
     }
     script.push(b'\n');
     script.extend_from_slice(&telling(kind, word));
@@ -233,7 +270,15 @@ mod tests {
 
     #[test]
     fn what_no_shell_takes_is_refused() {
-        assert_eq!(script(Kind::Bash, b"ab\0c", &Word::new([0; 6]), RUNNER, Reads::AsTheShell), Err(LineError::Nul(2)));
+        assert_eq!(
+            script(
+                Kind::Bash,
+                Told { line: b"ab\0c", reads: Reads::AsTheShell, errors: Errors::Apart, status: 0 },
+                &Word::new([0; 6]),
+                RUNNER
+            ),
+            Err(LineError::Nul(2))
+        );
     }
 
     #[test]

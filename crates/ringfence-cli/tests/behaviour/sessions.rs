@@ -95,6 +95,22 @@ pub(crate) fn ringfence(project: &Project) -> Command {
 }
 
 #[test]
+fn status_of_a_command_is_read_by_the_next() {
+    each_user(|user| {
+        let session = Session::start(user);
+        for (line, status) in [("false", "1"), ("(exit 42)", "42"), ("true", "0"), ("exit 9", "0"), ("nosuch 2>/dev/null", "127")] {
+            session.exec(line);
+            assert_eq!(session.exec("echo $?").ok(), status, "{line}");
+        }
+        // Also by a function that is called by its name alone, and with other streams.
+        session.exec("show() { echo $?; }").ok();
+        session.exec("(exit 5)").ends(5);
+        assert_eq!(session.exec("show").ok(), "5");
+        assert_eq!(session.exec("echo $0").ok(), "bash");
+    });
+}
+
+#[test]
 fn what_a_command_leaves_is_there_for_the_next() {
     each_user(|user| {
         let session = Session::start(user);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ringfence_api::{Afterwards, Input, Line, Ran, Status, Stream, Usage};
 use ringfence_policy::AbsPath;
 use ringfence_provider::{ProviderError, Shell, Sink};
-use ringfence_shell::{Capture, Hearing, Reads, Word, script, telling};
+use ringfence_shell::{Capture, Hearing, Reads, Told, Word, script, telling};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -113,7 +113,8 @@ impl<'a> Course<'a> {
         let system = |what| move |source: std::io::Error| ProviderError::System { what, source };
         let word = shell.word().map_err(system("make up a word"))?;
         let reads = if line.input == Input::Nothing { Reads::AsTheShell } else { Reads::Its };
-        let script = script(shell.kind, &line.text, &word, shell.place.runner(), reads);
+        let told = Told { line: &line.text, reads, errors: line.errors, status: shell.status };
+        let script = script(shell.kind, told, &word, shell.place.runner());
         let script = script.map_err(|error| ProviderError::NoLine { source: Box::new(error) })?;
         let fed = shell.feed.take();
         let (intake, input) = Intake::open(&line.input, fed).map_err(system("make a pipe"))?.unzip();
@@ -303,6 +304,9 @@ impl<'a> Course<'a> {
     fn over(mut self, End { status, shell, all }: End) -> Ran {
         let duration = self.begun.elapsed();
         let usage = self.usage(duration, all);
+        if let Status::Exited(left) = status {
+            self.shell.status = left;
+        }
         let Self { shell: persistent, kept, timed_out, spent, .. } = self;
         let over = Over { status, usage, duration, timed_out, kept, spent };
         let mut ran = Ran { shell, background: persistent.late.take(), ..ran(persistent.place.as_ref(), over) };
