@@ -20,8 +20,8 @@ mod gitconfig;
 mod guard;
 mod kept;
 pub mod learn;
-mod package_settings;
 mod own_policy;
+mod package_settings;
 mod plain;
 pub mod session;
 #[cfg(test)]

@@ -138,7 +138,7 @@ pub enum Reads {
 
 /// A command for a shell, and what holds while it runs.
 #[derive(Debug, Clone, Copy)]
-pub struct Told<'a> {
+pub struct ShellLine<'a> {
     /// The command.
     pub line: &'a [u8],
     /// What it reads.
@@ -150,31 +150,35 @@ pub struct Told<'a> {
 }
 
 /// What a shell is told to run a command through the file `runner`.
-pub fn script(kind: Kind, told: Told<'_>, word: &Word, runner: &str) -> Result<Vec<u8>, LineError> {
-    let Told { line, reads, errors, status } = told;
+pub fn script(kind: Kind, told: ShellLine<'_>, word: &Word, runner: &str) -> Result<Vec<u8>, LineError> {
+    let ShellLine { line, reads, errors, status } = told;
     if let Some(at) = line.iter().position(|byte| *byte == 0) {
         return Err(LineError::Nul(at));
     }
     let mut script = Vec::with_capacity(line.len() + 128);
     let input = kind.input();
-    // The last of a list may fail without ending a shell that was told `set -e`.
-    let restored = if status == 0 { String::new() } else { format!("{STATUS} {status} && :\n") };
-    if kind == Kind::Bash && reads == Reads::AsTheShell && errors == Errors::Apart && is_plain(line) {
-        script.extend_from_slice(restored.as_bytes());
+    let is_direct = reads == Reads::AsTheShell && errors == Errors::Apart && status == 0;
+    if kind == Kind::Bash && is_direct && is_plain(line) {
         script.extend_from_slice(line);
     } else {
         script.extend_from_slice(b"__ringfence_line=");
-        quote(line, &mut script);
-        // Where somebody has made that read-only, nothing is run, and not what came before.
-        let (opened, closed) = if restored.is_empty() { ("", "") } else { ("{ ", "\n}") };
-        script.extend_from_slice(format!(" && {opened}{restored}. {runner}").as_bytes());
+        if status == 0 {
+            quote(line, &mut script);
+        } else {
+            // On the left of `||` a failure neither ends a shell with `set -e` nor runs its ERR trap. No
+            // reserved word: after some syntax errors bash takes `{` for a command.
+            let mut after = format!("{STATUS} {status} || eval ").into_bytes();
+            quote(line, &mut after);
+            quote(&after, &mut script);
+        }
+        // If a command made that variable read-only, nothing runs, and not the line before.
+        script.extend_from_slice(format!(" && . {runner}").as_bytes());
         if reads == Reads::Its {
             script.extend_from_slice(format!(" <&{input} {input}<&-").as_bytes());
         }
         if errors == Errors::WithOutput {
             script.extend_from_slice(b" 2>&1");
         }
-        script.extend_from_slice(closed.as_bytes());
     }
     script.push(b'\n');
     script.extend_from_slice(&telling(kind, word));
@@ -273,7 +277,7 @@ mod tests {
         assert_eq!(
             script(
                 Kind::Bash,
-                Told { line: b"ab\0c", reads: Reads::AsTheShell, errors: Errors::Apart, status: 0 },
+                ShellLine { line: b"ab\0c", reads: Reads::AsTheShell, errors: Errors::Apart, status: 0 },
                 &Word::new([0; 6]),
                 RUNNER
             ),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ringfence_api::{Afterwards, Input, Line, Ran, Status, Stream, Usage};
 use ringfence_policy::AbsPath;
 use ringfence_provider::{ProviderError, Shell, Sink};
-use ringfence_shell::{Capture, Hearing, Reads, Told, Word, script, telling};
+use ringfence_shell::{Capture, Hearing, Reads, ShellLine, Word, script, telling};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -113,7 +113,7 @@ impl<'a> Course<'a> {
         let system = |what| move |source: std::io::Error| ProviderError::System { what, source };
         let word = shell.word().map_err(system("make up a word"))?;
         let reads = if line.input == Input::Nothing { Reads::AsTheShell } else { Reads::Its };
-        let told = Told { line: &line.text, reads, errors: line.errors, status: shell.status };
+        let told = ShellLine { line: &line.text, reads, errors: line.errors, status: shell.status };
         let script = script(shell.kind, told, &word, shell.place.runner());
         let script = script.map_err(|error| ProviderError::NoLine { source: Box::new(error) })?;
         let fed = shell.feed.take();
