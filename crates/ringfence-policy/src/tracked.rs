@@ -104,14 +104,14 @@ impl Grants {
 mod tests {
     use super::*;
     use crate::decide::{Access, Verdict};
-    use crate::testing::{built_in, path};
+    use crate::testing::{grants_with_builtins, path};
 
     fn verdicts(grants: &Grants, paths: &[&str]) -> Vec<Verdict> {
         paths.iter().map(|text| grants.verdict(&path(text), Access::Read)).collect()
     }
 
     fn tracking(lines: &str) -> Grants {
-        let mut grants = built_in(lines);
+        let mut grants = grants_with_builtins(lines);
         for file in ["/p/a.pem", "/p/secrets/db.yaml"] {
             grants.tracked.files.insert(path(file), TrackedFile::default());
         }
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn only_the_tracked_path_is_open() {
-        let grants = tracking("mode write /p");
+        let grants = tracking("");
         let open = ["/p/a.pem", "/p/secrets", "/p/secrets/db.yaml"];
         assert_eq!(verdicts(&grants, &open), [Verdict::Allowed; 3]);
         assert_eq!(verdicts(&grants, &["/p/b.pem", "/p/x/a.pem", "/p/secrets/x.yaml", "/p/a.pem.key"]), [Verdict::Denied; 4]);
@@ -135,13 +135,13 @@ mod tests {
         for rule in
             ["user deny **/*.pem", "project deny **/*.pem", "managed locked-deny **/a.*", "user deny /p/a.pem", "builtin deny /p/a.pem"]
         {
-            assert_eq!(verdicts(&tracking(&format!("mode write /p\n{rule}")), &["/p/a.pem"]), [Verdict::Denied], "{rule}");
+            assert_eq!(verdicts(&tracking(rule), &["/p/a.pem"]), [Verdict::Denied], "{rule}");
         }
     }
 
     #[test]
     fn source_code_is_open_in_its_own_directories() {
-        let mut grants = built_in("mode write /p");
+        let mut grants = grants_with_builtins("");
         grants.tracked.directories.insert(path("/p/src/secrets"));
         grants.tracked.sources.insert(path("/p/src/secrets"));
         assert_eq!(verdicts(&grants, &["/p/src/secrets/mod.rs", "/p/src/secrets/a.d.ts", "/p/src/secrets/A.PY"]), [Verdict::Allowed; 3]);
