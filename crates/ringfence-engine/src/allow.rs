@@ -8,7 +8,7 @@ mod tests;
 use std::io;
 
 use ringfence_policy::{
-    AbsPath, Access, Facts, Flags, Grants, HostRule, Layer, Origin, PolicyError, Source, Verdict, amend, parse_bytes, resolve,
+    AbsPath, Access, Facts, Flags, Grants, HostRule, Layer, Origin, PolicyError, Source, Verdict, amend, builtin, parse_bytes, resolve,
 };
 
 use crate::EngineError;
@@ -109,6 +109,9 @@ impl AllowError {
             AllowError::Engine(error) => error.hint(),
             AllowError::Unnamed { .. } => Some("rename it, or name the directory around it".into()),
             AllowError::Own { .. } => None,
+            AllowError::Shut { path, .. } if builtin::git_protect(path).is_some() => {
+                Some("change it outside the sandbox: git would run what it names. Harmless settings pass by themselves".into())
+            }
             AllowError::Shut { path, .. } => Some(format!("ringfence explain read {path}")),
             AllowError::Unreachable { host, .. } => Some(format!("ringfence explain connect {host}")),
             AllowError::Exposed { .. } => Some("move the file out of the project, or add the line by hand".into()),
@@ -183,6 +186,11 @@ impl Wish<'_> {
 
     /// The text with the grant in it, if it is not open already, and what opens it then.
     fn outcome(&self, text: Option<&[u8]>) -> Result<(Option<String>, Origin), AllowError> {
+        if let Opening::Path(path, Access::Write) = self.opening
+            && let Some(entry) = builtin::git_protect(path)
+        {
+            return Err(AllowError::Shut { path: path.clone(), by: Box::new(Origin::new(Source::BuiltIn, entry.text)) });
+        }
         let named = of_the_person(self.facts);
         let permit = self.opening.permit(self.facts)?;
         let mut layers = layers(self.files, self.facts)?;
