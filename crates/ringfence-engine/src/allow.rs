@@ -10,7 +10,8 @@ use std::borrow::Cow;
 use std::io;
 
 use ringfence_policy::{
-    AbsPath, Access, Facts, Flags, Grants, HostRule, Layer, Origin, Permit, PolicyError, Source, Verdict, amend, parse_bytes, resolve,
+    AbsPath, Access, Facts, Flags, Grants, HostRule, Layer, Origin, Permit, PolicyError, Source, Verdict, amend, builtin, parse_bytes,
+    resolve,
 };
 
 use crate::EngineError;
@@ -121,6 +122,9 @@ impl AllowError {
             AllowError::Engine(error) => error.hint(),
             AllowError::Unnamed { .. } => Some("rename it, or name the directory around it".into()),
             AllowError::Own { .. } => None,
+            AllowError::Shut { path, .. } if builtin::git_protect(path).is_some() => {
+                Some("change it outside the sandbox: git would run what it names. Harmless settings pass by themselves".into())
+            }
             AllowError::Shut { path, .. } => Some(format!("ringfence explain read {path}")),
             AllowError::Unreachable { host, .. } => Some(format!("ringfence explain connect {host}")),
             AllowError::Filtered { name, .. } => Some(format!("ringfence explain env {name}")),
@@ -253,6 +257,11 @@ impl<'a> Amendment<'a> {
 
     /// The text with the line in it, if the thing is not allowed already, and what allows it then.
     fn outcome(&self, text: Option<&[u8]>) -> Result<(Option<String>, Origin), AllowError> {
+        if let Permitted::Opening(Opening::Path(path, Access::Write)) = self.subject
+            && let Some(entry) = builtin::git_protect(path)
+        {
+            return Err(AllowError::Shut { path: path.clone(), by: Box::new(Origin::new(Source::BuiltIn, entry.text)) });
+        }
         let file = self.file();
         let permit = self.subject.permit(self.facts)?;
         let mut layers = layers(self.files, self.facts)?;

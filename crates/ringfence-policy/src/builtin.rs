@@ -45,6 +45,13 @@ pub fn is_source_name(name: &std::ffi::OsStr) -> bool {
     lists.flat_map(|list| list.split(',')).any(|known| known.eq_ignore_ascii_case(ending))
 }
 
+/// The entry that keeps `path` read-only in a repository of the user: no rule opens what git obeys.
+pub fn git_protect(path: &AbsPath) -> Option<&'static Entry> {
+    let covers =
+        |entry: &&Entry| entry.text.contains(".git/") && Glob::new(entry.text, None, Case::Insensitive).is_ok_and(|glob| glob.covers(path));
+    PATTERN_PROTECTS.iter().find(covers)
+}
+
 /// The built-in rules on paths that do not depend on what is opened.
 pub(crate) fn rules(home: &AbsPath) -> impl Iterator<Item = Rule> + '_ {
     let denies = HOME_DENIES.iter().map(|entry| path_rule(home.join(&entry.text[2..]), Effect::Deny, entry.text));

@@ -20,6 +20,7 @@ mod explain;
 mod flood;
 mod git;
 mod git_config;
+mod git_filters;
 mod git_ownership;
 mod git_sessions;
 mod git_submodules;

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::{Access, Because, Decision, Verdict};
+use crate::builtin;
 use crate::grants::{Effect, Source};
 
 /// One line of an explanation.
@@ -63,6 +64,9 @@ impl Decision {
         }
         if because.is_locked() {
             return Some(format!("the rule is locked: ask whoever keeps {}", origin.place()));
+        }
+        if self.access == Access::Write && matches!(because, Because::Pattern(_)) && builtin::git_protect(&self.path).is_some() {
+            return Some("no rule opens what git obeys: change it outside the sandbox (harmless settings pass by themselves)".into());
         }
         Some(match (because, &origin.source) {
             (Because::Pattern(_), Source::BuiltIn) => {
