@@ -10,6 +10,7 @@ mod allow;
 mod asking;
 mod book;
 mod command_config;
+mod company;
 mod configure;
 mod error;
 mod facts;
@@ -31,6 +32,7 @@ pub use agents::{Described, Unread, agent, agents};
 pub use allow::{AllowError, Allowed, Opening, allow_permanent, open_for_good};
 pub use asking::{is_asked_about, permission};
 pub use book::policy_digest;
+pub use company::{FilteredVariable, filtered_variables, value_decision};
 pub use configure::{Configured, Edit, Scope, configure, configured, policy_file};
 pub use error::EngineError;
 pub use facts::{Surroundings, gather, platform};
@@ -229,11 +231,24 @@ fn variables(grants: &Grants, cwd: &AbsPath, resolved: &Resolved) -> Vec<(OsStri
     if !grants.environment.clean {
         set("TMPDIR", "/tmp".into());
         set("RINGFENCE", "1".into());
+        company::add_public(&mut variables, resolved);
         git_environment::add_settings(&mut variables);
         stop_update_checks(&mut variables);
+        set_pnpm_store(&mut variables, grants);
         fail_fast::add_settings(&mut variables, &grants.network);
     }
     variables
+}
+
+/// Keeps pnpm's store in the private cache. Its own choice is the project, where the home directory
+/// and the project are different mounts.
+fn set_pnpm_store(variables: &mut Vec<(OsString, OsString)>, grants: &Grants) {
+    const NAME: &str = "npm_config_store_dir";
+    let store = grants.home.join(".cache/pnpm-store");
+    let is_kept = grants.verdict(&store, Access::Write) == Verdict::Allowed;
+    if is_kept && !variables.iter().any(|(name, _)| name.eq_ignore_ascii_case(NAME)) {
+        variables.push((NAME.into(), store.as_path().into()));
+    }
 }
 
 /// Keeps npm from asking the registry for a newer npm. Where the network is shut, the refusal would be

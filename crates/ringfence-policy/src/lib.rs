@@ -48,7 +48,7 @@ pub use agent::{Agent, AgentCommand};
 pub use amend::{Permit, amend};
 pub use change::{Change, Direction, Turn, revise};
 pub use decide::{Access, Because, Decision, Line, Verdict};
-pub use environment::{EnvDecision, EnvReason};
+pub use environment::{EnvDecision, EnvReason, ValueCheck};
 pub use error::{Place, PolicyError};
 pub use expand::is_sandboxes_own;
 pub use facts::{Facts, Flags, GitLayout, Remote};

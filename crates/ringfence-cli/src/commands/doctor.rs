@@ -10,7 +10,7 @@ use clap::Args;
 use ringfence_api::{Stdio, whole};
 use ringfence_audit::session_id;
 use ringfence_enforce::apply::{Obstacle, probe, support};
-use ringfence_engine::{Asked, EngineError, Files, Resolved, gather, run as run_engine};
+use ringfence_engine::{Asked, EngineError, Files, FilteredVariable, Resolved, filtered_variables, gather, resolve_for, run as run_engine};
 use ringfence_local::Local;
 use ringfence_policy::{AbsPath, Flags, Mode, OnError, resolve};
 use ringfence_provider::ProviderError;
@@ -54,6 +54,7 @@ pub(crate) fn run(arguments: Doctor) -> Result<ExitCode, CliError> {
     findings.extend(host.findings());
     let here = std::env::current_dir().ok().and_then(AbsPath::new);
     findings.extend(here.and_then(|cwd| history::tracked_secrets(&cwd)).map(|tracked| Finding::history(&tracked)));
+    findings.extend(filtered().and_then(|filtered| Finding::variables(&filtered)));
     let diagnosis = Diagnosis { host, obstacle: tried.err(), findings };
     if arguments.json {
         show::json(&diagnosis.json())?;
@@ -61,6 +62,13 @@ pub(crate) fn run(arguments: Doctor) -> Result<ExitCode, CliError> {
         show::text(&diagnosis.text(Paint::for_stdout()))?;
     }
     Ok(ExitCode::from(u8::from(diagnosis.obstacle.is_some())))
+}
+
+/// The caller's variables that do not reach a sandbox in this directory.
+fn filtered() -> Option<Vec<FilteredVariable>> {
+    let cwd = std::env::current_dir().ok().and_then(AbsPath::new)?;
+    let resolved = resolve_for(&cwd, &Flags::none(cwd.clone()), &Files::default()).ok()?;
+    Some(filtered_variables(&resolved))
 }
 
 /// What came of a sandbox that was made.
