@@ -234,20 +234,26 @@ fn variables(grants: &Grants, cwd: &AbsPath, resolved: &Resolved) -> Vec<(OsStri
         company::add_public(&mut variables, resolved);
         git_environment::add_settings(&mut variables);
         stop_update_checks(&mut variables);
-        set_pnpm_store(&mut variables, grants);
+        set_tool_directories(&mut variables, grants);
         fail_fast::add_settings(&mut variables, &grants.network);
     }
     variables
 }
 
-/// Keeps pnpm's store in the private cache. Its own choice is the project, where the home directory
-/// and the project are different mounts.
-fn set_pnpm_store(variables: &mut Vec<(OsString, OsString)>, grants: &Grants) {
-    const NAME: &str = "npm_config_store_dir";
-    let store = grants.home.join(".cache/pnpm-store");
-    let is_kept = grants.verdict(&store, Access::Write) == Verdict::Allowed;
-    if is_kept && !variables.iter().any(|(name, _)| name.eq_ignore_ascii_case(NAME)) {
-        variables.push((NAME.into(), store.as_path().into()));
+/// Variables by which tools keep their files in the private cache, and the directories there. By
+/// itself, pnpm puts its store into a project on another mount than the home directory; matplotlib
+/// and Chromium want to write below `~/.config`.
+const TOOL_DIRECTORIES: &[(&str, &str)] =
+    &[("npm_config_store_dir", ".cache/pnpm-store"), ("MPLCONFIGDIR", ".cache/matplotlib"), ("CHROME_CONFIG_HOME", ".cache/chrome-config")];
+
+/// Sets [`TOOL_DIRECTORIES`] where the cache can be written, unless they are set.
+fn set_tool_directories(variables: &mut Vec<(OsString, OsString)>, grants: &Grants) {
+    for (name, directory) in TOOL_DIRECTORIES {
+        let path = grants.home.join(directory);
+        let is_set = variables.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
+        if !is_set && grants.verdict(&path, Access::Write) == Verdict::Allowed {
+            variables.push(((*name).into(), path.as_path().into()));
+        }
     }
 }
 

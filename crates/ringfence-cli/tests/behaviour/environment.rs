@@ -148,12 +148,17 @@ fn company_variables_with_a_secret_stay_outside_and_plan_names_them() {
 }
 
 #[test]
-fn pnpm_keeps_its_store_in_the_private_cache() {
+fn tools_keep_their_files_in_the_private_cache() {
     each_user(|user| {
         let project = project(user);
-        let line = "mkdir -p $npm_config_store_dir && touch $npm_config_store_dir/x && echo $npm_config_store_dir";
-        let store = project.home().join(".cache/pnpm-store");
-        assert_eq!(project.sh(line).ok(), store.display().to_string(), "{user}");
-        assert!(!store.exists() && !project.has(".pnpm-store"), "{user}: it is the sandbox's own");
+        for (name, directory) in
+            [("npm_config_store_dir", "pnpm-store"), ("MPLCONFIGDIR", "matplotlib"), ("CHROME_CONFIG_HOME", "chrome-config")]
+        {
+            let path = project.home().join(".cache").join(directory);
+            let line = format!("mkdir -p ${name} && touch ${name}/x && echo ${name}");
+            assert_eq!(project.sh(&line).ok(), path.display().to_string(), "{user}");
+            assert!(!path.exists(), "{user}: it is the sandbox's own");
+            assert_eq!(project.run(["--env", &format!("{name}=/tmp/x"), "-c", &format!("echo ${name}")]).ok(), "/tmp/x", "{user}");
+        }
     });
 }
