@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use ringfence_api::Sealed;
-use ringfence_enforce::Person;
+use ringfence_enforce::{Person, SettingsCopy};
 use ringfence_policy::command::Platform;
 use ringfence_policy::presets::PRESETS;
 use ringfence_policy::{AbsPath, Facts, GitLayout, Grants, NetworkMode, Remote};
 
-use crate::{EngineError, command_config, files, gitconfig, package_settings};
+use crate::{EngineError, command_config, company, files, gitconfig, package_settings};
 
 /// What was found around a command.
 #[derive(Debug, Clone)]
@@ -43,13 +43,20 @@ impl Surroundings {
             resolver,
             git_config: gitconfig::shown(&self.facts.home, &config_directory(&self.facts)),
             git_ignore: gitconfig::ignored(&self.facts.home, &config_directory(&self.facts)),
-            settings: package_settings::copies(&self.facts, grants),
+            settings: self.settings(grants),
             quarantine: self.facts.store.join("quarantine"),
             sealed: self.sealed(grants),
             proxies: self.proxies(),
             certificates: self.facts.variables.get("SSL_CERT_FILE").filter(|file| !file.is_empty()).map(PathBuf::from),
             trust: None,
         }
+    }
+
+    /// Copies of settings and certificates that the sandbox has in place of the files.
+    fn settings(&self, grants: &Grants) -> Vec<SettingsCopy> {
+        let mut copies = package_settings::copies(&self.facts, grants);
+        copies.extend(company::copies(&self.variables, grants));
+        copies
     }
 
     /// By which proxies the network of this machine is left.

@@ -10,6 +10,7 @@ mod allow;
 mod asking;
 mod book;
 mod command_config;
+mod company;
 mod configure;
 mod error;
 mod facts;
@@ -32,6 +33,7 @@ pub use agents::{Described, Unread, agent, agents};
 pub use allow::{AllowError, Allowed, Amendment, Opening, Permitted, allow_permanent, open_for_good};
 pub use asking::{is_asked_about, permission};
 pub use book::policy_digest;
+pub use company::{FilteredVariable, filtered_variables, value_decision};
 pub use configure::{Configured, Edit, Scope, configure, configured, policy_file, replace_policy};
 pub use error::EngineError;
 pub use facts::{Surroundings, gather, platform};
@@ -234,11 +236,30 @@ fn variables(grants: &Grants, cwd: &AbsPath, resolved: &Resolved) -> Vec<(OsStri
     if !grants.environment.clean {
         set("TMPDIR", "/tmp".into());
         set("RINGFENCE", "1".into());
+        company::add_public(&mut variables, resolved);
         git_environment::add_settings(&mut variables);
         stop_update_checks(&mut variables);
+        set_tool_directories(&mut variables, grants);
         fail_fast::add_settings(&mut variables, &grants.network);
     }
     variables
+}
+
+/// Variables by which tools keep their files in the private cache, and the directories there. By
+/// itself, pnpm puts its store into a project on another mount than the home directory; matplotlib
+/// and Chromium want to write below `~/.config`.
+const TOOL_DIRECTORIES: &[(&str, &str)] =
+    &[("npm_config_store_dir", ".cache/pnpm-store"), ("MPLCONFIGDIR", ".cache/matplotlib"), ("CHROME_CONFIG_HOME", ".cache/chrome-config")];
+
+/// Sets [`TOOL_DIRECTORIES`] where the cache can be written, unless they are set.
+fn set_tool_directories(variables: &mut Vec<(OsString, OsString)>, grants: &Grants) {
+    for (name, directory) in TOOL_DIRECTORIES {
+        let path = grants.home.join(directory);
+        let is_set = variables.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
+        if !is_set && grants.verdict(&path, Access::Write) == Verdict::Allowed {
+            variables.push(((*name).into(), path.as_path().into()));
+        }
+    }
 }
 
 /// Keeps npm from asking the registry for a newer npm. Where the network is shut, the refusal would be

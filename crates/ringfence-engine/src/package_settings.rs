@@ -41,7 +41,7 @@ pub(crate) fn copies(facts: &Facts, grants: &Grants) -> Vec<SettingsCopy> {
 }
 
 /// True if nothing opens the file and no rule of the user or the administrator denies it.
-fn is_copied(path: &AbsPath, grants: &Grants) -> bool {
+pub(crate) fn is_copied(path: &AbsPath, grants: &Grants) -> bool {
     let decision = grants.decide(path, Access::Read);
     match decision.verdict {
         Verdict::Absent => true,

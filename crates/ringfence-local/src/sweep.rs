@@ -385,7 +385,7 @@ impl Sweep<'_> {
                 Ok(git) => self.repository(&git, &at),
                 Err(_) => self.move_away(directory, ".git", &at, "cannot be looked into"),
             },
-            Some(FileType::RegularFile) if !self.is_worktree_pointer(spot) => {
+            Some(FileType::RegularFile) if !pointer::is_empty_marker(directory) && !self.is_worktree_pointer(spot) => {
                 self.move_away(directory, ".git", &at, "points git at a directory that is no worktree's");
             }
             None | Some(FileType::RegularFile) => {}

@@ -75,7 +75,9 @@ fn words(ran: &Ran) -> String {
         text.push_str(if needs_line { "\n" } else { "" });
         text.push_str(more);
     };
-    add(&violations::annotate(&ran.stderr, &ran.denials));
+    // The rest stands in the structured result: it would only distract.
+    let told: Vec<_> = ran.denials.iter().filter(|denial| !denial.is_done_without()).cloned().collect();
+    add(&violations::annotate(&ran.stderr, &told));
     if let Some(background) = &ran.background {
         add(&format!("[earlier commands wrote]\n{background}"));
     }

@@ -1,9 +1,12 @@
 //! Which variables reach the sandbox.
 
+mod checked;
+
 use std::ffi::OsString;
 
 use crate::builtin::{ENV_ALLOW, ENV_DENY};
 use crate::grants::EnvironmentRules;
+pub use checked::ValueCheck;
 
 /// The search path of the `clean` profile.
 pub const CLEAN_PATH: &str = "/usr/local/bin:/usr/bin:/bin";

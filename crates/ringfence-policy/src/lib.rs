@@ -51,7 +51,7 @@ pub use amend::{Permit, amend};
 pub use change::{Change, Direction, Turn, revise};
 pub use decide::{Access, Because, Decision, Line, Verdict};
 pub use disguise::{Disguise, Disguises};
-pub use environment::{EnvDecision, EnvReason};
+pub use environment::{EnvDecision, EnvReason, ValueCheck};
 pub use error::{Place, PolicyError};
 pub use expand::is_sandboxes_own;
 pub use facts::{Facts, Flags, GitLayout, Remote};

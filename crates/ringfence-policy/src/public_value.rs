@@ -33,7 +33,7 @@ pub fn is_host(text: &str) -> bool {
 
 /// True for a part of a path that is likely a token: 16 letters and digits mixed without a break, or
 /// 32 hexadecimal digits.
-fn looks_random(part: &str) -> bool {
+pub(crate) fn looks_random(part: &str) -> bool {
     let is_mixed =
         |run: &str| run.len() >= 16 && run.contains(|c: char| c.is_ascii_digit()) && run.contains(|c: char| c.is_ascii_alphabetic());
     let joined: String = part.chars().filter(|c| !"-_".contains(*c)).collect();

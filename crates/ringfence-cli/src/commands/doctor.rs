@@ -10,7 +10,10 @@ use clap::Args;
 use ringfence_api::{Stdio, whole};
 use ringfence_audit::session_id;
 use ringfence_enforce::apply::{Obstacle, probe, support};
-use ringfence_engine::{Asked, EngineError, Files, OwnPolicy, OwnPolicyState, Resolved, gather, own_policies, run as run_engine};
+use ringfence_engine::{
+    Asked, EngineError, Files, FilteredVariable, OwnPolicy, OwnPolicyState, Resolved, filtered_variables, gather, own_policies, resolve_for,
+    run as run_engine,
+};
 use ringfence_local::Local;
 use ringfence_policy::{AbsPath, Flags, Mode, OnError, resolve};
 use ringfence_provider::ProviderError;
@@ -55,6 +58,7 @@ pub(crate) fn run(arguments: Doctor) -> Result<ExitCode, CliError> {
     let here = std::env::current_dir().ok().and_then(AbsPath::new);
     findings.extend(here.and_then(|cwd| history::tracked_secrets(&cwd)).map(|tracked| Finding::history(&tracked)));
     findings.extend(Finding::own_policies(&unused_policies()));
+    findings.extend(filtered().and_then(|filtered| Finding::variables(&filtered)));
     let diagnosis = Diagnosis { host, obstacle: tried.err(), findings };
     if arguments.json {
         show::json(&diagnosis.json())?;
@@ -68,6 +72,13 @@ pub(crate) fn run(arguments: Doctor) -> Result<ExitCode, CliError> {
 fn unused_policies() -> Vec<OwnPolicy> {
     let Ok(surroundings) = gather(&AbsPath::root()) else { return Vec::new() };
     own_policies(&surroundings.facts).into_iter().filter(|own| own.state != OwnPolicyState::Used).collect()
+}
+
+/// The caller's variables that do not reach a sandbox in this directory.
+fn filtered() -> Option<Vec<FilteredVariable>> {
+    let cwd = std::env::current_dir().ok().and_then(AbsPath::new)?;
+    let resolved = resolve_for(&cwd, &Flags::none(cwd.clone()), &Files::default()).ok()?;
+    Some(filtered_variables(&resolved))
 }
 
 /// What came of a sandbox that was made.

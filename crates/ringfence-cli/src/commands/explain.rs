@@ -161,7 +161,7 @@ fn answers(wish: Wish, target: &OsStr, meant: &Meant) -> Result<Vec<Answer>, Cli
     Ok(match wish {
         Wish::Read | Wish::Write | Wish::Exec => path::explain(wish, target, meant)?,
         Wish::Connect => vec![connect::explain(&target.to_string_lossy(), meant, &Origins::of(meant)?)?],
-        Wish::Env => vec![variable::explain(&target.to_string_lossy(), &meant.resolved.grants, &Origins::of(meant)?)],
+        Wish::Env => vec![variable::explain(&target.to_string_lossy(), &meant.resolved, &Origins::of(meant)?)],
         // Has more to say than answers hold.
         Wish::Command => Vec::new(),
     })

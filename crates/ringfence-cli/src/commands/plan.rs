@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use ringfence_api::{Gap, Loss};
 use ringfence_enforce::{Access, Cover, Network, Plan as Enforced, Step};
-use ringfence_engine::plan;
+use ringfence_engine::{FilteredVariable, filtered_variables, plan};
 use ringfence_local::Local;
 use ringfence_policy::AbsPath;
 use serde_json::json;
@@ -36,12 +36,17 @@ pub(crate) struct Plan {
 pub(crate) fn run(arguments: Plan) -> Result<ExitCode, CliError> {
     let meant = meant(&arguments.policy)?;
     let plan = plan(&Local::default(), &meant.resolved)?;
+    let filtered = filtered_variables(&meant.resolved);
     if arguments.json {
         let steps = plan.steps.iter().map(ToString::to_string).collect::<Vec<_>>();
         // The same twice: for people who read logs, and for programs.
-        show::json(&json!({ "confined": meant.resolved.grants.is_confined(), "steps": steps, "detail": plan.steps, "gaps": plan.gaps }))?;
+        let filtered: Vec<_> = filtered.iter().map(|one| json!({ "name": one.name, "why": one.why })).collect();
+        let is_confined = meant.resolved.grants.is_confined();
+        let plan =
+            json!({ "confined": is_confined, "steps": steps, "detail": plan.steps, "gaps": plan.gaps, "filteredVariables": filtered });
+        show::json(&plan)?;
     } else if meant.resolved.grants.is_confined() {
-        show::text(&as_text(&plan, &meant.resolved.grants.home, Paint::for_stdout()))?;
+        show::text(&as_text(&plan, &filtered, &meant.resolved.grants.home, Paint::for_stdout()))?;
     } else {
         show::text("nothing is confined: a command can do whatever you can\n")?;
     }
@@ -69,7 +74,7 @@ struct Groups {
     walls: Vec<String>,
 }
 
-fn as_text(plan: &Enforced, home: &AbsPath, paint: Paint) -> String {
+fn as_text(plan: &Enforced, filtered: &[FilteredVariable], home: &AbsPath, paint: Paint) -> String {
     let groups = groups(plan, home);
     let mut text = String::new();
     let mut group = |name: &str, lines: Vec<String>| {
@@ -88,11 +93,20 @@ fn as_text(plan: &Enforced, home: &AbsPath, paint: Paint) -> String {
     group("protect", folded(&groups.protect, home));
     group("limit", vec![groups.limits.join(", ")].into_iter().filter(|line| !line.is_empty()).collect());
     group("walls", groups.walls);
+    group("filter", filtered_lines(filtered));
     let gaps = |loss| plan.gaps.iter().filter(move |gap| gap.loss == loss);
     let lines = |gap: &Gap| [format!("{}: {}", gap.what, gap.why), format!("  {}", gap.hint)];
     group("GAP", gaps(Loss::Enforcement).flat_map(lines).collect());
     group("untold", gaps(Loss::Telling).flat_map(lines).collect());
     text
+}
+
+/// The variables that stay outside: those whose values are the reason on lines of their own.
+fn filtered_lines(filtered: &[FilteredVariable]) -> Vec<String> {
+    let names: Vec<&str> = filtered.iter().filter(|one| one.why.is_none()).map(|one| one.name.as_str()).collect();
+    let judged = filtered.iter().filter_map(|one| Some(format!("{}: {}", one.name, one.why?)));
+    let listed = (!names.is_empty()).then(|| format!("variables {}", names.join(", ")));
+    judged.chain(listed).collect()
 }
 
 fn groups(plan: &Enforced, home: &AbsPath) -> Groups {
@@ -208,6 +222,8 @@ mod tests {
         ];
         let gap = |what: &str, loss| Gap { what: what.into(), why: "cannot".into(), hint: "do y".into(), loss };
         let gaps = vec![gap("t", Loss::Telling), gap("x", Loss::Enforcement)];
+        let variable = |name: &str, why| FilteredVariable { name: name.into(), why };
+        let filtered = [variable("A", None), variable("B", None), variable("PIP_INDEX_URL", Some("a token"))];
         let expect = "\
 isolate   mounts, processes, ipc, host name, cgroup, network
 write     ~/p
@@ -216,12 +232,14 @@ private   ~/.cache
 read      /usr
           /etc: a, b, c, d
 walls     seal everything else
+filter    PIP_INDEX_URL: a token
+          variables A, B
 GAP       x: cannot
             do y
 untold    t: cannot
             do y
 ";
-        assert_eq!(as_text(&Enforced { steps, gaps }, &path("/h"), Paint::Plain), expect);
+        assert_eq!(as_text(&Enforced { steps, gaps }, &filtered, &path("/h"), Paint::Plain), expect);
     }
 
     #[test]

@@ -103,3 +103,62 @@ fn where_the_person_was_before_is_told_if_it_is_there() {
         assert_eq!(seen(&project.at("sub")), project.at("sub").display().to_string());
     });
 }
+
+const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\nMIIBszCCAVmgAwIBAgIU\n-----END CERTIFICATE-----\n";
+
+#[test]
+fn registries_and_certificates_of_a_company_reach_the_sandbox() {
+    each_user(|user| {
+        let project = project(user);
+        let bundle = project.home().join("company/ca.pem");
+        project.write_at(&bundle, CERTIFICATE);
+        let mut command = project.ringfence();
+        command.env("SSL_CERT_FILE", &bundle).env("AWS_CA_BUNDLE", &bundle).env("PIP_INDEX_URL", "https://pypi.example.org/simple");
+        command.env("GOPROXY", "https://go.example.org,direct").env("npm_config_registry", "https://npm.example.org/");
+        let line = "cat $SSL_CERT_FILE $AWS_CA_BUNDLE; echo $PIP_INDEX_URL $GOPROXY $npm_config_registry; echo x >> $SSL_CERT_FILE";
+        let ran = Ran::of(command.args(["run", "-c", line]), b"");
+        let expect =
+            format!("{CERTIFICATE}{CERTIFICATE}https://pypi.example.org/simple https://go.example.org,direct https://npm.example.org/");
+        assert_eq!(ran.text(), expect, "{user}");
+        assert!(ran.status != 0 && std::fs::read_to_string(&bundle).unwrap() == CERTIFICATE, "{user}: the file is not writable");
+    });
+}
+
+#[test]
+fn company_variables_with_a_secret_stay_outside_and_plan_names_them() {
+    each_user(|user| {
+        let project = project(user);
+        let bundle = project.home().join("company/both.pem");
+        project.write_at(&bundle, format!("{CERTIFICATE}-----BEGIN PRIVATE KEY-----\ns3cret\n-----END PRIVATE KEY-----\n"));
+        let with_variables = |words: &[&str]| {
+            let mut command = project.ringfence();
+            command.env("NODE_EXTRA_CA_CERTS", &bundle).env("PIP_INDEX_URL", "https://me:s3cret@pypi.example.org/simple");
+            Ran::of(command.args(words), b"")
+        };
+        let line = format!("echo ${{NODE_EXTRA_CA_CERTS-no}} ${{PIP_INDEX_URL-no}}; cat {}", bundle.display());
+        assert_eq!(with_variables(&["run", "-c", &line]).text(), "no no", "{user}");
+        let plan = with_variables(&["plan"]).ok();
+        for name in ["NODE_EXTRA_CA_CERTS: it does not name a file", "PIP_INDEX_URL: its value may hold a user"] {
+            assert!(plan.contains(name), "{user}: {name} in {plan}");
+        }
+        assert!(!plan.contains("s3cret"), "{user}: {plan}");
+        let explained = with_variables(&["explain", "env", "PIP_INDEX_URL"]).ends(1).text();
+        assert!(explained.contains("its value may hold a user") && !explained.contains("s3cret"), "{user}: {explained}");
+    });
+}
+
+#[test]
+fn tools_keep_their_files_in_the_private_cache() {
+    each_user(|user| {
+        let project = project(user);
+        for (name, directory) in
+            [("npm_config_store_dir", "pnpm-store"), ("MPLCONFIGDIR", "matplotlib"), ("CHROME_CONFIG_HOME", "chrome-config")]
+        {
+            let path = project.home().join(".cache").join(directory);
+            let line = format!("mkdir -p ${name} && touch ${name}/x && echo ${name}");
+            assert_eq!(project.sh(&line).ok(), path.display().to_string(), "{user}");
+            assert!(!path.exists(), "{user}: it is the sandbox's own");
+            assert_eq!(project.run(["--env", &format!("{name}=/tmp/x"), "-c", &format!("echo ${name}")]).ok(), "/tmp/x", "{user}");
+        }
+    });
+}

@@ -303,3 +303,42 @@ fn a_name_speaks_to_the_terminal() {
         assert!(!ran.talk().contains('\u{1b}'));
     });
 }
+
+/// A pointer to a repository whose config runs a program.
+const EVIL: &str =
+    "mkdir -p ev/objects ev/refs; echo ref: refs/heads/m > ev/HEAD; printf '[core]\\n\\tfsmonitor = touch %s/hit\\n' $PWD > ev/config";
+
+#[test]
+fn empty_git_marker_stays_and_no_later_run_makes_a_pointer_of_it() {
+    each_user(|user| {
+        let project = project(user);
+        let made = project.sh("mkdir mark ~/.cache/uv && : > mark/.git && : > ~/.cache/uv/.git");
+        assert!(made.status == 0 && !made.talk().contains("was moved"), "{user}: {}", made.talk());
+        assert!(project.has("mark/.git") && quarantine(&project).is_empty(), "{user}: the marker of uv is left where it is");
+        let ways = [
+            "echo gitdir: $PWD/ev > mark/.git",
+            "echo gitdir: $PWD/ev >> mark/.git",
+            "echo gitdir: $PWD/ev > new && mv -f new mark/.git",
+            "rm -f mark/.git; echo gitdir: $PWD/ev > mark/.git",
+            "ln mark/.git other && echo gitdir: $PWD/ev > other",
+            "mv mark moved && echo gitdir: $PWD/ev > moved/.git && mv moved mark",
+            "python3 -c \"import os; os.truncate('mark/.git', 0); f = os.open('mark/.git', os.O_WRONLY); os.write(f, b'gitdir: ../ev')\"",
+        ];
+        for way in ways {
+            project.sh(&format!("{EVIL}; {way}"));
+            let content = project.read("mark/.git").unwrap_or_default();
+            assert_eq!(content, "", "{user}: {way}");
+            project.sh_bare("git -C mark status; git -C mark/. status");
+            assert!(!project.has("hit"), "{user}: {way}");
+        }
+    });
+}
+
+#[test]
+fn empty_git_marker_with_a_second_name_is_moved_away() {
+    each_user(|user| {
+        let project = project(user);
+        project.sh("mkdir mark && : > other && ln other mark/.git").ok();
+        assert!(!project.has("mark/.git"), "{user}");
+    });
+}

@@ -3,12 +3,20 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path};
 
 use ringfence_policy::AbsPath;
 
 use super::held::{self, Held, kind};
 use super::{Spot, Standing, Sweep, is_two_up, looks_like_git, repository_around};
+
+/// True for an empty `.git`, which uv writes into its cache so that git tools leave it alone. Git
+/// refuses it as a pointer. With a second name it could be written later, unseen.
+pub(super) fn is_empty_marker(directory: &Held) -> bool {
+    let metadata = held::open_file(directory, ".git").and_then(|file| file.metadata());
+    metadata.is_ok_and(|metadata| metadata.len() == 0 && metadata.nlink() == 1)
+}
 
 impl Sweep<'_> {
     /// Answers whether a path is that of a submodule's directory: in a repository that was there

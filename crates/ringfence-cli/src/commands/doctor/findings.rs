@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ringfence_enforce::{Fuse, Support};
-use ringfence_engine::OwnPolicy;
+use ringfence_engine::{FilteredVariable, OwnPolicy};
 use ringfence_policy::AbsPath;
 
 use crate::commands::policy::files::why;
@@ -55,6 +55,15 @@ impl Finding {
             Some(took) => Self::new("sandbox", State::Ok, format!("made and ended one in {:.1} ms", took.as_secs_f64() * 1000.0)),
             None => Self::new("sandbox", State::Missing, "cannot be made: see below"),
         }
+    }
+
+    /// Variables of company networks that are filtered because of their values.
+    pub(super) fn variables(filtered: &[FilteredVariable]) -> Option<Self> {
+        let judged: Vec<String> =
+            filtered.iter().filter_map(|one| Some(format!("{} ({})", show::printable(&one.name), one.why?))).collect();
+        let what = format!("not passed to commands: {}", judged.join(", "));
+        let fix = "ringfence run --env NAME, if the value may be seen inside";
+        (!judged.is_empty()).then(|| Self::new("variables", State::Limited, what).fix(fix))
     }
 
     /// Denied files of the project that git has in its store, where a command can read them.

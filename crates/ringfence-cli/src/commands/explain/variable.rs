@@ -1,12 +1,14 @@
 //! Variables.
 
+use ringfence_engine::{Resolved, value_decision};
 use ringfence_policy::builtin::ENV_DENY;
-use ringfence_policy::{EnvDecision, EnvReason, Grants, Origin, Source};
+use ringfence_policy::{EnvDecision, EnvReason, Origin, Source};
 
 use super::{Answer, Fate};
 use crate::origins::Origins;
 
-pub(super) fn explain(name: &str, grants: &Grants, origins: &Origins<'_>) -> Answer {
+pub(super) fn explain(name: &str, resolved: &Resolved, origins: &Origins<'_>) -> Answer {
+    let grants = &resolved.grants;
     if !grants.is_confined() {
         return Answer::new(name, "passes", Fate::Allowed).line("why", "nothing is confined");
     }
@@ -19,6 +21,16 @@ pub(super) fn explain(name: &str, grants: &Grants, origins: &Origins<'_>) -> Ans
             .line("rule", "[[secrets]]")
             .line("from", secret.origin.to_string())
             .line("why", why);
+    }
+    match value_decision(resolved, name) {
+        Some(Ok(())) => {
+            return Answer::new(name, "passes", Fate::Allowed).line("from", "built in").line("why", "its value holds no secret");
+        }
+        Some(Err(why)) => {
+            let change = format!("ringfence run --env {name}, or add it to `allow` under [environment]");
+            return Answer::new(name, "filtered", Fate::Refused).line("from", "built in").line("why", why).line("change", change);
+        }
+        None => {}
     }
     match rules.decide(name) {
         EnvDecision::Passes { because } => passes(name, &because, origins),
