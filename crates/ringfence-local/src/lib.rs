@@ -204,7 +204,8 @@ impl Session for Confined {
         // Until what was planted is moved away.
         let masked = Masked::begin()?;
         let command = request.command.iter().map(|word| word.as_bytes().to_vec()).collect();
-        let (launch, campaign) = self.prepare(command, packed(&request.variables), &request.cwd);
+        let (mut launch, campaign) = self.prepare(command, packed(&request.variables), &request.cwd);
+        ports.tell(&mut launch.plan.gaps);
         let network = launch.plan.network();
         let mut ahead = self.ahead.take().filter(|ahead| ahead.network() == network);
         let mut seen = self.seen(&launch.plan, ports, &campaign);

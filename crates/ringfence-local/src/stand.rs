@@ -75,6 +75,7 @@ impl Sandbox {
     pub(crate) fn raise(confined: &mut Confined, cwd: &AbsPath) -> Result<Self, ProviderError> {
         let ports = confined.ports()?;
         let (mut launch, campaign) = confined.prepare(Vec::new(), Vec::new(), cwd);
+        ports.tell(&mut launch.plan.gaps);
         furnish(&mut launch.plan);
         let mut seen = confined.seen(&launch.plan, ports, &campaign);
         let network = launch.plan.network();

@@ -144,3 +144,52 @@ fn a_server_inside_that_lets_nobody_in_keeps_nobody_else_waiting() {
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     });
 }
+
+const V6_SERVER: &str = "import socket\ns = socket.create_server(('::1', PORT), family=socket.AF_INET6)\nopen('up', 'w')\nwhile True: s.accept()[0].sendall(b'inside')\n";
+
+#[test]
+fn server_on_the_ipv6_loopback_is_reached_by_both_addresses() {
+    if TcpListener::bind("[::1]:0").is_err() {
+        return ringfence_testkit::skip("this host has no IPv6");
+    }
+    each_user(|user| {
+        let project = project(user);
+        let port = free_port();
+        project.write("serve.py", V6_SERVER.replace("PORT", &port.to_string()));
+        let mut running = project.ringfence();
+        running.args(["run", &format!("--bind={port}"), "--", "python3", "serve.py"]);
+        let mut running = running.stdout(Stdio::null()).spawn().unwrap();
+        assert!(soon(Duration::from_secs(10), || project.has("up")), "{user}");
+        for address in ["127.0.0.1", "::1"] {
+            let mut word = String::new();
+            TcpStream::connect((address, port)).unwrap().take(6).read_to_string(&mut word).unwrap();
+            assert_eq!(word, "inside", "{user}: {address}");
+        }
+        running.kill().unwrap();
+        running.wait().unwrap();
+    });
+}
+
+#[test]
+fn port_of_a_policy_goes_to_the_first_command_and_the_others_run() {
+    each_user(|user| {
+        let project = project(user);
+        let port = free_port();
+        project.write_at(&project.home().join(".config/ringfence/policy.toml"), format!("version = 1\n[network]\nbind = [{port}]\n"));
+        project.write(
+            "serve.py",
+            format!("import socket\ns = socket.create_server(('127.0.0.1', {port}))\nopen('up', 'w')\nwhile True: s.accept()[0].sendall(b'inside')\n"),
+        );
+        let mut running = project.ringfence().args(["run", "--", "python3", "serve.py"]).stdout(Stdio::null()).spawn().unwrap();
+        assert!(soon(Duration::from_secs(10), || project.has("up")), "{user}");
+        let other = project.run(["--", "echo", "ran"]);
+        assert_eq!((other.ok(), other.talk().matches(&format!("port {port}")).count()), ("ran".into(), 1), "{user}: {}", other.talk());
+        let named = project.run([&format!("--bind={port}"), "--", "touch", "named"]);
+        assert!(named.ends(125).talk().contains(&port.to_string()) && !project.has("named"), "{user}");
+        let mut word = String::new();
+        TcpStream::connect(("127.0.0.1", port)).unwrap().take(6).read_to_string(&mut word).unwrap();
+        assert_eq!(word, "inside", "{user}");
+        running.kill().unwrap();
+        running.wait().unwrap();
+    });
+}

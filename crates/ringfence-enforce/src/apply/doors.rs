@@ -51,9 +51,11 @@ impl Doors {
     }
 }
 
-/// Gives a socket of the sandbox's network away, to be connected within it.
+/// Gives a socket of the sandbox's network away, to be connected within it. One for IPv6 can be
+/// connected to addresses of both kinds; a kernel may have no IPv6.
 pub(super) fn hand_out(control: &OwnedFd) {
-    if let Ok(socket) = net::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) {
+    let make = |family| net::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+    if let Ok(socket) = make(libc::AF_INET6).or_else(|_| make(libc::AF_INET)) {
         tell_with(control, &Report::Socket, &[socket.as_fd()]);
     }
 }

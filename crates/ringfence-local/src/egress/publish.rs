@@ -1,18 +1,19 @@
 //! Ports of the sandbox that the host's loopback leads to.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use ringfence_policy::{OpenPorts, Ports};
+use ringfence_api::{Gap, Loss};
+use ringfence_policy::{OpenPorts, Ports, Source};
 use ringfence_provider::ProviderError;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::net::Shutdown;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_domain};
+use rustix::net::{AddressFamily, Shutdown};
 use rustix::time::Timespec;
 
 /// Those who have come from the host and wait for a socket of the sandbox's network: only a
@@ -64,24 +65,62 @@ pub(super) struct Published {
 
 /// Ports of the host's loopback that nobody else gets any more, and nobody is let in by yet.
 #[derive(Debug, Default)]
-pub(crate) struct Reserved(Vec<(u16, TcpListener)>);
+pub(crate) struct Reserved {
+    listeners: Vec<(u16, TcpListener)>,
+    /// Ports of a policy that another program or sandbox has.
+    taken: Vec<u16>,
+}
 
 impl Reserved {
-    /// Takes these, or says which of them somebody else has. To be asked for before a command is
-    /// started: where it fails, nothing must have run.
+    /// Takes these. A port that a flag names and another program has is an error; to be asked for
+    /// before a command is started, since then nothing must have run. A policy names its ports for
+    /// every command, so only the first one that runs gets them, and the others go on without.
     pub(crate) fn of(ports: &OpenPorts) -> Result<Self, ProviderError> {
-        let listed = ports.entries.iter().filter_map(|entry| match &entry.ports {
-            Ports::Some(ports) => Some(ports),
-            Ports::None | Ports::All => None,
-        });
-        let mut all: Vec<u16> = listed.flatten().copied().collect();
-        all.sort_unstable();
-        all.dedup();
-        let take = |port| match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
-            Ok(listener) => Ok((port, listener)),
-            Err(source) => Err(ProviderError::PortTaken { port, source }),
-        };
-        all.into_iter().map(take).collect::<Result<_, _>>().map(Self)
+        let mut reserved = Self::default();
+        for (port, is_required) in listed(ports) {
+            match take(port) {
+                Ok(listeners) => reserved.listeners.extend(listeners.into_iter().map(|listener| (port, listener))),
+                Err(source) if is_required => return Err(ProviderError::PortTaken { port, source }),
+                Err(_) => reserved.taken.push(port),
+            }
+        }
+        Ok(reserved)
+    }
+
+    /// Puts into `gaps` which ports lead elsewhere, in the place of what was said of an earlier run.
+    pub(crate) fn tell(&self, gaps: &mut Vec<Gap>) {
+        gaps.retain(|gap| !(gap.what == UNPUBLISHED && gap.loss == Loss::Telling));
+        gaps.extend(self.taken.iter().map(|port| Gap {
+            what: UNPUBLISHED.into(),
+            why: format!("port {port} does not lead into this sandbox: another program or sandbox has it"),
+            hint: format!("end what listens on {port}, or take it out of `bind`"),
+            loss: Loss::Telling,
+        }));
+    }
+}
+
+/// The policy key that a gap about ports names.
+const UNPUBLISHED: &str = "network.bind";
+
+/// The ports of all entries, and whether a flag of this run names them.
+fn listed(ports: &OpenPorts) -> BTreeMap<u16, bool> {
+    let mut all = BTreeMap::new();
+    for entry in &ports.entries {
+        let Ports::Some(ports) = &entry.ports else { continue };
+        for port in ports {
+            *all.entry(*port).or_default() |= entry.origin.source == Source::Flag;
+        }
+    }
+    all
+}
+
+/// Listens on both loopback addresses of the host, or on the one of IPv4 where there is no IPv6.
+fn take(port: u16) -> io::Result<Vec<TcpListener>> {
+    let v4 = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+    match TcpListener::bind((Ipv6Addr::LOCALHOST, port)) {
+        Ok(v6) => Ok(vec![v4, v6]),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(error),
+        Err(_) => Ok(vec![v4]),
     }
 }
 
@@ -92,7 +131,7 @@ impl Published {
         let ask: Arc<Ask> = Arc::new(ask);
         let lobby = Arc::new(Lobby { waiting: Mutex::default(), limit });
         let mut published = Self { lobby, listeners: Vec::new(), threads: Vec::new() };
-        for (port, listener) in ports.0 {
+        for (port, listener) in ports.listeners {
             published.listen(port, Arc::new(listener), ask.clone())?;
         }
         Ok(published)
@@ -146,11 +185,19 @@ fn comes(listener: &TcpListener, limit: Option<Duration>) -> bool {
 }
 
 impl Guest {
-    /// Connects `inside`, a socket of the sandbox's network, to that port, and answers both ends.
+    /// Connects `inside`, a socket of the sandbox's network, to that port, and answers both ends. A
+    /// server may listen on one loopback address only. `::1` comes first: a socket that was refused
+    /// by an address of IPv4 cannot be used for one of IPv6 afterwards.
     pub(super) fn let_in(self, inside: OwnedFd) -> Option<(OwnedFd, OwnedFd)> {
         set_socket_timeout(&inside, Timeout::Send, Some(PATIENCE)).ok()?;
-        let to = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
-        rustix::net::connect(&inside, &to).ok()?;
+        let connect = |address: IpAddr| rustix::net::connect(&inside, &SocketAddr::from((address, self.port)));
+        match socket_domain(&inside) {
+            Ok(AddressFamily::INET6) => {
+                let mapped = Ipv4Addr::LOCALHOST.to_ipv6_mapped();
+                connect(Ipv6Addr::LOCALHOST.into()).or_else(|_| connect(mapped.into())).ok()?;
+            }
+            _ => connect(Ipv4Addr::LOCALHOST.into()).ok()?,
+        }
         Some((inside, self.stream.into()))
     }
 }
@@ -170,7 +217,7 @@ mod tests {
     use std::io::Read;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use ringfence_policy::{Origin, PortEntry, Source};
+    use ringfence_policy::{Origin, PortEntry};
 
     use super::*;
 

@@ -13,9 +13,15 @@ use crate::say;
 /// So long a warning is not repeated: at every command, it would stand in what is the command's own.
 const SILENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// The gap of a port that another program or sandbox has. It is said each time.
+const PORTS: &str = "network.bind";
+
 /// Warns in one line if denials go unreported, at most once a day for each user.
 pub(super) fn warn_once(gaps: &[Gap], state: &AbsPath) {
-    let Some(gap) = gaps.iter().find(|gap| gap.loss == Loss::Telling) else { return };
+    for gap in gaps.iter().filter(|gap| gap.loss == Loss::Telling && gap.what == PORTS) {
+        say::warning(&format!("{}; {}", gap.why, gap.hint));
+    }
+    let Some(gap) = gaps.iter().find(|gap| gap.loss == Loss::Telling && gap.what != PORTS) else { return };
     let marker = state.join("warned-of-untold");
     let said = fs::symlink_metadata(marker.as_path()).and_then(|marker| marker.modified());
     let is_recent = said.is_ok_and(|said| SystemTime::now().duration_since(said).is_ok_and(|since| since < SILENCE));
