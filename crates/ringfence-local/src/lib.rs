@@ -13,6 +13,7 @@ mod crew;
 mod deadline;
 mod denials;
 mod egress;
+mod farewell;
 mod guess;
 mod live;
 mod optional;
@@ -41,10 +42,11 @@ use ringfence_provider::{Provider, ProviderError, Session, Standing};
 use ringfence_sys::signal::{self, Set};
 use rustix::fs::CWD;
 
-use attend::{Farewell, Masked};
+use attend::Masked;
 use cradle::Cradle;
 pub use egress::own_addresses;
 use egress::{Gate, Reserved, Seal};
+use farewell::Farewell;
 use guess::Guess;
 use live::LookingOut;
 use room::Files;
@@ -71,7 +73,7 @@ impl Local {
         // The mask of this moment is the one the command is to start with. What fails
         // here fails again, and is told, when the command is run.
         let ahead = signal::block(&Set::of(&[])).ok().and_then(|mask| Ahead::start_early(Network::Own, &mask).ok());
-        Self { farewell: Farewell::Leave, ahead: RefCell::new(ahead), files: Files::ours(), cradle: Cradle::default() }
+        Self { farewell: Farewell::at_exit(), ahead: RefCell::new(ahead), files: Files::ours(), cradle: Cradle::default() }
     }
 
     /// For a program that is there for a sandbox and for nothing else: where hosts may be reached,

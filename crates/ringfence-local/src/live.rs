@@ -14,8 +14,8 @@ use ringfence_tripwire::{PropKind, Scene};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 
-use crate::attend::Farewell;
 use crate::crew::{self, Hand};
+use crate::farewell::Farewell;
 use crate::watch::Own;
 
 /// Most commands end sooner: they need nobody who looks out.

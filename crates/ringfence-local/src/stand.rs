@@ -18,9 +18,10 @@ use rustix::fs::{Mode, OFlags};
 use rustix::time::Timespec;
 
 use crate::asks::InForce;
-use crate::attend::{Farewell, Seen};
+use crate::attend::Seen;
 use crate::beside::Beside;
 use crate::crew::{self, Hand};
+use crate::farewell::Farewell;
 use crate::guess::Guess;
 use crate::room;
 use crate::shell::{Persistent, Place, Started};

@@ -1,6 +1,6 @@
 //! Processes inside speak with each other as they would bare.
 
-use ringfence_testkit::{each_user, needs};
+use ringfence_testkit::{Ran, each_user, needs};
 
 use crate::project;
 
@@ -116,5 +116,40 @@ fn the_command_may_use_the_processors_it_could_use_bare() {
             let ran = project.sh_bare(&format!("taskset -c 0 {} run -- {line}", project.binary().display()));
             assert_eq!(ran.ok().split_whitespace().last(), Some("0"));
         }
+    });
+}
+
+/// Runs ringfence as PID 1 that reaps its own child and no other; prints the zombies that are left.
+const PID_1: &str = "
+import os, subprocess, sys, time
+def zombies():
+    found = []
+    for name in filter(str.isdigit, os.listdir('/proc')):
+        try: state = open(f'/proc/{name}/stat').read()
+        except OSError: continue
+        if state.rsplit(')', 1)[1].split()[0] == 'Z': found.append(state)
+    return found
+assert os.getpid() == 1
+for line in ['true', 'sleep 0.3', 'sleep 0.3 & exit 3']:
+    subprocess.run([sys.argv[1], 'run', '--', 'sh', '-c', line])
+time.sleep(0.5)
+# The control: an orphan that nobody reaps is one.
+left = zombies()
+subprocess.run(['sh', '-c', 'sleep 0.1 &'])
+time.sleep(0.5)
+print(len(left), len(zombies()) - len(left), left)
+";
+
+#[test]
+fn run_leaves_no_zombie_where_pid_1_does_not_reap() {
+    if !needs(&["unshare", "setpriv"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = project(user);
+        let mut command = project.command("unshare");
+        command.args(["--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "python3", "-c", PID_1]);
+        let said = Ran::of(command.arg(project.binary()), b"").ok();
+        assert!(said.starts_with("0 1 "), "{user}: {said}");
     });
 }
