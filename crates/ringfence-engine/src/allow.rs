@@ -8,7 +8,7 @@ mod tests;
 use std::io;
 
 use ringfence_policy::{
-    AbsPath, Access, Facts, Flags, Grants, HostRule, Layer, Origin, PolicyError, Source, Verdict, amend, parse_bytes, resolve,
+    AbsPath, Access, Facts, Flags, Grants, HostRule, Layer, Origin, PolicyError, Source, Verdict, amend, parse_bytes, resolve_to_inspect,
 };
 
 use crate::EngineError;
@@ -72,6 +72,14 @@ pub enum AllowError {
         /// The file that would be written.
         file: AbsPath,
     },
+    /// The setting would be in the file, and ringfence would ignore it.
+    #[error("`{key}` would have no effect: {why}")]
+    Ignored {
+        /// The setting.
+        key: String,
+        /// The warning that every run would give.
+        why: String,
+    },
     /// The file could not be written.
     #[error("cannot {what} {file}")]
     File {
@@ -99,6 +107,7 @@ impl AllowError {
             AllowError::Own { .. } => "allow-own",
             AllowError::Shut { .. } | AllowError::Unreachable { .. } => "allow-shut",
             AllowError::Exposed { .. } => "allow-exposed",
+            AllowError::Ignored { .. } => "configure-ignored",
             AllowError::File { .. } => "allow-not-written",
         }
     }
@@ -112,6 +121,7 @@ impl AllowError {
             AllowError::Shut { path, .. } => Some(format!("ringfence explain read {path}")),
             AllowError::Unreachable { host, .. } => Some(format!("ringfence explain connect {host}")),
             AllowError::Exposed { .. } => Some("move the file out of the project, or add the line by hand".into()),
+            AllowError::Ignored { key, .. } => Some(format!("ringfence configure --global set {key} …")),
             AllowError::File { .. } => Some("add the line by hand".into()),
         }
     }
@@ -178,7 +188,7 @@ impl Wish<'_> {
 
     /// What holds in a later run, without the flags of this one.
     fn resolve(&self, layers: &[Layer]) -> Result<Grants, AllowError> {
-        Ok(resolve(layers, &Flags::none(self.facts.workspace.clone()), self.facts)?)
+        Ok(resolve_to_inspect(layers, &Flags::none(self.facts.workspace.clone()), self.facts)?)
     }
 
     /// The text with the grant in it, if it is not open already, and what opens it then.

@@ -267,7 +267,7 @@ fn remotes(workspace: &AbsPath, layout: Option<&GitLayout>, store: &AbsPath) -> 
 }
 
 /// A directory name for a project: its path, so that no two projects share one.
-fn slug(workspace: &AbsPath) -> PathBuf {
+pub(crate) fn slug(workspace: &AbsPath) -> PathBuf {
     const LONGEST: usize = 200;
     let mut name = String::new();
     for chunk in workspace.as_bytes()[1..].utf8_chunks() {

@@ -66,7 +66,7 @@ pub use parse::{parse, parse_bytes};
 pub use path::AbsPath;
 pub use policy::Policy;
 pub use render::render;
-pub use resolve::resolve;
+pub use resolve::{resolve, resolve_to_inspect};
 pub use schema::schema;
 pub use tools::{AllowedTools, Tool, ToolRule, ToolRules};
 pub use words::is_hidden;

@@ -17,13 +17,13 @@ use crate::show::{self, printable};
 /// Change the settings of a policy file, and leave the rest of it as it is
 ///
 /// Without `--global` it is the project's `.ringfence/policy.toml`, which may narrow what you have
-/// chosen and not widen it. Comments, order and layout stay; a file that would have a mistake in it
+/// chosen and not widen it: a setting that would widen is not written. Comments, order and layout stay; a file that would have a mistake in it
 /// is not written.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence configure --global set sandbox.enabled true
   ringfence configure set mode read-only
-  ringfence configure set network.allow '[\"registry.npmjs.org\"]'
+  ringfence configure --global set network.allow '[\"registry.npmjs.org\"]'
   ringfence configure unset mode
   ringfence configure --global list
 
@@ -103,7 +103,7 @@ fn change(scope: Scope, key: &str, edit: Edit<'_>, facts: &Facts, out: Out) -> R
     match out {
         Out::Json => show::json(&json!({ "file": file.to_string(), "key": key.to_string(), "changed": is_new, "warnings": warnings }))?,
         Out::Text => {
-            let how = if is_new { "changed" } else { "so already" };
+            let how = if is_new { "changed" } else { "unchanged" };
             show::text(&(printable(&format!("{how}: {key} in {file}")) + "\n"))?;
         }
     }
@@ -127,7 +127,7 @@ fn list(found: Vec<(String, String)>, out: Out) -> Result<ExitCode, CliError> {
             show::json(&Value::Object(settings))?;
         }
         Out::Text => {
-            let line = |(key, value): &(String, String)| printable(&format!("{key} = {value}").replace('\n', " ")) + "\n";
+            let line = |(key, value): &(String, String)| printable(&format!("{key} = {value}")) + "\n";
             show::text(&found.iter().map(line).collect::<String>())?;
         }
     }
