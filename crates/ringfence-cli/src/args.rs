@@ -18,6 +18,7 @@ use crate::commands::mcp::Mcp;
 use crate::commands::papers::{Completions, Man, Reference};
 use crate::commands::plan::Plan;
 use crate::commands::policy::PolicyCommand;
+use crate::commands::policy::allow::Allow;
 use crate::commands::question::Question;
 use crate::commands::remote::RemoteCommand;
 use crate::commands::serve::Serve;
@@ -66,6 +67,8 @@ pub(crate) enum Command {
     Doctor(Doctor),
     Test(Test),
     Log(Log),
+    /// Open a path or a host for good: the same as `policy allow`
+    Allow(Allow),
     Policy(PolicyCommand),
     Configure(Configure),
     Cache(CacheCommand),
@@ -94,6 +97,7 @@ impl Command {
             Command::Test(arguments) => arguments.json,
             Command::Remote(arguments) => arguments.wants_json(),
             Command::Log(arguments) => arguments.json,
+            Command::Allow(arguments) => arguments.json,
             Command::Policy(arguments) => arguments.wants_json(),
             Command::Configure(arguments) => arguments.json,
             Command::Cache(arguments) => arguments.wants_json(),

@@ -48,6 +48,7 @@ pub(crate) fn run(arguments: Arguments, local: &Local) -> Result<ExitCode, CliEr
         Command::Serve(arguments) => serve::run(*arguments),
         Command::Remote(arguments) => remote::run(*arguments),
         Command::Log(arguments) => log::run(arguments),
+        Command::Allow(arguments) => policy::allow::run(arguments),
         Command::Policy(arguments) => policy::run(arguments),
         Command::Configure(arguments) => configure::run(arguments),
         Command::Cache(arguments) => cache::run(arguments),

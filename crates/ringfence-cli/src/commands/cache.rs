@@ -36,12 +36,17 @@ pub(crate) struct CacheCommand {
 #[derive(Debug, Subcommand)]
 enum Sub {
     /// Print the caches of every project: size, last use, path
+    #[command(after_help = "Examples:
+  ringfence cache list --json")]
     List {
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
     /// Remove the caches of this project
+    #[command(after_help = "Examples:
+  ringfence cache clear --project ~/code/app
+  ringfence cache clear --all")]
     Clear {
         /// Of this project instead
         #[arg(long, value_name = "PATH", conflicts_with = "all")]

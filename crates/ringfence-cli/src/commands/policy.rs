@@ -1,6 +1,6 @@
 //! `ringfence policy`
 
-mod allow;
+pub(crate) mod allow;
 mod check;
 mod import;
 mod list;

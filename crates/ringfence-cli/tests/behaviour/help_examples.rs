@@ -23,6 +23,7 @@ const HELPED: &[&[&str]] = &[
     &["policy", "allow"],
     &["policy", "import"],
     &["policy", "schema"],
+    &["allow"],
     &["configure"],
     &["configure", "set"],
     &["configure", "get"],

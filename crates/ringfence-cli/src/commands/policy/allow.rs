@@ -24,7 +24,7 @@ use crate::show;
   ringfence policy allow connect registry.npmjs.org:443
 
 Exit status: 0 it is open from now on, 125 it is not.")]
-pub(super) struct Allow {
+pub(crate) struct Allow {
     /// For what
     #[arg(value_enum, value_name = "ACCESS")]
     access: AccessArg,
@@ -33,7 +33,7 @@ pub(super) struct Allow {
     what: OsString,
     /// Print JSON
     #[arg(long)]
-    pub(super) json: bool,
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -46,7 +46,7 @@ enum AccessArg {
     Connect,
 }
 
-pub(super) fn run(arguments: Allow) -> Result<ExitCode, CliError> {
+pub(crate) fn run(arguments: Allow) -> Result<ExitCode, CliError> {
     let cwd = directory(None)?;
     let facts = gather(&cwd)?.facts;
     let opening = opening(&arguments, &cwd, &facts)?;
