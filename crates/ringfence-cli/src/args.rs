@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::commands::agent::AgentCommand;
+use crate::commands::cache::CacheCommand;
 use crate::commands::configure::Configure;
 use crate::commands::doctor::Doctor;
 use crate::commands::explain::Explain;
@@ -69,6 +70,7 @@ pub(crate) enum Command {
     Allow(Allow),
     Policy(PolicyCommand),
     Configure(Configure),
+    Cache(CacheCommand),
     Completions(Completions),
     Man(Man),
     #[command(hide = true)]
@@ -106,6 +108,7 @@ impl Command {
             Command::Allow(arguments) => arguments.json,
             Command::Policy(arguments) => arguments.wants_json(),
             Command::Configure(arguments) => arguments.json,
+            Command::Cache(arguments) => arguments.wants_json(),
             Command::Hook(_)
             | Command::Shell(_)
             | Command::Mcp(_)
@@ -276,7 +279,7 @@ pub(crate) struct PolicyArgs {
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) allow_localhost: Vec<u16>,
     /// Publish a port of the sandbox to this machine's loopback
-    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", value_parser = published_port)]
     pub(crate) bind: Vec<u16>,
     /// Let only so much of something be used: `memory=2GiB`, `processes=256`, `cpu=10m`, `disk=5GB`,
     /// `open-files=1024`, `file-size=1GB`, `output=10MB`
@@ -360,6 +363,23 @@ pub(crate) fn names(command: &str) -> bool {
 /// Answers whether the words run a command in the sandbox of a conversation, which stands already.
 pub(crate) fn is_of_conversation() -> bool {
     std::env::args_os().nth(2).is_some_and(|word| word == "--conversation")
+}
+
+/// A port to publish. Other tools take two ports or an address here.
+fn published_port(text: &str) -> Result<u16, String> {
+    let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
+    match (port(text), text.rsplit_once(':')) {
+        (Some(port), _) => Ok(port),
+        (None, Some((first, last))) => match (port(last), port(first)) {
+            (Some(last), Some(first)) if first != last => {
+                Err(format!("a port keeps its number: have the server listen on {first}, and write `--bind {first}`"))
+            }
+            (Some(last), Some(_)) => Err(format!("a port keeps its number: write `--bind {last}`")),
+            (Some(last), None) => Err(format!("it is published to this machine's loopback only: write `--bind {last}`")),
+            _ => Err("it is no port: write a number from 1 to 65535, such as `--bind 3000`".to_owned()),
+        },
+        _ => Err("it is no port: write a number from 1 to 65535, such as `--bind 3000`".to_owned()),
+    }
 }
 
 /// The words of one command alone: most of the time is spent on the commands that are not meant.

@@ -1,6 +1,7 @@
 //! One file per subcommand.
 
 pub(crate) mod agent;
+pub(crate) mod cache;
 pub(crate) mod configure;
 pub(crate) mod doctor;
 pub(crate) mod explain;
@@ -57,6 +58,7 @@ fn perform(arguments: Arguments, local: &Local) -> Result<ExitCode, CliError> {
         Command::Allow(arguments) => policy::allow::run(arguments),
         Command::Policy(arguments) => policy::run(arguments),
         Command::Configure(arguments) => configure::run(arguments),
+        Command::Cache(arguments) => cache::run(arguments),
         Command::Completions(arguments) => papers::completions(arguments),
         Command::Man(arguments) => papers::man(arguments),
         Command::Reference(arguments) => papers::reference(arguments),

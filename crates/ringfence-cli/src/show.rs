@@ -88,9 +88,19 @@ pub(crate) fn cell(text: &str, width: usize) -> String {
     clean.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// `text` without anything that a terminal would obey.
+/// `text` in one line, without anything that a terminal would obey. Line ends are written `\n`.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars().map(|c| if is_hidden(c) { '\u{fffd}' } else { c }).collect()
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' => shown.push_str("\\n"),
+            '\r' => shown.push_str("\\r"),
+            '\t' => shown.push_str("\\t"),
+            c if is_hidden(c) => shown.push('\u{fffd}'),
+            c => shown.push(c),
+        }
+    }
+    shown
 }
 
 /// A path for people: `~` for home.

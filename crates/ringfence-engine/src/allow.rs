@@ -11,7 +11,7 @@ use std::io;
 
 use ringfence_policy::{
     AbsPath, Access, Facts, Flags, Grants, HostRule, Layer, Origin, Permit, PolicyError, Source, Verdict, amend, builtin, parse_bytes,
-    resolve,
+    resolve_to_inspect,
 };
 
 use crate::EngineError;
@@ -85,6 +85,14 @@ pub enum AllowError {
         /// The file that would be written.
         file: AbsPath,
     },
+    /// The setting would be in the file, and ringfence would ignore it.
+    #[error("`{key}` would have no effect: {why}")]
+    Ignored {
+        /// The setting.
+        key: String,
+        /// The warning that every run would give.
+        why: String,
+    },
     /// The file could not be written.
     #[error("cannot {what} {file}")]
     File {
@@ -112,6 +120,7 @@ impl AllowError {
             AllowError::Own { .. } => "allow-own",
             AllowError::Shut { .. } | AllowError::Unreachable { .. } | AllowError::Filtered { .. } => "allow-shut",
             AllowError::Exposed { .. } => "allow-exposed",
+            AllowError::Ignored { .. } => "configure-ignored",
             AllowError::File { .. } => "allow-not-written",
         }
     }
@@ -129,6 +138,7 @@ impl AllowError {
             AllowError::Unreachable { host, .. } => Some(format!("ringfence explain connect {host}")),
             AllowError::Filtered { name, .. } => Some(format!("ringfence explain env {name}")),
             AllowError::Exposed { .. } => Some("move the file out of the project, or add the line by hand".into()),
+            AllowError::Ignored { key, .. } => Some(format!("ringfence configure --global set {key} …")),
             AllowError::File { .. } => Some("add the line by hand".into()),
         }
     }
@@ -252,7 +262,7 @@ impl<'a> Amendment<'a> {
 
     /// What holds in a later run, without the flags of this one.
     fn resolve(&self, layers: &[Layer]) -> Result<Grants, AllowError> {
-        Ok(resolve(layers, &Flags::none(self.facts.workspace.clone()), self.facts)?)
+        Ok(resolve_to_inspect(layers, &Flags::none(self.facts.workspace.clone()), self.facts)?)
     }
 
     /// The text with the line in it, if the thing is not allowed already, and what allows it then.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io;
 
 use ringfence_policy::configure::{Document, Key};
-use ringfence_policy::{AbsPath, Access, Facts, Flags, Grants, Layer, Source, Verdict, parse_bytes, resolve};
+use ringfence_policy::{AbsPath, Access, Facts, Flags, Grants, Layer, Source, Verdict, parse_bytes, resolve_to_inspect};
 
 use crate::allow::{AllowError, Place, fresh, put};
 use crate::files::{Files, layers, of_the_person, of_the_project};
@@ -94,8 +94,9 @@ pub fn configure(scope: Scope, key: &Key, edit: Edit<'_>, facts: &Facts) -> Resu
     };
     let unchanged = Configured { file: file.clone(), is_new: false, warnings: Vec::new() };
     // Not even a directory is made for what changes nothing, or cannot be.
-    if outcome(place.peek()?.as_deref())?.is_none() {
-        return Ok(unchanged);
+    let Some((_, warnings)) = outcome(place.peek()?.as_deref())? else { return Ok(unchanged) };
+    if let (Edit::Set(_), Some(why)) = (edit, newly_ignored(&before.warnings, &warnings, &file)) {
+        return Err(AllowError::Ignored { key: key.to_string(), why });
     }
     let place = place.take()?;
     let Some((edited, warnings)) = outcome(place.read()?.as_deref())? else { return Ok(unchanged) };
@@ -116,9 +117,18 @@ pub fn replace_policy(file: &AbsPath, before: Option<&str>, after: &str) -> Resu
     place.replace(after)
 }
 
+/// The warning about an entry of `file` that the edit would add for nothing.
+fn newly_ignored(before: &[String], after: &[String], file: &AbsPath) -> Option<String> {
+    let here = format!("{file}:");
+    // Without its place, which moves when a line is added.
+    let text = |warning: &String| warning.strip_prefix(&here).and_then(|rest| rest.split_once(": ")).map(|(_, text)| text.to_owned());
+    let known: Vec<String> = before.iter().filter_map(text).collect();
+    after.iter().filter_map(text).find(|text| text.contains(" is ignored") && !known.contains(text))
+}
+
 /// What holds in a later run, without the flags of this one.
 fn grants(layers: &[Layer], facts: &Facts) -> Result<Grants, AllowError> {
-    Ok(resolve(layers, &Flags::none(facts.workspace.clone()), facts)?)
+    Ok(resolve_to_inspect(layers, &Flags::none(facts.workspace.clone()), facts)?)
 }
 
 /// What is not text is told by its place.

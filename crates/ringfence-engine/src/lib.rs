@@ -9,6 +9,7 @@ mod agents;
 mod allow;
 mod asking;
 mod book;
+mod caches;
 mod command_config;
 mod company;
 mod configure;
@@ -33,6 +34,7 @@ pub use agents::{Described, Unread, agent, agents};
 pub use allow::{AllowError, Allowed, Amendment, Opening, Permitted, allow_permanent, open_for_good};
 pub use asking::{is_asked_about, permission};
 pub use book::policy_digest;
+pub use caches::{Cleared, ProjectCaches, caches, clear_caches};
 pub use company::{FilteredVariable, filtered_variables, value_decision};
 pub use configure::{Configured, Edit, Scope, configure, configured, policy_file, replace_policy};
 pub use error::EngineError;
@@ -51,7 +53,9 @@ use std::time::Duration;
 use ringfence_api::{Asker, Gap, Loss, Outcome, Request, Stdio};
 use ringfence_audit::AuditError;
 use ringfence_enforce::{Plan, SettingsCopy};
-use ringfence_policy::{AbsPath, Access, Effect, Flags, Grants, OnGap, Origin, Rule, Source, Verdict, resolve};
+use ringfence_policy::{
+    AbsPath, Access, Effect, Facts, Flags, Grants, Layer, OnGap, Origin, PolicyError, Rule, Source, Verdict, resolve, resolve_to_inspect,
+};
 use ringfence_provider::{Provider, Session};
 
 use asking::Witness;
@@ -105,6 +109,17 @@ pub fn resolve_for(cwd: &AbsPath, flags: &Flags, files: &Files) -> Result<Resolv
 
 /// The same where it is known what is around.
 pub fn resolve_in(surroundings: Surroundings, flags: &Flags, files: &Files) -> Result<Resolved, EngineError> {
+    resolve_with(resolve, surroundings, flags, files)
+}
+
+/// The same for showing what holds, where no command is to run: also in the home directory.
+pub fn inspect_in(surroundings: Surroundings, flags: &Flags, files: &Files) -> Result<Resolved, EngineError> {
+    resolve_with(resolve_to_inspect, surroundings, flags, files)
+}
+
+type Resolve = fn(&[Layer], &Flags, &Facts) -> Result<Grants, PolicyError>;
+
+fn resolve_with(resolve: Resolve, surroundings: Surroundings, flags: &Flags, files: &Files) -> Result<Resolved, EngineError> {
     let (layers, described) = layers_and_agent(files, &surroundings.facts)?;
     let mut grants = resolve(&layers, flags, &surroundings.facts)?;
     let settings = facts::config_directory(&surroundings.facts).join("ringfence");

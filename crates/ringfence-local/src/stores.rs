@@ -27,7 +27,22 @@ const MOST: u16 = 256;
 /// Locks of the layers that a run writes to. Held until its sandbox has ended.
 #[derive(Default)]
 pub(crate) struct Locks {
-    _held: Vec<OwnedFd>,
+    held: Vec<OwnedFd>,
+}
+
+impl Drop for Locks {
+    /// overlayfs leaves directories of mode 0, which `rm -rf` cannot enter.
+    fn drop(&mut self) {
+        for store in &self.held {
+            let Ok(mut directory) = plain(store, WORK) else { continue };
+            for name in ["work", "incompat", "volatile"] {
+                match opened(&directory, name) {
+                    Ok(Some(inner)) => directory = inner,
+                    _ => break,
+                }
+            }
+        }
+    }
 }
 
 /// Makes them. Where that is impossible (a home that is not there, or is read-only), the
@@ -48,7 +63,7 @@ pub(crate) fn make(plan: &mut Plan) -> Locks {
             Err(_) => *step = Step::Scratch { path: path.clone() },
         }
     }
-    Locks { _held: held }
+    Locks { held }
 }
 
 /// Readies a store that is shown as it is, which many can have at the same time.

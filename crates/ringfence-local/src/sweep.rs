@@ -386,7 +386,7 @@ impl Sweep<'_> {
                 Err(_) => self.move_away(directory, ".git", &at, "cannot be looked into"),
             },
             Some(FileType::RegularFile) if !pointer::is_empty_marker(directory) && !self.is_worktree_pointer(spot) => {
-                self.move_away(directory, ".git", &at, "points git at a directory that is no worktree's");
+                self.move_away(directory, ".git", &at, "points git at a directory that belongs to no worktree of the project");
             }
             None | Some(FileType::RegularFile) => {}
             Some(FileType::Symlink) => self.move_away(directory, ".git", &at, "leads git somewhere else"),

@@ -51,7 +51,7 @@ pub enum PolicyError {
     UnsetVariable { at: Place, entry: String, name: String },
     #[error("{at}`locked` is for the managed policy only")]
     LockedOutsideManaged { at: Place },
-    #[error("{at}`mode = allow-list` is said, and nobody is listed")]
+    #[error("{at}`mode = allow-list` needs at least one host in `allow`")]
     EmptyList { at: Place },
     #[error("{at}the value of `{env}` cannot stand in a header: {problem}")]
     BadSecret { at: Place, env: String, problem: &'static str },
@@ -124,7 +124,7 @@ impl PolicyError {
             PolicyError::NotASetting { .. } => "ringfence configure list".to_owned(),
             PolicyError::ExtendsCycle { .. } => "take one of the files out of `extends`".to_owned(),
             PolicyError::WorkspaceTooBroad { workspace } => {
-                format!("choose a project with `ringfence run -C DIR`, or say `--write {workspace}` if you mean it")
+                format!("cd into a project, or name one with `-C DIR`; `--write {workspace}` opens all of it to commands")
             }
             PolicyError::BeyondCeiling { .. } => "ask whoever keeps /etc/ringfence/policy.toml".to_owned(),
         })

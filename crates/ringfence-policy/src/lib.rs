@@ -71,7 +71,7 @@ pub use path::AbsPath;
 pub use policy::Policy;
 pub use public_value::{are_public_urls, is_host, is_public_url};
 pub use render::render;
-pub use resolve::resolve;
+pub use resolve::{resolve, resolve_to_inspect};
 pub use schema::schema;
 pub use tools::{AllowedTools, Tool, ToolRule, ToolRules};
 pub use tracked::{TrackedFile, TrackedFiles, TrackedMode};

@@ -28,6 +28,23 @@ use scalar::{Leave, Scalar};
 /// `layers` come weakest first: managed, user, project; files that a file extends stand
 /// in front of it.
 pub fn resolve(layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants, PolicyError> {
+    resolve_as(Purpose::Run, layers, flags, facts)
+}
+
+/// The same for showing, checking and changing a policy, and for no command: the directory may be
+/// the home directory.
+pub fn resolve_to_inspect(layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants, PolicyError> {
+    resolve_as(Purpose::Inspect, layers, flags, facts)
+}
+
+/// The use of a policy that is resolved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Run,
+    Inspect,
+}
+
+fn resolve_as(purpose: Purpose, layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants, PolicyError> {
     let mut warnings = Vec::new();
     let settings = Settings::merge(layers, flags, &mut warnings)?;
     let mut lists = files::collect(layers, flags, facts, &mut warnings)?;
@@ -55,7 +72,10 @@ pub fn resolve(layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants,
         warnings.push("`observe = all` has no effect: nothing is confined, so nothing is seen".into());
     }
     if confined && is_too_broad(&lists.rules, facts) {
-        return Err(PolicyError::WorkspaceTooBroad { workspace: facts.workspace.clone() });
+        if purpose == Purpose::Run {
+            return Err(PolicyError::WorkspaceTooBroad { workspace: facts.workspace.clone() });
+        }
+        warnings.push(format!("no command runs in {}: it is the home directory, or holds it; start in a project", facts.workspace));
     }
     if settings.mode.ceiling() == Some(Mode::ReadOnly) && !flags.write.is_empty() {
         return Err(PolicyError::BeyondCeiling { flag: "--write", ceiling: "read-only" });

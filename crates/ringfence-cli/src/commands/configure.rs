@@ -18,8 +18,8 @@ use crate::show::{self, printable};
 ///
 /// It is your own policy for this project, below `~/.config/ringfence/projects`; with `--global`, your
 /// policy for all projects; with `--shared`, the repository's `.ringfence/policy.toml`, which may narrow
-/// what you have chosen and not widen it. Comments, order and layout stay; a file that would have a
-/// mistake in it is not written.
+/// what you have chosen and not widen it: a setting that would widen is not written. Comments, order and
+/// layout stay; a file that would have a mistake in it is not written.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence configure --global set sandbox.enabled true
@@ -111,7 +111,7 @@ fn change(scope: Scope, key: &str, edit: Edit<'_>, facts: &Facts, out: Out) -> R
     match out {
         Out::Json => show::json(&json!({ "file": file.to_string(), "key": key.to_string(), "changed": is_new, "warnings": warnings }))?,
         Out::Text => {
-            let how = if is_new { "changed" } else { "so already" };
+            let how = if is_new { "changed" } else { "unchanged" };
             show::text(&(printable(&format!("{how}: {key} in {file}")) + "\n"))?;
         }
     }
@@ -135,7 +135,7 @@ fn list(found: Vec<(String, String)>, out: Out) -> Result<ExitCode, CliError> {
             show::json(&Value::Object(settings))?;
         }
         Out::Text => {
-            let line = |(key, value): &(String, String)| printable(&format!("{key} = {value}").replace('\n', " ")) + "\n";
+            let line = |(key, value): &(String, String)| printable(&format!("{key} = {value}")) + "\n";
             show::text(&found.iter().map(line).collect::<String>())?;
         }
     }

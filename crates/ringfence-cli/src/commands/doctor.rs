@@ -11,8 +11,8 @@ use ringfence_api::{Stdio, whole};
 use ringfence_audit::session_id;
 use ringfence_enforce::apply::{Obstacle, probe, support};
 use ringfence_engine::{
-    Asked, EngineError, Files, FilteredVariable, OwnPolicy, OwnPolicyState, Resolved, filtered_variables, gather, own_policies, resolve_for,
-    run as run_engine,
+    Asked, EngineError, Files, FilteredVariable, OwnPolicy, OwnPolicyState, Resolved, filtered_variables, gather, own_policies,
+    resolve_for, run as run_engine,
 };
 use ringfence_local::Local;
 use ringfence_policy::{AbsPath, Flags, Mode, OnError, resolve};

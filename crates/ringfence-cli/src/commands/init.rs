@@ -13,6 +13,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use ringfence_engine::{Scope, Surroundings, gather};
+use ringfence_policy::{AbsPath, Facts};
 use serde_json::{Value, json};
 
 use super::words::directory;
@@ -34,6 +35,7 @@ use languages::Language;
 #[command(after_help = "Examples:
   ringfence init --dry-run
   ringfence init --yes
+  ringfence init --here --yes
 
 Exit status: 0 written or nothing to write, 1 you said no, 125 ringfence failed.")]
 pub(crate) struct Init {
@@ -49,6 +51,9 @@ pub(crate) struct Init {
     /// Open hosts for all of your projects: in `~/.config/ringfence/policy.toml`
     #[arg(long, visible_alias = "user")]
     global: bool,
+    /// Make a project of this directory, also where one around it has a policy or a repository
+    #[arg(long)]
+    here: bool,
     /// Set up only this agent, found or not; may be given several times
     #[arg(long, value_enum, value_name = "AGENT")]
     agent: Vec<Agent>,
@@ -65,8 +70,20 @@ struct Found {
 }
 
 pub(crate) fn run(arguments: &Init) -> Result<ExitCode, CliError> {
-    let surroundings = gather(&directory(None)?)?;
-    let found = look(arguments, &surroundings)?;
+    let cwd = directory(None)?;
+    let mut surroundings = gather(&cwd)?;
+    if arguments.here {
+        surroundings.facts.workspace = cwd.clone();
+    }
+    let facts = &surroundings.facts;
+    if facts.home.is_within(&facts.workspace) {
+        return Err(CliError::Words {
+            what: format!("{} cannot be a project: it holds the whole home directory", facts.workspace),
+            hint: "cd into a project, and type `ringfence init` there".to_owned(),
+        });
+    }
+    let mut found = look(arguments, &surroundings)?;
+    found.notes.extend(of_the_root(&cwd, facts));
     let changes: Vec<&Draft> = found.drafts.iter().filter(|draft| draft.is_change()).collect();
     if !arguments.json {
         show::text(&told(&found, &changes))?;
@@ -81,6 +98,16 @@ pub(crate) fn run(arguments: &Init) -> Result<ExitCode, CliError> {
         (false, false) => {}
     }
     Ok(ExitCode::from(u8::from(!is_agreed && !changes.is_empty() && !arguments.dry_run)))
+}
+
+/// A note for a user who stands below the root of the project.
+fn of_the_root(cwd: &AbsPath, facts: &Facts) -> Option<String> {
+    let root = &facts.workspace;
+    if root == cwd {
+        return None;
+    }
+    let why = if root.join(".ringfence").as_path().is_dir() { "has a policy" } else { "has the repository" };
+    Some(format!("the project is {root}, which {why}: this sets up all of it; `ringfence init --here` makes a project of {cwd} alone"))
 }
 
 fn look(arguments: &Init, surroundings: &Surroundings) -> Result<Found, CliError> {

@@ -10,7 +10,7 @@ use ringfence_local::Local;
 use ringfence_policy::AbsPath;
 use serde_json::json;
 
-use super::words::meant;
+use super::words::{Chosen, meant_to_run};
 use crate::args::PolicyArgs;
 use crate::error::CliError;
 use crate::show::{self, Paint, printable, short};
@@ -34,7 +34,7 @@ pub(crate) struct Plan {
 }
 
 pub(crate) fn run(arguments: Plan) -> Result<ExitCode, CliError> {
-    let meant = meant(&arguments.policy)?;
+    let meant = meant_to_run(&arguments.policy, Chosen::default())?;
     let plan = plan(&Local::default(), &meant.resolved)?;
     let filtered = filtered_variables(&meant.resolved);
     if arguments.json {

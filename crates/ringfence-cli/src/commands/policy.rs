@@ -25,7 +25,7 @@ use crate::show as out;
   ringfence policy show --origin
   ringfence policy check
   ringfence policy allow read ~/data
-  ringfence policy import ~/.claude/settings.json > .ringfence/policy.toml")]
+  ringfence policy import .claude/settings.json --output .ringfence/policy.toml")]
 pub(crate) struct PolicyCommand {
     #[command(subcommand)]
     command: Action,

@@ -17,7 +17,7 @@ use ringfence_audit::session_id;
 use ringfence_engine::{Asked, accept, plan, run as run_engine};
 use ringfence_local::Local;
 
-use super::words::{Meant, meant};
+use super::words::{Chosen, Meant, meant_to_run};
 use crate::args::PolicyArgs;
 use crate::error::CliError;
 use crate::say;
@@ -57,7 +57,7 @@ const KEPT: usize = 1024 * 1024;
 const STARTS: usize = 3;
 
 pub(crate) fn run(arguments: Test) -> Result<ExitCode, CliError> {
-    let mut meant = meant(&arguments.policy)?;
+    let mut meant = meant_to_run(&arguments.policy, Chosen::default())?;
     if !meant.resolved.grants.is_confined() {
         return Err(CliError::Words {
             what: "nothing is confined, so nothing is promised".into(),

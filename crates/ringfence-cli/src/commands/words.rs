@@ -3,11 +3,12 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use ringfence_api::{Stdio, typed};
 use ringfence_audit::session_id;
-use ringfence_engine::{Asked, Files, Resolved, gather, resolve_in};
+use ringfence_engine::{Asked, EngineError, Files, Resolved, Surroundings, gather, inspect_in, resolve_in};
 use ringfence_policy::{
     AbsPath, Access, Asking, Effect, Flags, Fsync, Grants, Limit, Limits, Mode, NetworkMode, Observe, OnError, OnGap, Rule, Source, Verdict,
 };
@@ -50,9 +51,25 @@ pub(crate) fn agent() -> Option<String> {
     std::env::var_os("RINGFENCE_AGENT").map(|name| name.to_string_lossy().into_owned()).filter(|name| !name.is_empty())
 }
 
-/// Resolves the policy that `arguments` ask for.
+/// Resolves the policy that `arguments` ask for, to be shown: no command runs by it.
 pub(crate) fn meant(arguments: &PolicyArgs) -> Result<Meant, CliError> {
-    meant_to_run(arguments, Chosen::default())
+    meant_by(inspect_in, arguments, Chosen::default())
+}
+
+/// Flags that open what is not there.
+fn without_effect(arguments: &PolicyArgs, resolved: &Resolved) -> Vec<String> {
+    let Resolved { grants, surroundings, .. } = resolved;
+    let root = |entry: &String| {
+        grants.rules.iter().find(|rule| rule.origin.source == Source::Flag && rule.origin.text == format!("--read {entry}"))
+    };
+    let is_absent = |rule: &&Rule| fs::symlink_metadata(rule.root.as_path()).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    let absent = arguments.read.iter().filter(|entry| root(entry).filter(is_absent).is_some());
+    let unset = arguments
+        .env
+        .iter()
+        .filter(|word| !word.contains(['=', '*']) && !surroundings.variables.iter().any(|(name, _)| name == word.as_str()));
+    let paths = absent.map(|entry| format!("--read {entry} opens nothing: there is no such file or directory"));
+    paths.chain(unset.map(|name| format!("--env {name} passes nothing: the variable is not set"))).collect()
 }
 
 /// What is chosen for a command that is to be run, and for no other purpose.
@@ -69,6 +86,12 @@ pub(crate) struct Chosen<'a> {
 
 /// The same for a command that is to be run.
 pub(crate) fn meant_to_run(arguments: &PolicyArgs, chosen: Chosen<'_>) -> Result<Meant, CliError> {
+    meant_by(resolve_in, arguments, chosen)
+}
+
+type Resolve = fn(Surroundings, &Flags, &Files) -> Result<Resolved, EngineError>;
+
+fn meant_by(resolve: Resolve, arguments: &PolicyArgs, chosen: Chosen<'_>) -> Result<Meant, CliError> {
     let cwd = directory(arguments.directory.as_deref())?;
     let mut flags = Flags::none(cwd.clone());
     flags.mode = arguments.mode.map(|mode| match mode {
@@ -109,11 +132,11 @@ pub(crate) fn meant_to_run(arguments: &PolicyArgs, chosen: Chosen<'_>) -> Result
         agent: chosen.agent.map(str::to_owned),
         ..Files::default()
     };
-    let resolved = resolve_in(gather(&project(arguments, &cwd)?)?, &flags, &files)?;
+    let resolved = resolve(gather(&project(arguments, &cwd)?)?, &flags, &files)?;
     stay_within(arguments, &cwd, &resolved)?;
     check_engine(arguments.engine, &resolved.grants)?;
     check_absent_writes(&resolved.grants)?;
-    for warning in &resolved.grants.warnings {
+    for warning in resolved.grants.warnings.iter().chain(&without_effect(arguments, &resolved)) {
         say::warning(warning);
     }
     Ok(Meant { cwd, flags, files, resolved })

@@ -21,7 +21,7 @@ fn a_setting_is_set_shown_and_taken_away() {
         assert_ne!(project.sh("echo x > f").status, 0);
         assert_eq!(configure(&project, &["get", "mode"]).ok(), "read-only");
         configure(&project, &["get", "ask"]).ends(1);
-        assert!(configure(&project, &["set", "mode", "read-only"]).ok().starts_with("so already"));
+        assert!(configure(&project, &["set", "mode", "read-only"]).ok().starts_with("unchanged"));
         configure(&project, &["set", "filesystem.deny", "[\"README\"]"]).ok();
         assert_eq!(configure(&project, &["list"]).ok(), "mode = read-only\nfilesystem.deny = [\"README\"]");
         assert_eq!(configure(&project, &["list", "--json"]).ok(), r#"{"mode":"read-only","filesystem.deny":"[\"README\"]"}"#);

@@ -183,3 +183,28 @@ fn settings_that_only_look_like_ours_do_not_count() {
         init(&project, &["--yes", "--agent", "cursor"]).ends(125);
     });
 }
+
+#[test]
+fn init_below_a_project_sets_up_its_root_and_here_makes_one() {
+    each_user(|user| {
+        let project = prepared(user);
+        project.write("packages/app/package.json", "{}");
+        let below = |words: &[&str]| {
+            let mut command = project.ringfence();
+            Ran::of(command.arg("init").args(words).current_dir(project.at("packages/app")), b"")
+        };
+        let root = project.root().display().to_string();
+        let first = below(&["--yes"]).ok();
+        assert!(first.contains(&format!("the project is {root}, which has the repository")), "{first}");
+        assert!(project.has(".ringfence/policy.toml") && !project.has("packages/app/.ringfence"));
+        let again = below(&["--yes"]).ok();
+        assert!(again.contains("nothing is to be written") && again.contains("which has a policy"), "{again}");
+        below(&["--here", "--yes"]).ok();
+        assert!(project.has("packages/app/.ringfence/policy.toml"));
+        assert!(!below(&["--yes"]).ok().contains("the project is"));
+        let home = project.home();
+        let at_home = Ran::of(project.ringfence().args(["init", "--yes"]).current_dir(&home), b"");
+        assert!(at_home.ends(125).talk().contains("cd into a project"), "{}", at_home.talk());
+        assert!(!home.join(".ringfence").exists());
+    });
+}

@@ -138,20 +138,28 @@ fn read(path: &str) -> Option<String> {
 fn obstacle(errno: i32, read: &dyn Fn(&str) -> Option<String>) -> Obstacle {
     let symptom = format!("unshare(CLONE_NEWUSER|…) failed: {}", std::io::Error::from_raw_os_error(errno));
     let setting = |name: &str| read(&format!("/proc/sys/{name}"));
-    let (cause, fix) = if setting("user/max_user_namespaces").as_deref() == Some("0") {
+    let is_forbidden = matches!(errno, libc::EPERM | libc::EACCES);
+    // ENOSPC says that a limit is reached, and not which of several.
+    if let libc::ENOSPC | libc::EUSERS = errno {
+        let (cause, fix) = reached(&setting);
+        return Obstacle { symptom, cause, fix };
+    }
+    let (cause, fix) = if errno == libc::EAGAIN {
+        ("the limit of this user's processes is reached (`ulimit -u`)", "ulimit -u unlimited, or end some of this user's processes")
+    } else if errno == libc::ENOMEM {
+        ("the machine or the container around ringfence is out of memory", "end other programs, or raise the container's memory limit")
+    } else if is_forbidden && setting("user/max_user_namespaces").as_deref() == Some("0") {
         ("user namespaces are switched off (user.max_user_namespaces = 0)", "sudo sysctl -w user.max_user_namespaces=15000")
-    } else if setting("kernel/unprivileged_userns_clone").as_deref() == Some("0") {
+    } else if is_forbidden && setting("kernel/unprivileged_userns_clone").as_deref() == Some("0") {
         (
             "unprivileged user namespaces are switched off (kernel.unprivileged_userns_clone = 0)",
             "sudo sysctl -w kernel.unprivileged_userns_clone=1",
         )
-    } else if setting("kernel/apparmor_restrict_unprivileged_userns").as_deref() == Some("1") {
+    } else if is_forbidden && setting("kernel/apparmor_restrict_unprivileged_userns").as_deref() == Some("1") {
         (
             "AppArmor restricts user namespaces to programs with a profile (Ubuntu 23.10 and later)",
             "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
         )
-    } else if errno == libc::ENOSPC || errno == libc::EUSERS {
-        ("the limit of user namespaces is reached, or they are nested too deep", "sudo sysctl -w user.max_user_namespaces=15000")
     } else if errno == libc::EINVAL {
         (
             "the kernel was built without one of the namespaces",
@@ -166,6 +174,22 @@ fn obstacle(errno: i32, read: &dyn Fn(&str) -> Option<String>) -> Obstacle {
         )
     };
     Obstacle { symptom, cause: cause.into(), fix: fix.into() }
+}
+
+/// The limit on namespaces that is reached: one that is 0, or else the lowest.
+fn reached(setting: &dyn Fn(&str) -> Option<String>) -> (String, String) {
+    const KINDS: [&str; 7] = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"];
+    let limit = |kind: &'static str| Some((setting(&format!("user/max_{kind}_namespaces"))?.parse::<u64>().ok()?, kind));
+    let lowest = KINDS.into_iter().filter_map(limit).min_by_key(|(limit, _)| *limit);
+    let (limit, kind) = lowest.unwrap_or((0, "user"));
+    let cause = match (lowest, limit) {
+        (Some(_), 0) => format!("{kind} namespaces are switched off (user.max_{kind}_namespaces = 0)"),
+        (Some(_), limit) => {
+            format!("a limit of namespaces is reached (the lowest is user.max_{kind}_namespaces = {limit}), or they are nested too deep")
+        }
+        (None, _) => "a limit of namespaces is reached, or they are nested too deep".to_owned(),
+    };
+    (cause, format!("sudo sysctl -w user.max_{kind}_namespaces=15000"))
 }
 
 #[cfg(test)]
@@ -189,5 +213,16 @@ mod tests {
         check(libc::EPERM, &[], "seccomp filter");
         check(libc::EINVAL, &[], "built without");
         check(libc::ENOSPC, &[("/proc/sys/user/max_user_namespaces", "100")], "limit");
+    }
+
+    #[test]
+    fn limit_that_is_reached_is_named_and_no_other() {
+        let user = ("/proc/sys/user/max_user_namespaces", "15000");
+        let apparmor = ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1");
+        check(libc::ENOSPC, &[user, ("/proc/sys/user/max_net_namespaces", "0")], "net namespaces are switched off");
+        check(libc::ENOSPC, &[user, ("/proc/sys/user/max_mnt_namespaces", "7")], "user.max_mnt_namespaces = 7");
+        check(libc::ENOSPC, &[user, apparmor], "user.max_user_namespaces = 15000");
+        check(libc::EAGAIN, &[user, apparmor], "ulimit -u");
+        check(libc::ENOMEM, &[user], "out of memory");
     }
 }

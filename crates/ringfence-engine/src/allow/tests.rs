@@ -39,7 +39,8 @@ fn what_is_built_in_is_opened_for_that_very_path() {
     assert_eq!(lines, "version = 1\n\n[filesystem]\nread = [\"~/.ssh/id\", \"~/notes\"]\nwrite = [\"~/p/.env\", \"~/p/.vscode\"]\n");
     assert!(home.allow("notes", Access::Execute).unwrap().place().ends_with("/.config/ringfence/policy.toml:4"));
     // Nothing beside it.
-    let grants = resolve(&layers(&Files::default(), &home.facts()).unwrap(), &Flags::none(home.0.join("p")), &home.facts()).unwrap();
+    let grants =
+        resolve_to_inspect(&layers(&Files::default(), &home.facts()).unwrap(), &Flags::none(home.0.join("p")), &home.facts()).unwrap();
     for shut in [".ssh", ".ssh/other", "p/x/.env", "p/.env.local"] {
         assert_eq!(grants.verdict(&home.0.join(shut), Access::Read), Verdict::Denied, "{shut}");
     }

@@ -50,7 +50,7 @@ impl<'a> Reading<'a> {
         let of_part = self.line.parts.iter().find_map(|part| {
             let layer = part.layers.iter().find(|layer| pattern.matches(&layer.words, Certainty::Possibly))?;
             let word = layer.words.iter().find(|word| word.unknown().is_some())?;
-            Some((part.span.clone(), format!("`{}` is not known before it runs", word.raw)))
+            Some((part.span.clone(), format!("{} is not known before it runs", super::word::named(word))))
         });
         let of_line = || self.line.doubts.first().map(|doubt| (doubt.position..doubt.position, doubt.reason.clone()));
         of_part.or_else(of_line)

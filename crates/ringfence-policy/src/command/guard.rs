@@ -194,7 +194,7 @@ fn denied_words(part: &Part, words: &[Word], pattern: &Pattern) -> Found {
     }
     let reason = match words.iter().find(|word| word.unknown().is_some()) {
         Some(word) if !pattern.matches(words, Certainty::Surely) => {
-            format!("`{}` is not known before it runs, and it may be what is denied", word.raw)
+            format!("{} is not known before it runs, and it may be what is denied", super::word::named(word))
         }
         _ => format!("`{}` is denied", super::word::shown(words)),
     };
@@ -210,7 +210,7 @@ fn unlisted(line: &Line, allowed: &[Origin]) -> Found {
         }
         for program in part.layers.iter().filter_map(|layer| layer.words.first()) {
             match program.literal() {
-                None => return Some((part.span.clone(), format!("`{}` is not known before it runs", program.raw))),
+                None => return Some((part.span.clone(), format!("{} is not known before it runs", super::word::named(program)))),
                 Some(name) if is_listed(&name) || system_name(&name).is_some_and(is_listed) => {}
                 Some(name) => return Some((part.span.clone(), format!("`{name}` is not one of the programs that may run"))),
             }

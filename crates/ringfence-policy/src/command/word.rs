@@ -137,6 +137,14 @@ impl Word {
     }
 }
 
+/// A sentence's subject for a word that is not known: the word, or what ringfence says for it.
+pub(super) fn named(word: &Word) -> String {
+    match word.raw.strip_prefix('<').and_then(|raw| raw.strip_suffix('>')) {
+        Some(what) if what.contains(' ') => what.to_owned(),
+        _ => format!("`{}`", word.raw),
+    }
+}
+
 /// Words as somebody would write them.
 pub(super) fn shown(words: &[Word]) -> String {
     words.iter().map(|word| word.raw.as_str()).collect::<Vec<_>>().join(" ")

@@ -39,6 +39,8 @@ pub enum HostRuleError {
     Empty,
     #[error("it is a URL")]
     Url { host: String },
+    #[error("a path cannot be allowed, only a whole host")]
+    Path { host: String, position: usize },
     #[error("it stands for every host")]
     Everything,
     #[error("`*` stands only at the front, for what is below a name")]
@@ -62,6 +64,7 @@ impl HostRuleError {
     pub fn position(&self) -> Option<usize> {
         match self {
             HostRuleError::Wildcard { position }
+            | HostRuleError::Path { position, .. }
             | HostRuleError::Port { position, .. }
             | HostRuleError::Length { position, .. }
             | HostRuleError::Address { position, .. }
@@ -75,7 +78,7 @@ impl HostRuleError {
     pub fn hint(&self) -> String {
         match self {
             HostRuleError::Empty => "write `host`, `*.host`, `host:port`, an address or a CIDR range, or remove it".into(),
-            HostRuleError::Url { host } => format!("write the host alone: `{host}`"),
+            HostRuleError::Url { host } | HostRuleError::Path { host, .. } => format!("write the host alone: `{host}`"),
             HostRuleError::Everything => "for everything use `mode = \"full\"`, for nothing `mode = \"none\"`".into(),
             HostRuleError::Wildcard { .. } => "write `*.example.org` for all names below it, and `example.org` for itself".into(),
             HostRuleError::Port { .. } => "write a port from 1 to 65535, or none for every port".into(),
@@ -184,7 +187,10 @@ fn named(host: &str) -> Result<Subject, HostRuleError> {
 /// `ADDRESS/BITS`, `ADDRESS/BITS:PORT`; the slash is where the address ends.
 fn range_rule(text: &str, slash: usize) -> Result<HostRule, HostRuleError> {
     let (host, behind) = (&text[..slash], &text[slash + 1..]);
-    let no_address = || HostRuleError::Address { text: host.to_owned(), position: 0 };
+    let no_address = || match named(host) {
+        Ok(Subject::Name(_) | Subject::Below(_)) => HostRuleError::Path { host: host.to_owned(), position: slash },
+        _ => HostRuleError::Address { text: host.to_owned(), position: 0 },
+    };
     let address: IpAddr = host.parse().map_err(|_| no_address())?;
     let longest = if address.is_ipv4() { 32 } else { 128 };
     let (length, port) = match behind.split_once(':') {

@@ -82,14 +82,14 @@ mod tests {
     #[test]
     fn a_pipe_gets_whole_rows() {
         let row = Table::new(None, Paint::Plain).row(&record());
-        let expect = "2026-01-28T10:30:05.000Z  -             create      blocked  /p/\u{fffd}[2Jevil\u{fffd}\u{fffd} ×2  (r)\n";
+        let expect = "2026-01-28T10:30:05.000Z  -             create      blocked  /p/\u{fffd}[2Jevil\\n\u{fffd} ×2  (r)\n";
         assert_eq!(row, expect);
     }
 
     #[test]
     fn a_terminal_gets_rows_that_fit_under_their_days() {
         let mut table = Table::new(Some(60), Paint::Plain);
-        let expect = "10:30:05  -             create      blocked  /p/\u{fffd}[2Jevil\u{fffd}\u{fffd} …\n";
+        let expect = "10:30:05  -             create      blocked  /p/\u{fffd}[2Jevil\\n\u{fffd}…\n";
         assert_eq!(table.row(&record()), format!("2026-01-28 UTC\n{expect}"));
         assert_eq!(table.row(&record()), expect);
         assert!(expect.trim_end().chars().count() <= 60);

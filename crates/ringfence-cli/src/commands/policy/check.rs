@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use ringfence_engine::{EngineError, Files, layers, layers_of, resolve_for};
-use ringfence_policy::{AbsPath, Flags, Source, resolve};
+use ringfence_engine::{EngineError, Files, inspect_in, layers, layers_of};
+use ringfence_policy::{AbsPath, Flags, Source, resolve_to_inspect};
 use serde_json::{Value, json};
 
 use crate::commands::words::{absolute, directory};
@@ -73,7 +73,7 @@ fn all() -> Result<Vec<Checked>, CliError> {
     let surroundings = ringfence_engine::gather(&cwd)?;
     let found = layers(&Files::default(), &surroundings.facts);
     let together = found.and_then(|layers| {
-        resolve_for(&cwd, &Flags::none(cwd.clone()), &Files::default())?;
+        inspect_in(ringfence_engine::gather(&cwd)?, &Flags::none(cwd.clone()), &Files::default())?;
         Ok(layers)
     });
     Ok(match together {
@@ -96,7 +96,7 @@ fn one(file: &Path, layer: Option<LayerArg>) -> Vec<Checked> {
     let checked = absolute(file).and_then(|file| {
         let layers = layers_of(&file, &source(&file, layer))?;
         let cwd = directory(None)?;
-        resolve(&layers, &Flags::none(cwd.clone()), &ringfence_engine::gather(&cwd)?.facts)?;
+        resolve_to_inspect(&layers, &Flags::none(cwd.clone()), &ringfence_engine::gather(&cwd)?.facts)?;
         Ok(layers)
     });
     match checked {

@@ -1,8 +1,8 @@
 //! `ringfence policy import`
 
 use std::fs;
-use std::io::{self, IsTerminal};
-use std::path::PathBuf;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
@@ -20,7 +20,8 @@ use crate::show;
 /// told on standard error.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  ringfence policy import .claude/settings.json > .ringfence/policy.toml
+  ringfence policy import .claude/settings.json --output .ringfence/policy.toml
+  ringfence policy import ~/.claude/settings.json --output ~/.config/ringfence/policy.toml
   ringfence policy import ~/.codex/config.toml
   ringfence policy import --format srt-json my-settings.json")]
 pub(super) struct Import {
@@ -30,6 +31,9 @@ pub(super) struct Import {
     /// What it is; told from its name and content if left out
     #[arg(long, value_enum)]
     format: Option<FormatArg>,
+    /// Write the policy to this file, which must not exist yet; directories are made
+    #[arg(long, short, value_name = "FILE", conflicts_with = "json")]
+    output: Option<PathBuf>,
     /// Print JSON: the policy and the notes
     #[arg(long)]
     pub(super) json: bool,
@@ -85,13 +89,33 @@ pub(super) fn run(arguments: Import) -> Result<ExitCode, CliError> {
         return Ok(ExitCode::SUCCESS);
     }
     // On a terminal the comments are seen anyway.
-    if !io::stdout().is_terminal() {
+    if arguments.output.is_some() || !io::stdout().is_terminal() {
         for note in &imported.notes {
             say::note(&sentence(note));
         }
     }
-    show::text(&as_toml(&path, &imported))?;
+    match &arguments.output {
+        Some(output) => write_new(output, &as_toml(&path, &imported))?,
+        None => show::text(&as_toml(&path, &imported))?,
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a file that is not there yet.
+fn write_new(file: &Path, text: &str) -> Result<(), CliError> {
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::AlreadyExists => CliError::Words {
+            what: format!("{} exists already", file.display()),
+            hint: "leave `--output` out to see the policy, and put the lines you want into the file".to_owned(),
+        },
+        _ => CliError::File { what: "write", path: file.display().to_string(), source },
+    };
+    if let Some(directory) = file.parent() {
+        fs::create_dir_all(directory).map_err(failed)?;
+    }
+    let mut created = fs::File::create_new(file).map_err(failed)?;
+    created.write_all(text.as_bytes()).map_err(failed)?;
+    show::text(&(show::printable(&format!("written: {}", file.display())) + "\n"))
 }
 
 fn unknown(path: &str) -> CliError {

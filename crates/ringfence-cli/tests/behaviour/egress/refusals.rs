@@ -206,7 +206,7 @@ fn everybody_where_the_list_is_empty() {
         // One that is chosen is not meant, and nothing runs.
         let ran = lan.run(&["-c", "touch ran"]);
         assert_eq!((ran.status, project.has("ran")), (125, false), "{}", ran.talk());
-        assert!(ran.talk().contains("policy.toml:3: `mode = allow-list` is said, and nobody is listed"), "{}", ran.talk());
+        assert!(ran.talk().contains("policy.toml:3: `mode = allow-list` needs at least one host in `allow`"), "{}", ran.talk());
         lan.run(&["--net", "allow-list", "-c", "true"]).ends(125);
         // Something else is on it: of hosts, nobody is.
         let port = ["--allow-localhost", "1"];

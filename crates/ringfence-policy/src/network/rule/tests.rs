@@ -58,7 +58,8 @@ fn what_is_no_rule_says_where_and_what_to_write() {
     check_refused("10.0.0.0/", "`` is no length of a range", Some(9), "0 to 32");
     check_refused("::/129", "`129` is no length of a range", Some(3), "0 to 128");
     check_refused("10.1.2.3/8", "it begins in the middle of a range", None, "`10.0.0.0/8`");
-    check_refused("x.org/path", "`x.org` is no address", Some(0), "192.0.2.1");
+    check_refused("x.org/path", "a path cannot be allowed, only a whole host", Some(5), "`x.org`");
+    check_refused("github.com/*", "a path cannot be allowed, only a whole host", Some(10), "`github.com`");
     check_refused("2001:db8:0:0:0:0:0:1:443", "an IPv6 address with a port needs brackets", Some(0), "[2001:db8::1]:443");
     check_refused("[::1", "`[::1` is no address", Some(0), "192.0.2.1");
     check_refused("[::1]x", "`[::1]x` is no address", Some(0), "192.0.2.1");
