@@ -357,6 +357,14 @@ impl Opened {
         true
     }
 
+    /// Takes programs in unfinished operations away, as after each command of the shell, unless the
+    /// shell is in the middle of one. For callers whose program beside it has ended.
+    pub fn suspend_if_idle(&self) {
+        if let Ok(_idle) = self.shell.try_lock() {
+            lock(&self.sandbox).standing.iter().for_each(|standing| standing.suspend_programs());
+        }
+    }
+
     /// What a person could be asked about a command of it that was blocked.
     pub fn permission(&self, outcome: &Outcome) -> Option<Permission> {
         permission(outcome, &self.asked.files, &self.policy())

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use ringfence_testkit::{As, Project, Ran, SECRET, each_user, finish, fuse_for_all, processes_with, signal, soon};
+use ringfence_testkit::{As, Project, Ran, SECRET, each_user, finish, fuse_for_all, needs, processes_with, signal, soon};
 use serde_json::{Value, json};
 
 use super::{answer, quoted, runtime};
@@ -354,5 +354,30 @@ fn policy_can_keep_a_sandbox_for_each_call() {
         agent.call("echo x > /tmp/x").ok();
         assert_eq!(agent.call("ls /tmp").ok(), "");
         agent.assert_nothing_left();
+    });
+}
+
+/// The user may continue a rebase between two calls: no call leaves a program there for that.
+#[test]
+fn background_call_leaves_no_program_for_the_user_to_run() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let mut agent = Agent::new(user);
+        agent.project.sh_bare("git init -q && git add README && git commit -qm one").ok();
+        agent.call("true").ok();
+        let planted =
+            "mkdir -p .git/rebase-merge && cd .git/rebase-merge && echo 'exec touch owned' > git-rebase-todo && echo ../../x > strategy";
+        for is_in_background in [false, true] {
+            let line = format!("( {planted} )");
+            let (call, runs) = agent.begin(json!({ "command": line, "run_in_background": is_in_background }));
+            finish(runs).ok();
+            agent.after(&call, 0);
+            let left = agent.project.sh_bare("cat .git/rebase-merge/git-rebase-todo .git/rebase-merge/strategy 2>/dev/null; true").ok();
+            assert!(!left.contains("owned") && !left.contains("../x"), "{is_in_background}: {left}");
+            agent.project.sh_bare("rm -rf .git/rebase-merge").ok();
+        }
+        agent.end();
     });
 }

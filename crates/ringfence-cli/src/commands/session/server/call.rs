@@ -54,7 +54,11 @@ impl Kept {
                 drop(turn);
                 answer
             }
-            None => self.exec_beside(client, asked, &call),
+            None => {
+                let answer = self.exec_beside(client, asked, &call);
+                self.opened.suspend_if_idle();
+                answer
+            }
         };
         if let (Some(link), Some(cwd)) = (kept_directory, answer["cwd"].as_str().and_then(AbsPath::new)) {
             // Without it, the agent's shell stays where it was.
