@@ -376,7 +376,8 @@ impl Judge {
         let refused = match decision.verdict {
             Verdict::Denied => true,
             Verdict::ReadOnly => self.is_protected(&decision, place)?,
-            Verdict::Allowed | Verdict::Absent => false,
+            Verdict::Allowed => self.is_replaced_by_host(place, &decision.path),
+            Verdict::Absent => false,
         };
         if refused {
             self.refuse(caller, Operation::Rename, &decision);
