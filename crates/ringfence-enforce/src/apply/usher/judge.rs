@@ -398,7 +398,8 @@ impl Judge {
         let refused = match decision.verdict {
             Verdict::Denied => true,
             Verdict::ReadOnly => self.is_protected(&decision, place)?,
-            Verdict::Allowed | Verdict::Absent => is_staged(&place.name),
+            Verdict::Allowed => is_staged(&place.name) || self.is_replaced_by_host(place, &decision.path),
+            Verdict::Absent => is_staged(&place.name),
         };
         if refused {
             self.refuse(caller, Operation::Rename, &decision);

@@ -108,6 +108,17 @@ impl Judge {
         }
     }
 
+    /// Tells whether the host has put another file in the place of a tracked one. Until the watcher has
+    /// looked at it, it may hold a secret, which must not get another name.
+    pub(super) fn is_replaced_by_host(&self, place: &Place, path: &AbsPath) -> bool {
+        let Some(file) = self.grants.tracked.files.get(path) else { return false };
+        let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+        let Ok(status) = rustix::fs::statat(&place.directory, place.name.as_os_str(), flags) else { return false };
+        let is_own =
+            || Birth::of(&place.directory, place.name.as_os_str()).is_some_and(|birth| self.own_files.contains(&(path.clone(), birth)));
+        (status.st_dev, status.st_ino) != file.identity && !is_own()
+    }
+
     /// Notes the tracked files that move along with a directory.
     pub(super) fn moved_tracked(&mut self, from: &AbsPath, to: &AbsPath) {
         let tracked = &self.grants.tracked;
@@ -115,7 +126,11 @@ impl Judge {
         let directories: Vec<AbsPath> = tracked.directories.iter().filter_map(moved).collect();
         let files: Vec<_> = tracked.files.iter().filter_map(|(path, file)| Some((path.clone(), moved(path)?, *file))).collect();
         for (was, path, file) in files {
-            self.note_own(path.clone(), Birth::of(CWD, was.as_path()));
+            let birth = Birth::of(CWD, was.as_path());
+            let status = rustix::fs::lstat(was.as_path()).map(|status| (status.st_dev, status.st_ino));
+            if status == Ok(file.identity) || birth.is_some_and(|birth| self.own_files.contains(&(was, birth))) {
+                self.note_own(path.clone(), birth);
+            }
             self.grants.tracked.files.insert(path, file);
         }
         self.grants.tracked.directories.extend(directories);
