@@ -41,6 +41,7 @@ mod planted_settings;
 mod ports;
 mod processes;
 mod protect;
+mod recipes;
 mod reported;
 mod revised;
 mod secrets;

@@ -1,0 +1,186 @@
+//! Every command of docs/recipes.md works, with registries that the test plays.
+
+use ringfence_testkit::{As, Lan, Project, Ran, each_user, needs};
+
+use crate::project;
+use crate::tools::own_toolchain;
+
+const PAGE: &str = include_str!("../../../../docs/recipes.md");
+
+/// The sections that a test below runs.
+const TRIED: &[&str] =
+    &["npm", "pip", "Cargo", "Go", "CMake", "Java", "PostgreSQL", "Redis", "Git over https", "Corporate proxy and CA", "CI"];
+
+/// The sections of the page: title, and what is typed.
+fn sections() -> Vec<(&'static str, Vec<&'static str>)> {
+    let parts = PAGE.split("\n## ").skip(1);
+    let typed = |part: &'static str| part.lines().filter_map(|line| line.strip_prefix("$ ")).collect();
+    parts.map(|part| (part.lines().next().unwrap_or_default(), typed(part))).collect()
+}
+
+/// Names of the real registries, at an address of the test's own network; their authority is trusted.
+const NAMES: &str = "
+echo '11.22.33.1 registry.npmjs.org pypi.org files.pythonhosted.org index.crates.io static.crates.io github.com proxy.example.com' >> /etc/hosts
+cat /etc/ssl/certs/ca-certificates.crt ca.crt > bundle
+mount --bind bundle /etc/ssl/certs/ca-certificates.crt
+";
+
+/// Runs the commands of one section as they are typed, in one shell. Answers what they print.
+#[track_caller]
+fn works(title: &str, project: &Project, lan: &Lan<'_>, serve: &str) -> String {
+    let lines = sections().into_iter().find(|(known, _)| *known == title).map(|(_, lines)| lines).unwrap_or_default();
+    assert!(!lines.is_empty(), "docs/recipes.md has no command under `{title}`");
+    lan.served(&format!("{NAMES}{serve}")).ok();
+    let mut command = lan.command();
+    let bin = project.binary().parent().expect("a file").to_owned();
+    let mut path = format!("{}:/usr/local/bin:/usr/bin:/bin", bin.display());
+    if title == "Cargo" {
+        let cargo = if project.user == As::User && As::runner_is_root() { project.toolchain() } else { own_toolchain(&mut command) };
+        path = format!("{}:{path}", cargo.display());
+    }
+    if title == "PostgreSQL" {
+        path = format!("{}:{path}", postgres().expect("looked for before"));
+    }
+    let ran = Ran::of(command.env("PATH", path).args(["sh", "-ec", &lines.join("\n")]), b"");
+    assert_eq!(ran.status, 0, "{title}: {}\n{}\n{}", ran.text(), ran.talk(), lan.heard());
+    ran.text()
+}
+
+#[track_caller]
+fn recipe(title: &str, programs: &[&str], body: impl Fn(&Project, &Lan<'_>)) {
+    assert!(TRIED.contains(&title), "{title} is missing in TRIED");
+    if !needs(programs) {
+        return;
+    }
+    each_user(|user| {
+        let project = project(user);
+        if let Some(lan) = project.lan() {
+            body(&project, &lan);
+        }
+    });
+}
+
+#[test]
+fn every_section_of_the_page_has_a_test() {
+    let titles: Vec<&str> = sections().into_iter().map(|(title, _)| title).collect();
+    assert_eq!(titles, TRIED);
+    assert!(sections().iter().all(|(_, lines)| lines.iter().any(|line| line.contains("ringfence"))));
+}
+
+#[test]
+fn npm() {
+    recipe("npm", &["npm", "node"], |project, lan| {
+        project.write(
+            "package.json",
+            r#"{"name": "app", "version": "1.0.0", "dependencies": {"dep": "^1.0.0"}, "scripts": {"test": "node -p 'require(\"dep\")'"}}"#,
+        );
+        project.write(".npmrc", "cafile=ca.crt\naudit=false\nfund=false\n");
+        let serve =
+            "python3 -c \"import packages; packages.HOME = 'https://registry.npmjs.org'; packages.npm('www')\"; cp www/npm/dep www/dep";
+        assert!(works("npm", project, lan, serve).ends_with("42"));
+        assert!(lan.heard().contains("443 registry.npmjs.org GET registry.npmjs.org /npm/-/dep-1.2.3.tgz"), "{}", lan.heard());
+    });
+}
+
+#[test]
+fn pip() {
+    recipe("pip", &["/usr/bin/python3"], |project, lan| {
+        project.write("requirements.txt", "dep==1.2.3\n");
+        project.write("app.py", "import dep; print(dep.ANSWER)\n");
+        let serve = "python3 -c \"import packages; packages.HOME = 'https://files.pythonhosted.org'; packages.pip('www')\"";
+        assert!(works("pip", project, lan, serve).ends_with("42"));
+    });
+}
+
+#[test]
+fn cargo() {
+    recipe("Cargo", &["cargo", "rustc"], |project, lan| {
+        project.write("Cargo.toml", "[package]\nname = \"app\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[dependencies]\ndep = \"1\"\n");
+        project.write("src/main.rs", "fn main() { println!(\"{}\", dep::ANSWER) }\n");
+        let serve =
+            "python3 -c \"import packages; packages.HOME = 'https://static.crates.io'; packages.cargo('www')\"; cp -r www/index/. www/";
+        works("Cargo", project, lan, serve);
+        assert_eq!(Ran::of(&mut project.command("target/debug/app"), b"").ok(), "42");
+    });
+}
+
+#[test]
+fn go() {
+    recipe("Go", &["go"], |project, lan| {
+        project.write("go.mod", "module example.org/app\n\ngo 1.18\n");
+        project.write("main.go", "package main\n\nfunc answer() int { return 42 }\n\nfunc main() { println(answer()) }\n");
+        let test = "package main\n\nimport \"testing\"\n\nfunc TestAnswer(t *testing.T) {\n\tif answer() != 42 {\n\t\tt.Fail()\n\t}\n}\n";
+        project.write("main_test.go", test);
+        works("Go", project, lan, "");
+        assert!(project.has("app"));
+    });
+}
+
+#[test]
+fn cmake() {
+    recipe("CMake", &["cmake", "make", "cc"], |project, lan| {
+        project.write("CMakeLists.txt", "cmake_minimum_required(VERSION 3.13)\nproject(app C)\nadd_executable(app main.c)\n");
+        project.write("main.c", "int main(void) { return 42; }\n");
+        works("CMake", project, lan, "");
+        project.sh("build/app").ends(42);
+    });
+}
+
+#[test]
+fn redis() {
+    recipe("Redis", &["redis-server", "redis-cli"], |project, lan| {
+        assert!(works("Redis", project, lan, "").contains("42"));
+    });
+}
+
+#[test]
+fn java() {
+    recipe("Java", &["javac", "java"], |project, lan| {
+        project.write("Main.java", "class Main { public static void main(String[] a) { System.out.println(42); } }\n");
+        assert!(works("Java", project, lan, "").ends_with("42"));
+    });
+}
+
+/// The directory of the server's programs, which Debian does not put on `PATH`.
+fn postgres() -> Option<String> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?.flatten();
+    versions.map(|version| version.path().join("bin")).find(|bin| bin.join("initdb").exists()).map(|bin| bin.display().to_string())
+}
+
+#[test]
+fn postgresql() {
+    if !needs(&["psql", "/usr/lib/postgresql"]) {
+        return;
+    }
+    // It refuses to run as root, inside and outside.
+    let project = project(As::User);
+    let Some(lan) = project.lan() else { return };
+    assert!(works("PostgreSQL", &project, &lan, "").contains("42"));
+}
+
+#[test]
+fn git_over_https() {
+    recipe("Git over https", &["git"], |project, lan| {
+        let serve = "mkdir -p www/me && git init -q made && cd made && echo 42 > file && git add file && \
+            git -c user.name=A -c user.email=a@b commit -qm one && cd .. && git clone -q --bare made www/me/lib.git && \
+            git -C www/me/lib.git update-server-info";
+        works("Git over https", project, lan, serve);
+        assert_eq!(project.read("lib/file").as_deref(), Some("42\n"));
+    });
+}
+
+#[test]
+fn corporate_proxy_and_ca() {
+    recipe("Corporate proxy and CA", &["curl"], |project, lan| {
+        assert!(works("Corporate proxy and CA", project, lan, "").contains("dep-1.2.3"));
+        assert!(lan.heard().contains("3128 CONNECT pypi.org:443"), "{}", lan.heard());
+    });
+}
+
+#[test]
+fn ci() {
+    recipe("CI", &["make"], |project, lan| {
+        project.write("Makefile", "test:\n\t@echo 42\n");
+        assert!(works("CI", project, lan, "").ends_with("42"));
+    });
+}
