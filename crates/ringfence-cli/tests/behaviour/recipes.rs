@@ -1,6 +1,6 @@
 //! Every command of docs/recipes.md works, with registries that the test plays.
 
-use ringfence_testkit::{As, Lan, Project, Ran, each_user, needs};
+use ringfence_testkit::{As, Lan, Project, Ran, each_user, needs, skip};
 
 use crate::project;
 use crate::tools::own_toolchain;
@@ -8,8 +8,20 @@ use crate::tools::own_toolchain;
 const PAGE: &str = include_str!("../../../../docs/recipes.md");
 
 /// The sections that a test below runs.
-const TRIED: &[&str] =
-    &["npm", "pip", "Cargo", "Go", "CMake", "Java", "PostgreSQL", "Redis", "Git over https", "Corporate proxy and CA", "CI"];
+const TRIED: &[&str] = &[
+    "npm",
+    "pip",
+    "Cargo",
+    "Go",
+    "CMake",
+    "Java",
+    "PostgreSQL",
+    "Redis",
+    "Git over https",
+    "Git push over ssh",
+    "Corporate proxy and CA",
+    "CI",
+];
 
 /// The sections of the page: title, and what is typed.
 fn sections() -> Vec<(&'static str, Vec<&'static str>)> {
@@ -158,14 +170,37 @@ fn postgresql() {
     assert!(works("PostgreSQL", &project, &lan, "").contains("42"));
 }
 
+/// Serves a repository as `https://github.com/me/lib.git`.
+const LIBRARY: &str = "mkdir -p www/me && git init -q made && cd made && echo 42 > file && git add file && \
+     git -c user.name=A -c user.email=a@b commit -qm one && cd .. && git clone -q --bare made www/me/lib.git && \
+     git -C www/me/lib.git update-server-info";
+
 #[test]
 fn git_over_https() {
     recipe("Git over https", &["git"], |project, lan| {
-        let serve = "mkdir -p www/me && git init -q made && cd made && echo 42 > file && git add file && \
-            git -c user.name=A -c user.email=a@b commit -qm one && cd .. && git clone -q --bare made www/me/lib.git && \
-            git -C www/me/lib.git update-server-info";
-        works("Git over https", project, lan, serve);
+        works("Git over https", project, lan, LIBRARY);
         assert_eq!(project.read("lib/file").as_deref(), Some("42\n"));
+    });
+}
+
+#[test]
+fn git_push_over_ssh() {
+    recipe("Git push over ssh", &["git", "ssh", "ssh-keygen", "/usr/sbin/sshd"], |project, lan| {
+        if !As::runner_is_root() {
+            return skip("only the superuser can serve ssh");
+        }
+        lan.served("git init -q --bare git/x.git").ok();
+        lan.bare("mkdir -p ~/.ssh && rm -f ~/.ssh/id_ed25519 && ssh-keygen -q -t ed25519 -N '' -f ~/.ssh/id_ed25519").ok();
+        std::fs::copy(project.home().join(".ssh/id_ed25519.pub"), lan.at("authorized")).expect("the key was just made");
+        let host = std::fs::read_to_string(lan.at("host.pub")).expect("the server has a key");
+        project.write_at(&project.home().join(".ssh/known_hosts"), format!("github.com {host}"));
+        let line = format!(
+            "git init -q -b main && git remote add origin ssh://root@github.com{} && echo 42 > file && git add file && git -c user.name=A -c user.email=a@b commit -qm one",
+            lan.at("git/x.git").display()
+        );
+        project.sh_bare(&line).ok();
+        works("Git push over ssh", project, lan, "");
+        assert_eq!(lan.served("git -C git/x.git show main:file").ok(), "42");
     });
 }
 
