@@ -1,5 +1,7 @@
 //! Every command of docs/recipes.md works, with registries that the test plays.
 
+use std::path::PathBuf;
+
 use ringfence_testkit::{As, Lan, Project, Ran, each_user, needs, skip};
 
 use crate::project;
@@ -10,6 +12,8 @@ const PAGE: &str = include_str!("../../../../docs/recipes.md");
 /// The sections that a test below runs.
 const TRIED: &[&str] = &[
     "npm",
+    "pnpm",
+    "Yarn",
     "pip",
     "Cargo",
     "Go",
@@ -32,7 +36,7 @@ fn sections() -> Vec<(&'static str, Vec<&'static str>)> {
 
 /// Names of the real registries, at an address of the test's own network; their authority is trusted.
 const NAMES: &str = "
-echo '11.22.33.1 registry.npmjs.org pypi.org files.pythonhosted.org index.crates.io static.crates.io github.com proxy.example.com' >> /etc/hosts
+echo '11.22.33.1 registry.npmjs.org registry.yarnpkg.com pypi.org files.pythonhosted.org index.crates.io static.crates.io github.com proxy.example.com' >> /etc/hosts
 cat /etc/ssl/certs/ca-certificates.crt ca.crt > bundle
 mount --bind bundle /etc/ssl/certs/ca-certificates.crt
 ";
@@ -52,6 +56,9 @@ fn works(title: &str, project: &Project, lan: &Lan<'_>, serve: &str) -> String {
     }
     if title == "PostgreSQL" {
         path = format!("{}:{path}", postgres().expect("looked for before"));
+    }
+    if ["pnpm", "Yarn"].contains(&title) {
+        path = format!("{}:{path}", client("").display());
     }
     let ran = Ran::of(command.env("PATH", path).args(["sh", "-ec", &lines.join("\n")]), b"");
     assert_eq!(ran.status, 0, "{title}: {}\n{}\n{}", ran.text(), ran.talk(), lan.heard());
@@ -79,19 +86,42 @@ fn every_section_of_the_page_has_a_test() {
     assert!(sections().iter().all(|(_, lines)| lines.iter().any(|line| line.contains("ringfence"))));
 }
 
-#[test]
-fn npm() {
-    recipe("npm", &["npm", "node"], |project, lan| {
+/// A package manager that `.ci/clients` installs.
+fn client(name: &str) -> PathBuf {
+    let tools = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/recipe-tools/bin");
+    tools.canonicalize().unwrap_or(tools).join(name)
+}
+
+/// A package of node's that needs another one, from this registry.
+fn node_package(title: &str, program: &str, registry: &str) {
+    let program = if program == "npm" { program.to_owned() } else { client(program).display().to_string() };
+    recipe(title, &[&program, "node"], |project, lan| {
         project.write(
             "package.json",
             r#"{"name": "app", "version": "1.0.0", "dependencies": {"dep": "^1.0.0"}, "scripts": {"test": "node -p 'require(\"dep\")'"}}"#,
         );
         project.write(".npmrc", "cafile=ca.crt\naudit=false\nfund=false\n");
         let serve =
-            "python3 -c \"import packages; packages.HOME = 'https://registry.npmjs.org'; packages.npm('www')\"; cp www/npm/dep www/dep";
-        assert!(works("npm", project, lan, serve).ends_with("42"));
-        assert!(lan.heard().contains("443 registry.npmjs.org GET registry.npmjs.org /npm/-/dep-1.2.3.tgz"), "{}", lan.heard());
+            format!("python3 -c \"import packages; packages.HOME = 'https://{registry}'; packages.npm('www')\"; cp www/npm/dep www/dep");
+        let said = works(title, project, lan, &serve);
+        assert!(said.lines().any(|line| line == "42"), "{said}");
+        assert!(lan.heard().contains(&format!("443 {registry} GET {registry} /npm/-/dep-1.2.3.tgz")), "{}", lan.heard());
     });
+}
+
+#[test]
+fn npm() {
+    node_package("npm", "npm", "registry.npmjs.org");
+}
+
+#[test]
+fn pnpm() {
+    node_package("pnpm", "pnpm", "registry.npmjs.org");
+}
+
+#[test]
+fn yarn() {
+    node_package("Yarn", "yarn", "registry.yarnpkg.com");
 }
 
 #[test]
