@@ -1,6 +1,8 @@
 //! Every command of docs/recipes.md works, with registries that the test plays.
 
-use ringfence_testkit::{As, Lan, Project, Ran, each_user, needs};
+use std::path::PathBuf;
+
+use ringfence_testkit::{As, Lan, Project, Ran, each_user, needs, skip};
 
 use crate::project;
 use crate::tools::own_toolchain;
@@ -8,7 +10,22 @@ use crate::tools::own_toolchain;
 const PAGE: &str = include_str!("../../../../docs/recipes.md");
 
 /// The sections that a test below runs.
-const TRIED: &[&str] = &["npm", "pip", "Cargo", "Java", "PostgreSQL", "Git over https", "Corporate proxy and CA", "CI"];
+const TRIED: &[&str] = &[
+    "npm",
+    "pnpm",
+    "Yarn",
+    "pip",
+    "Cargo",
+    "Go",
+    "CMake",
+    "Java",
+    "PostgreSQL",
+    "Redis",
+    "Git over https",
+    "Git push over ssh",
+    "Corporate proxy and CA",
+    "CI",
+];
 
 /// The sections of the page: title, and what is typed.
 fn sections() -> Vec<(&'static str, Vec<&'static str>)> {
@@ -19,7 +36,7 @@ fn sections() -> Vec<(&'static str, Vec<&'static str>)> {
 
 /// Names of the real registries, at an address of the test's own network; their authority is trusted.
 const NAMES: &str = "
-echo '11.22.33.1 registry.npmjs.org pypi.org files.pythonhosted.org index.crates.io static.crates.io github.com proxy.example.com' >> /etc/hosts
+echo '11.22.33.1 registry.npmjs.org registry.yarnpkg.com pypi.org files.pythonhosted.org index.crates.io static.crates.io github.com proxy.example.com' >> /etc/hosts
 cat /etc/ssl/certs/ca-certificates.crt ca.crt > bundle
 mount --bind bundle /etc/ssl/certs/ca-certificates.crt
 ";
@@ -39,6 +56,9 @@ fn works(title: &str, project: &Project, lan: &Lan<'_>, serve: &str) -> String {
     }
     if title == "PostgreSQL" {
         path = format!("{}:{path}", postgres().expect("looked for before"));
+    }
+    if ["pnpm", "Yarn"].contains(&title) {
+        path = format!("{}:{path}", client("").display());
     }
     let ran = Ran::of(command.env("PATH", path).args(["sh", "-ec", &lines.join("\n")]), b"");
     assert_eq!(ran.status, 0, "{title}: {}\n{}\n{}", ran.text(), ran.talk(), lan.heard());
@@ -66,19 +86,42 @@ fn every_section_of_the_page_has_a_test() {
     assert!(sections().iter().all(|(_, lines)| lines.iter().any(|line| line.contains("ringfence"))));
 }
 
-#[test]
-fn npm() {
-    recipe("npm", &["npm", "node"], |project, lan| {
+/// A package manager that `.ci/clients` installs.
+fn client(name: &str) -> PathBuf {
+    let tools = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/recipe-tools/bin");
+    tools.canonicalize().unwrap_or(tools).join(name)
+}
+
+/// A package of node's that needs another one, from this registry.
+fn node_package(title: &str, program: &str, registry: &str) {
+    let program = if program == "npm" { program.to_owned() } else { client(program).display().to_string() };
+    recipe(title, &[&program, "node"], |project, lan| {
         project.write(
             "package.json",
             r#"{"name": "app", "version": "1.0.0", "dependencies": {"dep": "^1.0.0"}, "scripts": {"test": "node -p 'require(\"dep\")'"}}"#,
         );
         project.write(".npmrc", "cafile=ca.crt\naudit=false\nfund=false\n");
         let serve =
-            "python3 -c \"import packages; packages.HOME = 'https://registry.npmjs.org'; packages.npm('www')\"; cp www/npm/dep www/dep";
-        assert!(works("npm", project, lan, serve).ends_with("42"));
-        assert!(lan.heard().contains("443 registry.npmjs.org GET registry.npmjs.org /npm/-/dep-1.2.3.tgz"), "{}", lan.heard());
+            format!("python3 -c \"import packages; packages.HOME = 'https://{registry}'; packages.npm('www')\"; cp www/npm/dep www/dep");
+        let said = works(title, project, lan, &serve);
+        assert!(said.lines().any(|line| line == "42"), "{said}");
+        assert!(lan.heard().contains(&format!("443 {registry} GET {registry} /npm/-/dep-1.2.3.tgz")), "{}", lan.heard());
     });
+}
+
+#[test]
+fn npm() {
+    node_package("npm", "npm", "registry.npmjs.org");
+}
+
+#[test]
+fn pnpm() {
+    node_package("pnpm", "pnpm", "registry.npmjs.org");
+}
+
+#[test]
+fn yarn() {
+    node_package("Yarn", "yarn", "registry.yarnpkg.com");
 }
 
 #[test]
@@ -104,6 +147,35 @@ fn cargo() {
 }
 
 #[test]
+fn go() {
+    recipe("Go", &["go"], |project, lan| {
+        project.write("go.mod", "module example.org/app\n\ngo 1.18\n");
+        project.write("main.go", "package main\n\nfunc answer() int { return 42 }\n\nfunc main() { println(answer()) }\n");
+        let test = "package main\n\nimport \"testing\"\n\nfunc TestAnswer(t *testing.T) {\n\tif answer() != 42 {\n\t\tt.Fail()\n\t}\n}\n";
+        project.write("main_test.go", test);
+        works("Go", project, lan, "");
+        assert!(project.has("app"));
+    });
+}
+
+#[test]
+fn cmake() {
+    recipe("CMake", &["cmake", "make", "cc"], |project, lan| {
+        project.write("CMakeLists.txt", "cmake_minimum_required(VERSION 3.13)\nproject(app C)\nadd_executable(app main.c)\n");
+        project.write("main.c", "int main(void) { return 42; }\n");
+        works("CMake", project, lan, "");
+        project.sh("build/app").ends(42);
+    });
+}
+
+#[test]
+fn redis() {
+    recipe("Redis", &["redis-server", "redis-cli"], |project, lan| {
+        assert!(works("Redis", project, lan, "").contains("42"));
+    });
+}
+
+#[test]
 fn java() {
     recipe("Java", &["javac", "java"], |project, lan| {
         project.write("Main.java", "class Main { public static void main(String[] a) { System.out.println(42); } }\n");
@@ -119,22 +191,46 @@ fn postgres() -> Option<String> {
 
 #[test]
 fn postgresql() {
-    recipe("PostgreSQL", &["/usr/lib/postgresql"], |project, lan| {
-        // It refuses to run as root, inside and outside.
-        if project.user == As::User && postgres().is_some() {
-            assert!(works("PostgreSQL", project, lan, "").contains("42"));
-        }
-    });
+    if !needs(&["psql", "/usr/lib/postgresql"]) {
+        return;
+    }
+    // It refuses to run as root, inside and outside.
+    let project = project(As::User);
+    let Some(lan) = project.lan() else { return };
+    assert!(works("PostgreSQL", &project, &lan, "").contains("42"));
 }
+
+/// Serves a repository as `https://github.com/me/lib.git`.
+const LIBRARY: &str = "mkdir -p www/me && git init -q made && cd made && echo 42 > file && git add file && \
+     git -c user.name=A -c user.email=a@b commit -qm one && cd .. && git clone -q --bare made www/me/lib.git && \
+     git -C www/me/lib.git update-server-info";
 
 #[test]
 fn git_over_https() {
     recipe("Git over https", &["git"], |project, lan| {
-        let serve = "mkdir -p www/me && git init -q made && cd made && echo 42 > file && git add file && \
-            git -c user.name=A -c user.email=a@b commit -qm one && cd .. && git clone -q --bare made www/me/lib.git && \
-            git -C www/me/lib.git update-server-info";
-        works("Git over https", project, lan, serve);
+        works("Git over https", project, lan, LIBRARY);
         assert_eq!(project.read("lib/file").as_deref(), Some("42\n"));
+    });
+}
+
+#[test]
+fn git_push_over_ssh() {
+    recipe("Git push over ssh", &["git", "ssh", "ssh-keygen", "/usr/sbin/sshd"], |project, lan| {
+        if !As::runner_is_root() {
+            return skip("only the superuser can serve ssh");
+        }
+        lan.served("git init -q --bare git/x.git").ok();
+        lan.bare("mkdir -p ~/.ssh && rm -f ~/.ssh/id_ed25519 && ssh-keygen -q -t ed25519 -N '' -f ~/.ssh/id_ed25519").ok();
+        std::fs::copy(project.home().join(".ssh/id_ed25519.pub"), lan.at("authorized")).expect("the key was just made");
+        let host = std::fs::read_to_string(lan.at("host.pub")).expect("the server has a key");
+        project.write_at(&project.home().join(".ssh/known_hosts"), format!("github.com {host}"));
+        let line = format!(
+            "git init -q -b main && git remote add origin ssh://root@github.com{} && echo 42 > file && git add file && git -c user.name=A -c user.email=a@b commit -qm one",
+            lan.at("git/x.git").display()
+        );
+        project.sh_bare(&line).ok();
+        works("Git push over ssh", project, lan, "");
+        assert_eq!(lan.served("git -C git/x.git show main:file").ok(), "42");
     });
 }
 
