@@ -463,7 +463,9 @@ fn a_submodule_that_the_host_adds_stays_where_it_is() {
         let said = meanwhile(&project, line, || {
             project.sh_bare("git -c protocol.file.allow=always submodule --quiet add ~/lib lib 2>&1").ok();
         });
-        assert_eq!(said, "end\n", "{user}");
+        // The command's own is looked through when it has ended.
+        assert_eq!(said, "made\nend\n", "{user}");
+        assert_eq!(project.read(".git/modules/own/config").unwrap_or_default(), "", "{user}");
         assert!(project.has("lib/.git"), "{user}: it was moved away");
         project.sh_bare("cd lib && git status").ok();
     });
