@@ -18,6 +18,7 @@ mod environment;
 mod explain;
 mod flood;
 mod git;
+mod git_corpus;
 mod git_ownership;
 mod git_sessions;
 mod groups;
