@@ -353,6 +353,9 @@ pub enum Planted {
     Tree,
     /// A setting that agents or editors obey.
     Setting,
+    /// A file or directory with a denied name that the command may make or write. No directory comes
+    /// along, and the path is its own.
+    File,
 }
 
 /// From the caller to the sandbox's first process.

@@ -14,14 +14,16 @@ mod settings;
 mod sockets;
 mod surveyor;
 mod tools;
+mod tracked_files;
 pub(crate) mod walk;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
-use ringfence_policy::{AbsPath, Effect, Grants, Rule};
+use ringfence_policy::{AbsPath, Effect, Grants, Rule, TrackedFiles};
 
 use crate::plan::{Cover, Guard, Kind};
 pub use folding::Folding;
@@ -30,6 +32,8 @@ pub use gitlinks::{Tracked, gitlinks, is_index, tracked};
 pub use index_paths::{IndexFault, ObjectNames, index_fault};
 use links::Links;
 use surveyor::Surveyor;
+pub(crate) use tracked_files::TrackedLookup;
+pub use tracked_files::{ContentDigest, RememberedFiles, content_digest, open_tracked};
 pub use walk::vendored;
 
 /// What was found on the host.
@@ -54,6 +58,8 @@ pub struct Survey {
     pub builds: Builds,
     /// Whether the walked trees tell upper from lower case.
     pub folding: Folding,
+    /// Files that a built-in pattern would deny and that are open because git tracks them.
+    pub tracked: TrackedFiles,
 }
 
 /// Whether a project is one that tools build.
@@ -86,19 +92,34 @@ pub type Linked = BTreeMap<(u64, u64), Cover>;
 
 /// Looks at the host through the eyes of `grants`.
 pub fn survey(grants: &Grants) -> Survey {
-    survey_beside(grants, &|_| false)
+    survey_beside(grants, &Known::default())
+}
+
+/// Traces that commands of the project left behind.
+#[derive(Clone, Copy)]
+pub struct Known<'a> {
+    /// Tells git directories, worktrees' directories and `.git` files that commands made.
+    pub is_made: &'a dyn Fn(&AbsPath) -> bool,
+    /// Contents that commands left in files that git tracks.
+    pub remembered: &'a RememberedFiles,
+}
+
+impl Default for Known<'_> {
+    fn default() -> Self {
+        static NONE: LazyLock<RememberedFiles> = LazyLock::new(RememberedFiles::new);
+        Self { is_made: &|_| false, remembered: &NONE }
+    }
 }
 
 /// The same where some git directories, worktrees and `.git` files are known to be made by
-/// commands: `is_made` answers that for a path. What git obeys in them is not protected, since
-/// it is swept after every command.
-pub fn survey_beside(grants: &Grants, is_made: &dyn Fn(&AbsPath) -> bool) -> Survey {
+/// commands. What git obeys in them is not protected, since it is swept after every command.
+pub fn survey_beside(grants: &Grants, known: &Known<'_>) -> Survey {
     let mut links = Links::default();
     let mut survey = look_by(grants, &mut links);
     if MANIFESTS.iter().any(|name| grants.workspace.as_path().join(name).exists()) {
         survey.builds = Builds::Something;
     }
-    Surveyor::new(grants, links, survey, is_made).survey()
+    Surveyor::new(grants, links, survey, known).survey()
 }
 
 /// Where a path leads, whether or not something is there.
@@ -108,7 +129,8 @@ pub(crate) fn end_of(path: &AbsPath) -> Option<AbsPath> {
 
 /// Surveys one repository, but for what commands made in it.
 pub(crate) fn repository(grants: &Grants, directory: &AbsPath, is_made: &dyn Fn(&AbsPath) -> bool) -> Survey {
-    Surveyor::new(grants, Links::default(), Survey::default(), is_made).repository(directory)
+    let known = Known { is_made, ..Known::default() };
+    Surveyor::new(grants, Links::default(), Survey::default(), &known).repository(directory)
 }
 
 /// Finds what the rules stand on, and no more.

@@ -2,7 +2,7 @@
 
 mod relay;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ringfence_api::{Connection, Denial, Granted, Operation, Outcome, Output, Request, Status, Stdio, Usage};
 use ringfence_enforce::Plan;
 use ringfence_enforce::apply::{Birth, Event, Group, Inside, LaunchError, Made, Planted, Reins, Running};
-use ringfence_policy::Limits;
+use ringfence_policy::{AbsPath, Limits};
 use ringfence_provider::ProviderError;
 use ringfence_shell::Capture;
 use ringfence_sys::signal::{self, Arrived, Sender, Set};
@@ -102,6 +102,8 @@ impl Subject for Running {
 pub(crate) struct Seen {
     /// Names of git's that it made.
     pub(crate) made: Vec<Made>,
+    /// Files with a denied name that it made or wrote: git tracks them, or made them.
+    pub(crate) own_files: HashMap<AbsPath, Birth>,
     /// Directories of further ones, by identity: of very many, not all are held open.
     pub(crate) more: HashSet<Identity>,
     /// Whether there are such that nothing is known of.
@@ -206,7 +208,11 @@ impl Seen {
             Event::Unlisted(more) => self.observed.unlisted(more),
             Event::Made(made) => {
                 self.live.made(made.birth);
-                self.note(made);
+                match (made.what, made.birth) {
+                    (Planted::File, Some(birth)) => drop(self.own_files.insert(made.path, birth)),
+                    (Planted::File, None) => {}
+                    _ => self.note(made),
+                }
             }
             Event::Settled => self.live.settled(),
             Event::Account(account) => self.steward.iter().for_each(|steward| steward.told(account)),

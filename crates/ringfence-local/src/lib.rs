@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 use ringfence_api::{Asker, Denial, Gap, Outcome, Output, Quarantined, Request, Stdio};
 use ringfence_egress::dial::Outer;
 use ringfence_enforce::apply::{self, Ahead, Birth, Launch, MemoryCounter};
-use ringfence_enforce::{Network, Person, Plan, Step, plan, scene, survey_beside, vendored};
+use ringfence_enforce::{Known, Network, Person, Plan, Step, plan, scene, survey_beside, vendored};
 use ringfence_policy::{AbsPath, Grants};
 use ringfence_provider::{Provider, ProviderError, Session, Standing};
 use ringfence_sys::signal::{self, Set};
@@ -141,8 +141,11 @@ fn planned(grants: &Arc<Grants>, person: &Person) -> Planned {
     let begun = Moment::now();
     let listed = Runs::open(&person.quarantine).map(|runs| runs.listed(grants)).unwrap_or_default();
     let is_made = |path: &AbsPath| Birth::of(CWD, path.as_path()).is_some_and(|birth| listed.made().contains(&birth));
-    let found = survey_beside(grants, &is_made);
+    let found = survey_beside(grants, &Known { is_made: &is_made, remembered: listed.remembered() });
     let mut held = grants.clone();
+    if !found.tracked.is_empty() {
+        Arc::make_mut(&mut held).tracked = found.tracked.clone();
+    }
     if !found.rules.is_empty() {
         Arc::make_mut(&mut held).rules.extend(found.rules.iter().cloned());
     }
@@ -354,6 +357,7 @@ impl Campaign {
         quarantined.extend(swept.moved);
         if let Some(runs) = runs {
             runs.note(swept.spotted, &listed, mark.as_ref());
+            runs.remember(&std::mem::take(&mut seen.own_files));
             if are_others {
                 // One that ended before this was told may have written to it after it was swept.
                 let (mut again, _) = runs.made(&listed);

@@ -5,6 +5,7 @@
 //! repositories its command made.
 
 mod made;
+mod remembered;
 
 use std::ffi::CString;
 use std::fs;

@@ -259,6 +259,7 @@ impl Sweep<'_> {
                 repository_around(directory).is_some()
             }
             Planted::Tree => return self.tree(spot),
+            Planted::File => false,
             Planted::Setting => return self.settings_in(spot),
         };
         if spot.standing == Standing::OnHost

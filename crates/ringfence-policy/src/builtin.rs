@@ -14,6 +14,7 @@ use crate::grants::{
 };
 use crate::path::AbsPath;
 use crate::tools::ToolRules;
+use crate::tracked::TrackedFiles;
 pub use guarded::GuardedNames;
 pub use settings::*;
 pub use tables::*;
@@ -59,6 +60,7 @@ impl Grants {
             rules,
             patterns: Vec::new(),
             exceptions: Vec::new(),
+            tracked: TrackedFiles::default(),
             suspects: Vec::new(),
             environment: EnvironmentRules::default(),
             network: NetworkRules::default(),

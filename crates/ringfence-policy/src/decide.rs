@@ -175,8 +175,18 @@ impl Grants {
     /// The first pattern of this effect that catches the path or a directory above it,
     /// and is not lifted there.
     fn caught(&self, path: &AbsPath, effect: PatternEffect) -> Option<&Pattern> {
+        let is_tracked = effect == PatternEffect::Deny && self.tracked.opens(path);
+        self.first_caught(path, |pattern| pattern.effect == effect && !(is_tracked && pattern.spares_tracked()))
+    }
+
+    /// The first deny pattern that catches the path, as if git tracked nothing.
+    pub(crate) fn caught_untracked(&self, path: &AbsPath) -> Option<&Pattern> {
+        self.first_caught(path, |pattern| pattern.effect == PatternEffect::Deny)
+    }
+
+    fn first_caught(&self, path: &AbsPath, is_meant: impl Fn(&Pattern) -> bool) -> Option<&Pattern> {
         let parts = components(path);
-        self.patterns.iter().filter(|pattern| pattern.effect == effect).find(|pattern| {
+        self.patterns.iter().filter(|pattern| is_meant(pattern)).find(|pattern| {
             (1..=parts.len()).any(|depth| pattern.glob.matches_components(&parts[..depth]) && !self.lifted(pattern, &parts[..depth], path))
         })
     }

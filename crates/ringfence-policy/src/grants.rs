@@ -9,6 +9,7 @@ use crate::limit::Limit;
 pub use crate::network::{NetworkMode, NetworkRules, Ports};
 use crate::path::AbsPath;
 use crate::tools::ToolRules;
+use crate::tracked::TrackedFiles;
 
 /// The resolved policy: every path absolute, every rule with the place it came from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,6 +26,8 @@ pub struct Grants {
     pub patterns: Vec<Pattern>,
     /// What re-opens a file that a pattern caught.
     pub exceptions: Vec<Exception>,
+    /// Files that are open because git tracks them.
+    pub tracked: TrackedFiles,
     /// Files of tools, and directories of such files, that are denied if they hold credentials.
     pub suspects: Vec<AbsPath>,
     /// Which variables pass.

@@ -23,7 +23,7 @@ pub(crate) const KEYS: &[(&str, &[&str])] = &[
         ],
     ),
     ("sandbox", &["enabled", "enabled-platforms", "fail-if-unavailable", "allow-unsandboxed-commands", "auto-allow-bash-if-sandboxed"]),
-    ("filesystem", &["read", "write", "deny", "protect", "except"]),
+    ("filesystem", &["read", "write", "deny", "protect", "except", "tracked"]),
     ("environment", &["profile", "allow", "deny", "set"]),
     ("network", &["mode", "allow", "deny", "localhost", "git", "unix-sockets", "bind", "sni", "proxy-variables", "locked"]),
     ("commands", &["deny", "allow-binaries", "deny-arguments", "anchor-arguments", "excluded"]),

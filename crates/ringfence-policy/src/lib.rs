@@ -41,6 +41,7 @@ pub mod schema;
 #[cfg(test)]
 mod testing;
 pub mod tools;
+pub mod tracked;
 mod words;
 
 pub use agent::{Agent, AgentCommand};
@@ -69,4 +70,5 @@ pub use render::render;
 pub use resolve::resolve;
 pub use schema::schema;
 pub use tools::{AllowedTools, Tool, ToolRule, ToolRules};
+pub use tracked::{TrackedFile, TrackedFiles, TrackedMode};
 pub use words::is_hidden;

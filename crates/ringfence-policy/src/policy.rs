@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::Platform;
 use crate::grants::{Asking, Fsync, Mode, Observe, OnError, OnGap};
+use crate::tracked::TrackedMode;
 pub use network::{NetworkPolicy, PortChoice, SecretPolicy};
 
 /// The one version of the format there is.
@@ -130,6 +131,10 @@ pub struct FilesystemPolicy {
     /// Re-opens what a glob in `deny` or `protect` caught.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub except: Vec<PathEntry>,
+    /// Files that git tracks unchanged and that a built-in pattern would deny: `open` (the default)
+    /// or `deny`. A project's policy may only choose `deny`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tracked: Option<TrackedMode>,
 }
 
 /// A path or glob, alone or with more to say about it.

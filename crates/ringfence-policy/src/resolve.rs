@@ -20,6 +20,7 @@ use crate::layer::Layer;
 use crate::network::{HostRule, Listed, Sni};
 use crate::path::AbsPath;
 use crate::tools::{ToolRule, ToolRules, is_taken, take_writing};
+use crate::tracked::{TrackedFiles, TrackedMode};
 use scalar::{Leave, Scalar};
 
 /// Lays the layers over each other and over what is built in.
@@ -72,6 +73,7 @@ pub fn resolve(layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants,
         rules,
         patterns: lists.patterns,
         exceptions: lists.exceptions,
+        tracked: TrackedFiles { mode: settings.tracked.value(), ..TrackedFiles::default() },
         suspects: crate::presets::suspects(facts),
         environment,
         network,
@@ -122,6 +124,7 @@ struct Settings {
     sni: Scalar<Sni>,
     fsync: Scalar<Fsync>,
     on_error: Scalar<OnError>,
+    tracked: Scalar<TrackedMode>,
 }
 
 impl Settings {
@@ -139,6 +142,7 @@ impl Settings {
             sni: Scalar::new("network.sni", Sni::Check),
             fsync: Scalar::new("audit.fsync", Fsync::Never),
             on_error: Scalar::new("audit.on-error", OnError::Refuse),
+            tracked: Scalar::new("filesystem.tracked", TrackedMode::Open),
         };
         for layer in layers {
             let policy = &layer.policy;
@@ -154,6 +158,7 @@ impl Settings {
             settings.sni.offer(layer, policy.network.sni, warnings);
             settings.fsync.offer(layer, policy.audit.fsync, warnings);
             settings.on_error.offer(layer, policy.audit.on_error, warnings);
+            settings.tracked.offer(layer, policy.filesystem.tracked, warnings);
         }
         settings.enabled.flag("--no-sandbox", flags.enabled)?;
         settings.mode.flag("--mode", flags.mode)?;

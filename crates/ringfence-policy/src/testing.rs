@@ -43,6 +43,7 @@ fn empty() -> Grants {
         rules: Vec::new(),
         patterns: Vec::new(),
         exceptions: Vec::new(),
+        tracked: crate::tracked::TrackedFiles::default(),
         suspects: Vec::new(),
         environment: EnvironmentRules::built_in(),
         network: NetworkRules::default(),

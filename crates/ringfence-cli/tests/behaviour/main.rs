@@ -49,6 +49,7 @@ mod status;
 mod terminal;
 mod tool_calls;
 mod tools;
+mod tracked_files;
 mod tripwire;
 mod untold;
 mod work;

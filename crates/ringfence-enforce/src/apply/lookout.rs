@@ -10,6 +10,7 @@ mod git;
 mod lifted;
 mod post;
 pub(super) mod relay;
+mod tracked;
 mod watches;
 
 use std::ffi::CString;

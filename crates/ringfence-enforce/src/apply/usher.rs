@@ -31,6 +31,7 @@ mod settings;
 mod sockets;
 mod tell;
 mod terminal;
+mod tracked;
 mod undelivered;
 mod watched;
 

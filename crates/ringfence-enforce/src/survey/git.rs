@@ -142,7 +142,7 @@ fn scripts(hooks: &AbsPath, trees: &[AbsPath], surveyor: &mut Surveyor<'_>) {
 }
 
 /// Where a link leads, if that is a directory.
-fn followed(link: &AbsPath) -> Option<AbsPath> {
+pub(super) fn followed(link: &AbsPath) -> Option<AbsPath> {
     fs::canonicalize(link.as_path()).ok().filter(|path| path.is_dir()).and_then(AbsPath::new)
 }
 

@@ -27,7 +27,7 @@ pub(super) fn of(dot_git: &AbsPath) -> Vec<AbsPath> {
 }
 
 /// An index, or the beginning of one that no repository has: a command may write it.
-fn read(index: &Path) -> io::Result<Vec<u8>> {
+pub(super) fn read(index: &Path) -> io::Result<Vec<u8>> {
     const LONGEST: u64 = 1 << 28;
     let mut bytes = Vec::new();
     fs::File::open(index)?.take(LONGEST).read_to_end(&mut bytes)?;
@@ -115,6 +115,10 @@ pub(super) struct RawEntry<'a> {
     pub(super) at: usize,
     /// Times, device, inode, mode, owner and size.
     fixed: &'a [u8],
+    /// Name of the object that holds the content.
+    pub(super) object: &'a [u8],
+    /// Flags, with the extended ones in the lower half.
+    pub(super) flags: u32,
     /// Length of the name by the flags, which have room for [`LONGEST_NAME`].
     flagged_length: usize,
     pub(super) name: &'a [u8],
@@ -154,7 +158,10 @@ pub(super) fn each(index: &[u8], hash: usize, mut tell: impl FnMut(RawEntry<'_>)
         let length = index.get(name_at..)?.iter().position(|byte| *byte == 0)?;
         name.extend_from_slice(&index[name_at..name_at + length]);
         let flagged_length = usize::from(u16::from_be_bytes([flags[0], flags[1]])) & LONGEST_NAME;
-        tell(RawEntry { at, fixed, flagged_length, name: &name });
+        let object = index.get(at + FIXED..flags_at)?;
+        let extended = if flags[0] & 0x40 == 0 { [0, 0] } else { [*index.get(flags_at + 2)?, *index.get(flags_at + 3)?] };
+        let all_flags = u32::from_be_bytes([flags[0], flags[1], extended[0], extended[1]]);
+        tell(RawEntry { at, fixed, object, flags: all_flags, flagged_length, name: &name });
         let end = name_at + length;
         // Up to seven more make the length a multiple of eight.
         at = if version == 4 { end + 1 } else { at + ((end - at) / 8 + 1) * 8 };

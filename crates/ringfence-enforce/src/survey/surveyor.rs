@@ -6,13 +6,14 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use ringfence_policy::builtin::{self, Setting};
-use ringfence_policy::{AbsPath, Access, Effect, Grants, NameIndex, Origin, Rule, Source, Verdict};
+use ringfence_policy::{AbsPath, Access, Effect, Grants, NameIndex, Origin, Rule, Source, TrackedFiles, Verdict};
 
 use super::folding::Folding;
 use super::links::Links;
 use super::mounts::HostMounts;
+use super::tracked_files::TrackedLookup;
 use super::walk::{self, Eyes, Walk};
-use super::{Linked, Survey, git, gitlinks, is_socket, is_walked, kind_of, settings, sockets};
+use super::{Known, Linked, Survey, git, gitlinks, is_socket, is_walked, kind_of, settings, sockets};
 use crate::plan::{Cover, Guard, GuardKind, Kind};
 
 /// A survey on its way.
@@ -24,14 +25,14 @@ pub(super) struct Surveyor<'a> {
     hooks: OnceCell<Vec<String>>,
     writable: Vec<&'a AbsPath>,
     pinned: HashSet<AbsPath>,
-    /// Tells git directories, worktrees' directories and `.git` files that commands made.
-    is_made: &'a dyn Fn(&AbsPath) -> bool,
+    /// Traces of earlier commands.
+    known: &'a Known<'a>,
 }
 
 impl<'a> Surveyor<'a> {
-    pub(super) fn new(grants: &'a Grants, links: Links, found: Survey, is_made: &'a dyn Fn(&AbsPath) -> bool) -> Self {
+    pub(super) fn new(grants: &'a Grants, links: Links, found: Survey, known: &'a Known<'a>) -> Self {
         let writable = grants.rules.iter().filter(|rule| rule.effect == Effect::Write).map(|rule| &rule.root).collect();
-        Self { grants, links, found, hooks: OnceCell::new(), writable, pinned: HashSet::new(), is_made }
+        Self { grants, links, found, hooks: OnceCell::new(), writable, pinned: HashSet::new(), known }
     }
 
     pub(super) fn survey(mut self) -> Survey {
@@ -232,7 +233,7 @@ impl<'a> Surveyor<'a> {
 
     /// Answers whether commands made what stands at `path`.
     pub(super) fn is_made(&self, path: &AbsPath) -> bool {
-        (self.is_made)(path)
+        (self.known.is_made)(path)
     }
 
     pub(super) fn is_pinned(&self, path: &AbsPath) -> bool {
@@ -265,7 +266,8 @@ impl<'a> Surveyor<'a> {
         let index = NameIndex::new(grants);
         self.found.folding = roots.iter().map(Folding::of).max().unwrap_or_default();
         self.found.walked = self.with_workspace(&roots);
-        let walk = Walk::new(grants, &index, self.found.folding, Eyes::Person).run(&self.found.walked);
+        let mut walk = Walk::new(grants, &index, self.found.folding, Eyes::Person).run(&self.found.walked);
+        self.open_tracked(&mut walk, &index);
         self.found.directories = walk.directories;
         for entry in walk.caught {
             if entry.links > 1 {
@@ -313,6 +315,36 @@ impl<'a> Surveyor<'a> {
 }
 
 impl Surveyor<'_> {
+    /// Takes off the walk what is open because git tracks it. Directories that are open for a
+    /// tracked file are walked, since all else in them stays denied.
+    fn open_tracked(&mut self, walk: &mut walk::Found, index: &NameIndex) {
+        let mut tracked = TrackedFiles { mode: self.grants.tracked.mode, ..TrackedFiles::default() };
+        let mut lookup = TrackedLookup::new(self.grants, &self.found.walked, self.known.remembered);
+        let caught = walk.caught.iter().filter(|entry| entry.through.is_none() && matches!(entry.cover, Cover::Deny(_)));
+        caught.for_each(|entry| lookup.find(&entry.path, &mut tracked));
+        // With a link that leads to an open file would go the knowledge that its target is denied.
+        let (grants, open) = (self.grants, tracked.clone());
+        let is_kept = |link: &AbsPath| {
+            let end = fs::canonicalize(link.as_path()).ok().and_then(AbsPath::new);
+            end.is_some_and(|end| grants.verdict(&end, Access::Read) == Verdict::Allowed && !open.opens(&end))
+        };
+        walk.denied_links.iter().filter(|link| !is_kept(link)).for_each(|link| lookup.find(link, &mut tracked));
+        if tracked.is_empty() {
+            return;
+        }
+        let judged = Grants { tracked, ..grants.clone() };
+        let tops = judged.tracked.directories.iter().filter(|path| walk.caught.iter().any(|entry| entry.path == **path));
+        let tops: Vec<AbsPath> = tops.cloned().collect();
+        let is_denied = |path: &AbsPath| judged.verdict(path, Access::Read) == Verdict::Denied;
+        walk.caught.retain(|entry| match &entry.through {
+            Some(link) => is_denied(link) && !judged.tracked.opens(&entry.path),
+            None => !judged.tracked.opens(&entry.path) || is_denied(&entry.path),
+        });
+        walk.denied_links.retain(is_denied);
+        walk.merge(Walk::new(&judged, index, self.found.folding, Eyes::Person).run(&tops));
+        self.found.tracked = judged.tracked;
+    }
+
     /// The trees to walk: a project below `~/vendor` is none that the walk of `~` leaves out.
     fn with_workspace(&self, roots: &[AbsPath]) -> Vec<AbsPath> {
         let skipped = walk::vendored(self.grants);

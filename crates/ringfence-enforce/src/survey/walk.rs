@@ -43,14 +43,28 @@ pub(crate) struct Caught {
     pub(crate) device: u64,
     pub(crate) inode: u64,
     pub(crate) links: u64,
+    /// The symbolic link with a denied name that leads to it.
+    pub(crate) through: Option<AbsPath>,
 }
 
 impl Found {
+    /// Adds what another part of the walk found.
+    pub(crate) fn merge(&mut self, part: Found) {
+        self.caught.extend(part.caught);
+        self.protected_links.extend(part.protected_links);
+        self.denied_links.extend(part.denied_links);
+        self.settings.extend(part.settings);
+        self.repositories.extend(part.repositories);
+        self.unseen.extend(part.unseen);
+        self.full.extend(part.full);
+        self.directories += part.directories;
+    }
+
     /// Denies a directory as a whole.
     fn shut(&mut self, directory: &AbsPath) {
         let Ok(metadata) = fs::symlink_metadata(directory.as_path()) else { return };
         let cover = Cover::Deny(Kind::Directory);
-        self.caught.push(Caught { path: directory.clone(), cover, device: metadata.dev(), inode: metadata.ino(), links: 1 });
+        self.caught.push(Caught { path: directory.clone(), cover, device: metadata.dev(), inode: metadata.ino(), links: 1, through: None });
     }
 }
 
@@ -105,16 +119,7 @@ impl<'a> Walk<'a> {
             let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| self.work(&queue, &changed))).collect();
             workers.into_iter().map(|worker| worker.join().expect("a walker does not panic")).collect::<Vec<_>>()
         });
-        for part in parts {
-            found.caught.extend(part.caught);
-            found.protected_links.extend(part.protected_links);
-            found.denied_links.extend(part.denied_links);
-            found.settings.extend(part.settings);
-            found.repositories.extend(part.repositories);
-            found.unseen.extend(part.unseen);
-            found.full.extend(part.full);
-            found.directories += part.directories;
-        }
+        parts.into_iter().for_each(|part| found.merge(part));
         found
     }
 
@@ -210,7 +215,7 @@ impl<'a> Walk<'a> {
             found.repositories.push(path);
             return Taken::Left;
         }
-        let interesting = self.index.interesting(name);
+        let interesting = self.index.interesting(name) || self.is_opened_by_git(directory);
         if interesting || is_socket(file_type) {
             let path = directory.join(name);
             if let Some(cover) = self.cover(&path, file_type) {
@@ -231,13 +236,20 @@ impl<'a> Walk<'a> {
         Taken::Left
     }
 
+    /// Tells whether a directory has a denied name and is open for the tracked files in it: any other
+    /// name in it is denied.
+    pub(crate) fn is_opened_by_git(&self, directory: &AbsPath) -> bool {
+        !self.grants.tracked.directories.is_empty() && self.grants.tracked.directories.contains(directory)
+    }
+
     fn cover(&self, path: &AbsPath, file_type: fs::FileType) -> Option<Cover> {
         if self.grants.verdict(path, Access::Read) == Verdict::Denied {
             return Some(Cover::Deny(kind_of(file_type)));
         }
         // A name that is left open of a file, and denied of a directory: `secrets.d`. What a
         // rule opens below it is mounted above the cover.
-        if file_type.is_dir() && self.grants.verdict(&path.join("x"), Access::Read) == Verdict::Denied {
+        let is_shut = || self.grants.verdict(&path.join("x"), Access::Read) == Verdict::Denied && !self.is_opened_by_git(path);
+        if file_type.is_dir() && is_shut() {
             return Some(Cover::Deny(Kind::Directory));
         }
         // One that appears may be the command's own.
@@ -267,6 +279,7 @@ impl<'a> Walk<'a> {
 
     fn catch(&self, path: &AbsPath, file_type: fs::FileType, cover: Cover, found: &mut Found) {
         // Nothing can be mounted on a link itself: what it leads to is what must be covered.
+        let through = file_type.is_symlink().then(|| path.clone());
         let path = if file_type.is_symlink() {
             if !matches!(cover, Cover::Deny(_)) {
                 found.protected_links.push(path.clone());
@@ -290,7 +303,7 @@ impl<'a> Walk<'a> {
             return;
         }
         let links = if metadata.is_file() { metadata.nlink() } else { 1 };
-        found.caught.push(Caught { path, cover, device: metadata.dev(), inode: metadata.ino(), links });
+        found.caught.push(Caught { path, cover, device: metadata.dev(), inode: metadata.ino(), links, through });
     }
 }
 

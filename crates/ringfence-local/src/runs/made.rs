@@ -21,6 +21,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
+use ringfence_enforce::RememberedFiles;
 use ringfence_enforce::apply::{Birth, Made, Planted};
 use ringfence_policy::{AbsPath, Effect, Grants};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
@@ -46,6 +47,8 @@ pub(crate) struct Listed {
     entries: Vec<Entry>,
     /// Git directories, worktrees' directories and `.git` files that are still the commands' own.
     made: HashSet<Birth>,
+    /// Contents that commands left in files with a denied name.
+    remembered: RememberedFiles,
     cursor: Cursor,
 }
 
@@ -78,6 +81,11 @@ impl Listed {
         &self.made
     }
 
+    /// Contents that commands left in files with a denied name.
+    pub(crate) fn remembered(&self) -> &RememberedFiles {
+        &self.remembered
+    }
+
     /// The directories that hold a `HEAD` which an earlier command made, and since when.
     pub(crate) fn heads(&self) -> HashMap<Identity, Moment> {
         let heads = self.entries.iter().filter(|entry| entry.spot.what == Planted::Head);
@@ -103,7 +111,8 @@ impl Runs {
             // the user's.
             spot.what == Planted::Setting || record.is_none() || is_same || !is_trusted
         });
-        Listed { entries, made, cursor }
+        let remembered = if is_trusted { self.remembered() } else { RememberedFiles::new() };
+        Listed { entries, made, remembered, cursor }
     }
 
     /// All that commands made until now: as if it were this one, or by identity if it was moved.
@@ -227,13 +236,14 @@ impl Record {
         let git = match what {
             Planted::DotGit => rustix::fs::openat(directory, ".git", flags, Mode::empty()).ok()?,
             Planted::Setting => return Self::of_setting(directory, spot.path.name()?),
+            Planted::File => return None,
             Planted::Head | Planted::Store | Planted::Tree => rustix::io::fcntl_dupfd_cloexec(directory, 3).ok()?,
         };
         let status = rustix::fs::fstat(&git).ok()?;
         let stamp = match what {
             _ if !FileType::from_raw_mode(status.st_mode).is_dir() => changed(&status),
             Planted::Store => stamp(git.as_fd(), &[]),
-            Planted::DotGit | Planted::Head | Planted::Tree | Planted::Setting => {
+            Planted::DotGit | Planted::Head | Planted::Tree | Planted::Setting | Planted::File => {
                 let branch = branch(&git);
                 stamp(git.as_fd(), &USED.iter().copied().chain(branch.as_deref()).collect::<Vec<_>>())
             }
@@ -305,8 +315,8 @@ fn written(entry: &Entry) -> Vec<u8> {
         Planted::Head => "head",
         Planted::Store => "store",
         Planted::Setting => "setting",
-        // Of a tree, the repositories found in it are listed.
-        Planted::Tree => return Vec::new(),
+        // Of a tree, the repositories found in it are listed; of files, their content.
+        Planted::Tree | Planted::File => return Vec::new(),
     };
     let (device, inode) = entry.spot.identity;
     let mut text = format!("{word} {device} {inode} ");

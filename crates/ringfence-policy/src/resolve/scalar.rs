@@ -4,6 +4,7 @@ use crate::error::PolicyError;
 use crate::grants::{Asking, Fsync, Mode, NetworkMode, Observe, OnError, OnGap, Origin, Source};
 use crate::layer::Layer;
 use crate::network::Sni;
+use crate::tracked::TrackedMode;
 
 /// A setting that is narrower or wider.
 pub(super) trait Width: Copy + PartialEq {
@@ -196,6 +197,20 @@ impl Width for Fsync {
 
     fn widest_for_projects() -> Self {
         Fsync::Never
+    }
+}
+
+impl Width for TrackedMode {
+    fn width(self) -> u8 {
+        self as u8
+    }
+
+    fn word(self) -> &'static str {
+        TrackedMode::word(self)
+    }
+
+    fn widest_for_projects() -> Self {
+        TrackedMode::Open
     }
 }
 

@@ -103,7 +103,7 @@ impl<'a> Repositories<'a> {
     }
 
     /// Answers whether a command made a name of git's.
-    fn is_own(&self, birth: Birth, covers: &Covers<'_>) -> bool {
+    pub(super) fn is_own(&self, birth: Birth, covers: &Covers<'_>) -> bool {
         if self.own.borrow().contains(&birth) || self.foreign.borrow().contains(&birth) {
             return self.own.borrow().contains(&birth);
         }

@@ -17,9 +17,11 @@ use rustix::io::Errno;
 use super::Sighting;
 use super::covers::Covers;
 use super::git::{Coming, Repositories};
+use super::tracked::TrackedWatch;
 use super::watches::{Happened, Watches};
+use crate::apply::Birth;
 use crate::plan::{Cover, Kind};
-use crate::survey::walk::{Eyes, Found, Walk, aliases_in};
+use crate::survey::walk::{Caught, Eyes, Found, Walk, aliases_in};
 use crate::survey::{self, Folding, Linked};
 
 type Identity = (u64, u64);
@@ -68,6 +70,7 @@ pub(super) struct Post<'a> {
     denied: HashSet<Identity>,
     covers: Covers<'a>,
     repositories: Repositories<'a>,
+    tracked: TrackedWatch<'a>,
     /// Directories that are yet to be looked through.
     waiting: Vec<AbsPath>,
     /// What they came with: trees that appeared as a whole.
@@ -162,6 +165,7 @@ impl<'a> Post<'a> {
             walk: Walk::new(grants, index, Folding::default(), Eyes::Lookout),
             kept: BTreeMap::new(),
             kept_in: HashSet::new(),
+            tracked: TrackedWatch::new(grants),
             trees,
             denied,
             covers,
@@ -225,6 +229,17 @@ impl<'a> Post<'a> {
         }
         for place in self.repositories.watched() {
             self.watch(&place);
+        }
+        for path in self.tracked.files() {
+            self.check_tracked(&path)?;
+        }
+        Ok(())
+    }
+
+    /// Masks a tracked file that the host has replaced by another content.
+    fn check_tracked(&mut self, path: &AbsPath) -> io::Result<()> {
+        if self.tracked.is_replaced(path, &self.trees, |birth| self.repositories.is_own(birth, &self.covers)) {
+            self.covers.put(path, Cover::Deny(Kind::File))?;
         }
         Ok(())
     }
@@ -352,7 +367,9 @@ impl<'a> Post<'a> {
     /// Whether something that is kept covered has this name.
     fn places_kept(&self, number: i32, name: &OsStr) -> bool {
         let Some(Watched { path, .. }) = self.places.get(&number) else { return false };
-        self.kept_in.contains(path) && self.kept.contains_key(&path.join(name)) || self.repositories.of(path, name).is_some()
+        self.kept_in.contains(path) && self.kept.contains_key(&path.join(name))
+            || self.repositories.of(path, name).is_some()
+            || self.walk.is_opened_by_git(path)
     }
 
     /// Looks at names that have appeared in a directory.
@@ -384,6 +401,7 @@ impl<'a> Post<'a> {
         let path = directory.join(name);
         let Ok(metadata) = fs::symlink_metadata(path.as_path()) else { return Ok(()) };
         self.keep_below(&path)?;
+        self.check_tracked(&path)?;
         if let Some(repository) = self.repositories.of(directory, name) {
             let coming = self.repositories.entered(&repository, &path, &self.covers)?;
             let anew = coming.anew.clone();
@@ -434,6 +452,11 @@ impl<'a> Post<'a> {
             self.come(coming)?;
         }
         for caught in found.caught {
+            if self.is_own(&caught) {
+                // Nothing in a directory that the command made was there before.
+                self.waiting.extend((caught.cover == Cover::Deny(Kind::Directory)).then_some(caught.path));
+                continue;
+            }
             self.covers.put(&caught.path, caught.cover)?;
             let identity = (caught.device, caught.inode);
             if caught.links > 1 && caught.cover == Cover::Deny(Kind::File) && self.denied.insert(identity) {
@@ -441,6 +464,13 @@ impl<'a> Post<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Tells whether the command made, or wrote, what a built-in pattern denies: git may.
+    fn is_own(&self, caught: &Caught) -> bool {
+        let is_spared = caught.through.is_none() && self.tracked.spares(&caught.path);
+        let birth = is_spared.then(|| Birth::of(CWD, caught.path.as_path())).flatten();
+        birth.is_some_and(|birth| self.repositories.is_own(birth, &self.covers))
     }
 
     /// Looks for other names of a denied file in what came along with it. What stood here

@@ -30,6 +30,7 @@ const HERE: i32 = libc::AT_FDCWD;
 
 /// Carries out `call` for `caller`, if it may.
 pub(super) fn act(call: Call, caller: &Caller<'_>, masks: &mut Masks, judge: &mut Judge) -> Result<Reply, Errno> {
+    judge.carries_tracked = false;
     let acted = carry_out(call, caller, masks, judge);
     judge.lock.release();
     for (directory, path) in held_by(call, acted.as_ref().err()) {
@@ -195,7 +196,10 @@ impl Acts<'_, '_> {
         }
         // No link on the way and a name that matters to nobody: one call, as the caller
         // would have made it. The name made is the one read, whatever happens meanwhile.
-        if place::last_name(&path).is_some_and(|name| !self.judge.is_interesting(name)) && !self.judge.begins_in_git(&start) {
+        if place::last_name(&path).is_some_and(|name| !self.judge.is_interesting(name))
+            && !self.judge.begins_in_git(&start)
+            && !self.judge.may_enter_opened(self.caller, &start, &path)
+        {
             // What is new has no other name and nothing to take away. What was there the last time
             // is likely to be there again.
             if wish.flags.contains(OFlags::CREATE | OFlags::TRUNC)
@@ -447,6 +451,7 @@ impl Acts<'_, '_> {
         self.judge.lock.take(self.hold);
         self.judge.leave(self.caller, &source)?;
         let target = target?;
+        self.judge.carry(self.caller, &source);
         self.judge.make(self.caller, &target, Operation::Rename)?;
         self.judge.moved(self.caller, &source, &target)?;
         if flags.contains(RenameFlags::EXCHANGE) {

@@ -22,6 +22,9 @@ impl Judge {
     /// Notes that `place`'s name was made just now.
     pub(super) fn made(&mut self, caller: &Caller<'_>, place: &Place) {
         self.took_name();
+        if self.made_tracked(caller, place) {
+            return;
+        }
         let what = match place.name.as_bytes() {
             b".git" => Planted::DotGit,
             b"HEAD" => Planted::Head,

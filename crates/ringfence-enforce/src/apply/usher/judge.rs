@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use ringfence_api::{Denial, Operation};
 use ringfence_policy::{
-    AbsPath, Access, Because, Decision, Effect, Grants, Limit, NameIndex, NetworkMode, Observe, Pattern, Rule, Source, Verdict,
+    AbsPath, Access, Because, Decision, Effect, Grants, Limit, NameIndex, NetworkMode, Observe, Pattern, Rule, Source, TrackedMode, Verdict,
 };
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
@@ -45,6 +45,10 @@ pub(super) struct Judge {
     /// Directories in which patterns do not hold.
     pub(super) excepted: ExceptedTrees,
     hard_links: HardLinks,
+    /// Whether the call in hand renames a file that is open because git tracks it.
+    pub(super) carries_tracked: bool,
+    /// Files with a denied name that the command made or wrote, and that were told of.
+    pub(super) own_files: HashSet<(AbsPath, Birth)>,
     /// Whether the next file that is opened to be made or emptied is likely to be new.
     pub(super) expects_new: bool,
     /// Places of the sandbox's own, of which no rule speaks.
@@ -85,6 +89,8 @@ impl Judge {
             lock,
             excepted,
             hard_links: HardLinks::default(),
+            carries_tracked: false,
+            own_files: HashSet::new(),
             expects_new: true,
             index,
             guards,
@@ -112,7 +118,11 @@ impl Judge {
         for Addendum { guards, rules, revised } in added {
             if let Some(revised) = revised {
                 self.excepted = ExceptedTrees::new(&revised.grants);
+                let opened = std::mem::take(&mut self.grants.tracked);
                 self.grants = revised.grants;
+                if self.grants.tracked.mode == TrackedMode::Open {
+                    self.grants.tracked.extend(opened);
+                }
                 self.grants.rules.extend(self.found.iter().cloned());
             }
             for guard in guards {
@@ -199,7 +209,7 @@ impl Judge {
 
     /// Judges making `place`'s name.
     pub(super) fn make(&mut self, caller: &Caller<'_>, place: &Place, operation: Operation) -> Result<(), Errno> {
-        if !self.is_interesting(&place.name) && !self.is_git(place.directory.as_fd()) {
+        if !self.is_interesting(&place.name) && !self.is_git(place.directory.as_fd()) && !self.is_opened_by_git(caller, place) {
             return Ok(());
         }
         let path = path_of(caller, place)?;
@@ -208,7 +218,7 @@ impl Judge {
             (decision.verdict, decision.rule) = (Verdict::ReadOnly, Some(Because::Rule(rule)));
         }
         let refused = match decision.verdict {
-            Verdict::Denied => true,
+            Verdict::Denied => !self.may_make_denied(caller, place, &decision),
             Verdict::ReadOnly => self.is_protected(&decision, place)?,
             // With a HEAD, git would take the project itself for a repository, settings and all.
             Verdict::Allowed if place.name == "HEAD" && path.parent().as_ref() == Some(&self.grants.workspace) => true,
@@ -247,15 +257,20 @@ impl Judge {
     /// Judges writing to what stands at `place`. Covers hold what is protected, but one falls
     /// off when the host replaces the file, and it takes a moment to put another there.
     pub(super) fn write(&mut self, caller: &Caller<'_>, place: &Place) -> Result<(), Errno> {
-        if !self.is_interesting(&place.name) && !self.is_git(place.directory.as_fd()) {
+        if !self.is_interesting(&place.name) && !self.is_git(place.directory.as_fd()) && !self.is_opened_by_git(caller, place) {
             return Ok(());
         }
         let decision = self.grants.decide(&path_of(caller, place)?, Access::Write);
+        if decision.verdict == Verdict::Allowed {
+            self.wrote_tracked(place, &decision.path);
+        }
         if self.is_packed_refs(place) || (is_applied_by_git(&place.name) && self.is_git(place.directory.as_fd())) {
             self.refuse_since(caller, Operation::Write, &decision.path, Denial::GIT_WOULD_OBEY);
             return Err(Errno::ACCESS);
         }
         let error = match decision.verdict {
+            // What else is in such a directory has a mask.
+            Verdict::Denied if self.is_beside_tracked(caller, place) => return Ok(()),
             Verdict::Denied => Errno::ACCESS,
             Verdict::ReadOnly if self.is_protected(&decision, place)? => Errno::ROFS,
             _ => return Ok(()),
@@ -424,6 +439,7 @@ impl Judge {
             return self.keep_out(caller, path);
         }
         self.moved_out(what, &from, &path);
+        self.moved_tracked(&from, &path);
         Ok(())
     }
 
@@ -490,6 +506,7 @@ impl Judge {
                 if pattern.origin.source == Source::BuiltIn && pattern.glob.text().contains(".git/"))
         };
         match decision.verdict {
+            Verdict::Denied if self.is_moved_tracked(was, path) => false,
             Verdict::Denied => true,
             Verdict::ReadOnly if !is_of_git() => true,
             _ => self.grants.verdict(was, Access::Read) == Verdict::Denied,

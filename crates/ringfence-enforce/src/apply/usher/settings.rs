@@ -80,8 +80,13 @@ impl Judge {
         if !self.is_interesting(&place.name) {
             return Ok(());
         }
-        let decision = self.grants.decide(&path_of(caller, place)?.join("x"), Access::Write);
+        let path = path_of(caller, place)?;
+        let decision = self.grants.decide(&path.join("x"), Access::Write);
         if decision.verdict == Verdict::Denied && matches!(decision.rule, Some(Because::Pattern(_))) {
+            let directory = Decision { path, ..decision.clone() };
+            if self.may_make_denied(caller, place, &directory) {
+                return Ok(());
+            }
             self.refuse(caller, Operation::Create, &decision);
             return Err(Errno::ACCESS);
         }

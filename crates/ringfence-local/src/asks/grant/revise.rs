@@ -5,8 +5,11 @@ use std::sync::{Arc, PoisonError};
 
 use ringfence_api::{Operation, whole};
 use ringfence_enforce::apply::{Delivery, Inside, LaunchError, Revised, support};
-use ringfence_enforce::{Access as Bound, Act, Cover, Guard, Kind, Person, Plan, Revision, Step, Survey, View, plan, revision, survey};
-use ringfence_policy::{AbsPath, Access, Change, Direction, Effect, Grants, Listed, Rule, Source, Turn, Verdict};
+use ringfence_enforce::{
+    Access as Bound, Act, Cover, Guard, Kind, Known, Person, Plan, RememberedFiles, Revision, Step, Survey, View, plan, revision,
+    survey_beside,
+};
+use ringfence_policy::{AbsPath, Access, Change, Direction, Effect, Grants, Listed, Rule, Source, TrackedFiles, Turn, Verdict};
 use ringfence_provider::ProviderError;
 
 use super::{Ground, Shut, Target};
@@ -81,14 +84,16 @@ impl Answered {
 }
 
 impl Seen {
-    fn by(given: &Grants, answered: &Answered) -> Self {
+    /// `remembered` are the contents of tracked files by which the sandbox was planned.
+    fn by(given: &Grants, answered: &Answered, remembered: &RememberedFiles) -> Self {
         let mut grants = given.clone();
         grants.rules.extend(answered.rules.iter().cloned());
         if grants.network.locked.is_none() {
             grants.network.allow.extend(answered.hosts.iter().cloned());
         }
-        let survey = survey(&grants);
+        let survey = survey_beside(&grants, &Known { remembered, ..Known::default() });
         grants.rules.extend(survey.rules.iter().cloned());
+        grants.tracked = TrackedFiles { mode: grants.tracked.mode, ..survey.tracked.clone() };
         Self { grants, survey }
     }
 
@@ -111,7 +116,8 @@ impl Ground {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let inside = self.inside().ok_or(ProviderError::Gone { what: "sandbox" })?;
         let answered = self.read(|grants| Answered::of(grants, &standing.given));
-        let (old, new) = (Seen::by(&standing.given, &answered), Seen::by(given, &answered));
+        let known = self.read(|grants| grants.tracked.files.iter().map(|(path, file)| (path.clone(), file.digest)).collect());
+        let (old, new) = (Seen::by(&standing.given, &answered, &known), Seen::by(given, &answered, &known));
         let Revision { mut open, mut shut, left } = revision(old.view(), new.view(), &standing.plan);
         shut.extend(InForce::protected(&new));
         let was_ahead = standing.ahead.iter().filter(|path| new.reads(path) && open.iter().all(|act| !path.is_within(&act.path)));

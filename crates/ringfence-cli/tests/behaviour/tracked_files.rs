@@ -1,0 +1,100 @@
+//! Git with committed files whose names a built-in pattern denies: it works as it does bare.
+
+use std::time::Duration;
+
+use ringfence_testkit::{As, Project, Ran, SECRET, each_user, needs, soon};
+
+use crate::project;
+use crate::sessions::Session;
+
+/// Files with denied names, as teams commit them.
+const FILES: [(&str, &str); 6] = [
+    ("certs/test.pem", "-----BEGIN CERTIFICATE-----\nMIIB\n"),
+    ("k8s/secret.yaml", "kind: Secret\nvalue: 1\n"),
+    ("k8s/secrets/db.yaml", "kind: Secret\nvalue: 2\n"),
+    (".env.development", "PORT=3000\n"),
+    ("config/credentials.json", "{\"client\": 1}\n"),
+    ("keys/dev.key", "dev\n"),
+];
+
+/// A repository of such files with a branch `without` that lacks them and one `other` that differs.
+fn committed(user: As) -> Project {
+    let project = project(user);
+    for (name, content) in FILES {
+        project.write(format!("repo/{name}"), content);
+    }
+    project.write("repo/readme", "one\n");
+    project.write("repo/.gitignore", "/.env\n*.local\n");
+    project.sh_bare("cd repo && git init -q -b main && git add -A && git commit -qm first").ok();
+    project.sh_bare("cd repo && git checkout -qb without && git rm -rq certs k8s config keys .env.development && git commit -qm gone").ok();
+    project
+        .sh_bare(
+            "cd repo && git checkout -q main && git checkout -qb other && for f in certs/test.pem k8s/secret.yaml k8s/secrets/db.yaml \
+             .env.development config/credentials.json keys/dev.key; do echo more >> $f; done && echo new > keys/new.key && git add -A && \
+             git commit -qm other && git checkout -q main",
+        )
+        .ok();
+    project
+}
+
+/// Everyday git. Each line is run inside and bare, in repositories that are alike, and must say the same.
+const LINES: [&str; 22] = [
+    "git status --short",
+    "git diff",
+    "cat .env.development certs/test.pem k8s/secret.yaml k8s/secrets/db.yaml config/credentials.json keys/dev.key",
+    "git checkout -q without && ls && git status --short",
+    "git checkout -q main && git status --short && cat keys/dev.key",
+    "git checkout -q other && git status --short && cat keys/new.key k8s/secrets/db.yaml",
+    "git checkout -q main && git status --short && ls keys",
+    "echo changed >> .env.development && echo changed >> k8s/secrets/db.yaml && git status --short && git diff",
+    "git stash -q && git status --short && git stash pop -q && git status --short",
+    "git commit -qam changed && git status --short && git show --stat --format=%s",
+    "git merge -q -X ours -m merged other && git status --short && cat .env.development",
+    "git reset -q --hard HEAD~1 && git status --short && cat .env.development",
+    "git checkout -q -b topic HEAD~1 && echo two > readme && git commit -qam topic && git rebase -q main && git status --short",
+    "git mv certs/test.pem certs/moved.pem && git mv keys secret-keys && git status --short && cat secret-keys/dev.key",
+    "git commit -qm moved && git status --short && git reset -q --hard HEAD~1 && git status --short && ls keys certs",
+    "git rm -q certs/test.pem && ls certs 2>/dev/null; git status --short; git reset -q --hard && git status --short",
+    "git clone -q . ../cloned && git -C ../cloned status --short && cat ../cloned/keys/dev.key ../cloned/k8s/secrets/db.yaml",
+    "git worktree add -q ../tree -b tree && git -C ../tree status --short && cat ../tree/.env.development",
+    "git worktree remove ../tree && rm -rf ../cloned && git status --short",
+    "sed -i s/3000/4000/ .env.development && cat .env.development && git diff --stat && git checkout -q .env.development && git diff",
+    "rm certs/test.pem && git status --short && git checkout -q . && git status --short && cat certs/test.pem",
+    "echo more > k8s/secrets/more.yaml && git add -A && git commit -qm more && git status --short && cat k8s/secrets/more.yaml",
+];
+
+#[track_caller]
+fn check_alike(line: &str, inside: &Ran, bare: &Ran) {
+    assert_eq!((inside.status, inside.text()), (bare.status, bare.text()), "{line}\n{}\n{}", inside.talk(), bare.talk());
+}
+
+#[test]
+fn git_with_committed_denied_names_works_as_bare_in_runs() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let (confined, bare) = (committed(user), committed(user));
+        for line in LINES {
+            let line = format!("cd repo && {line}");
+            check_alike(&line, &confined.sh(&line), &bare.sh_bare(&line));
+        }
+    });
+}
+
+#[test]
+fn git_with_committed_denied_names_works_as_bare_under_the_watcher() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let (confined, bare) = (committed(user), committed(user));
+        let session = Session::start_by(confined, Project::ringfence, &[]);
+        session.project.write("later/.env", SECRET);
+        assert!(soon(Duration::from_secs(20), || !session.exec("cat later/.env").text().contains(SECRET)), "no watcher stands");
+        for line in LINES {
+            let line = format!("(cd repo && {line})");
+            check_alike(&line, &session.exec(&line), &bare.sh_bare(&line));
+        }
+    });
+}

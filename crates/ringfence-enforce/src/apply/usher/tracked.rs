@@ -1,0 +1,141 @@
+//! Files with a denied name that git tracks, and those that git itself makes.
+//!
+//! `git checkout`, `merge` and `clone` unlink and make files by whatever name the repository gives
+//! them. A command can make git write any content that the command knows, so such a file holds no
+//! secret from it. Other programs make a denied name only where a tracked file with it is open.
+
+use std::ffi::{CStr, OsStr};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+
+use ringfence_policy::{AbsPath, Access, Because, Decision, TrackedFile, TrackedMode, Verdict};
+use rustix::fs::{CWD, FileType, Mode, OFlags, StatVfsMountFlags};
+
+use super::caller::Caller;
+use super::judge::{Judge, path_of, path_of_directory};
+use super::place::{Ground, Place};
+use crate::apply::{Birth, Planted};
+
+/// So many files are noted. No repository has more with such names.
+const MOST: usize = 100_000;
+
+impl Judge {
+    /// Tells whether a place lies in a directory that has a denied name and is open for the tracked
+    /// files in it.
+    pub(super) fn is_opened_by_git(&self, caller: &Caller<'_>, place: &Place) -> bool {
+        let directories = &self.grants.tracked.directories;
+        !directories.is_empty()
+            && path_of_directory(caller.host_proc, place.directory.as_fd()).is_ok_and(|directory| directories.contains(&directory))
+    }
+
+    /// Tells whether a path as it is written could lead into such a directory.
+    pub(super) fn may_enter_opened(&self, caller: &Caller<'_>, start: &Ground<'_>, path: &CStr) -> bool {
+        let directories = &self.grants.tracked.directories;
+        if directories.is_empty() {
+            return false;
+        }
+        let mut names = path.to_bytes().split(|byte| *byte == b'/');
+        names.any(|name| name == b".." || self.is_interesting(OsStr::from_bytes(name)))
+            || path_of_directory(caller.host_proc, start.as_fd()).map_or(true, |start| directories.contains(&start))
+    }
+
+    /// Judges making a name that a built-in pattern denies, and notes it if the call may.
+    pub(super) fn may_make_denied(&mut self, caller: &Caller<'_>, place: &Place, decision: &Decision) -> bool {
+        let is_spared = matches!(&decision.rule, Some(Because::Pattern(pattern)) if pattern.spares_tracked());
+        let tracked = &self.grants.tracked;
+        if !is_spared || tracked.mode == TrackedMode::Deny || tracked.files.len() >= MOST {
+            return false;
+        }
+        if tracked.opens(&decision.path) {
+            return true;
+        }
+        if !self.is_beside_tracked(caller, place) && !self.carries_tracked && !is_git(caller) {
+            return false;
+        }
+        self.grants.tracked.files.insert(decision.path.clone(), TrackedFile::default());
+        // Another rule may deny the name as well.
+        let is_open = self.grants.verdict(&decision.path, Access::Write) == Verdict::Allowed;
+        if !is_open {
+            self.grants.tracked.files.remove(&decision.path);
+        }
+        is_open
+    }
+
+    /// Tells whether a name is denied only by that of its directory, which is open for tracked files.
+    pub(super) fn is_beside_tracked(&self, caller: &Caller<'_>, place: &Place) -> bool {
+        !self.is_interesting(&place.name) && self.is_opened_by_git(caller, place)
+    }
+
+    /// Tells whether a built-in pattern alone denies `path`, to which a tracked file moves from `was`.
+    pub(super) fn is_moved_tracked(&self, was: &AbsPath, path: &AbsPath) -> bool {
+        let is_spared = |decision: Decision| matches!(decision.rule, Some(Because::Pattern(pattern)) if pattern.spares_tracked());
+        self.grants.tracked.opens(was) && is_spared(self.grants.decide(path, Access::Read))
+    }
+
+    /// Notes whether the call in hand renames a tracked file: under any name it holds what it held.
+    pub(super) fn carry(&mut self, caller: &Caller<'_>, source: &Place) {
+        let files = &self.grants.tracked.files;
+        self.carries_tracked = !files.is_empty() && path_of(caller, source).is_ok_and(|path| files.contains_key(&path));
+    }
+
+    /// Notes that a file or directory was made that only git's tracking opens: it is the command's
+    /// own, and the watcher must not mask it. Answers whether it is one.
+    pub(super) fn made_tracked(&mut self, caller: &Caller<'_>, place: &Place) -> bool {
+        self.carries_tracked = false;
+        if self.grants.tracked.is_empty() {
+            return false;
+        }
+        let Ok(path) = path_of(caller, place) else { return false };
+        if !self.grants.tracked.opens(&path) {
+            return false;
+        }
+        if place.kind() == Some(FileType::Directory) {
+            self.grants.tracked.files.remove(&path);
+            self.grants.tracked.directories.insert(path.clone());
+        }
+        self.note_own(path, Birth::of(&place.directory, place.name.as_os_str()));
+        true
+    }
+
+    /// Notes that a tracked file is about to be written, unless another one has taken its place: the
+    /// host's may hold a secret until the watcher has looked at it.
+    pub(super) fn wrote_tracked(&mut self, place: &Place, path: &AbsPath) {
+        let Some(file) = self.grants.tracked.files.get(path) else { return };
+        let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+        let Ok(status) = rustix::fs::statat(&place.directory, place.name.as_os_str(), flags) else { return };
+        if (status.st_dev, status.st_ino) == file.identity {
+            self.note_own(path.clone(), Birth::of(&place.directory, place.name.as_os_str()));
+        }
+    }
+
+    /// Notes the tracked files that move along with a directory.
+    pub(super) fn moved_tracked(&mut self, from: &AbsPath, to: &AbsPath) {
+        let tracked = &self.grants.tracked;
+        let moved = |path: &AbsPath| Some(to.join(path.relative_to(from)?));
+        let directories: Vec<AbsPath> = tracked.directories.iter().filter_map(moved).collect();
+        let files: Vec<_> = tracked.files.iter().filter_map(|(path, file)| Some((path.clone(), moved(path)?, *file))).collect();
+        for (was, path, file) in files {
+            self.note_own(path.clone(), Birth::of(CWD, was.as_path()));
+            self.grants.tracked.files.insert(path, file);
+        }
+        self.grants.tracked.directories.extend(directories);
+    }
+
+    fn note_own(&mut self, path: AbsPath, birth: Option<Birth>) {
+        let Some(birth) = birth else { return };
+        if self.own_files.len() < MOST && self.own_files.insert((path.clone(), birth)) {
+            self.made.push((None, path, Planted::File, Some(birth)));
+        }
+    }
+}
+
+/// Tells whether the caller is git, from a mount that no command can write to.
+fn is_git(caller: &Caller<'_>) -> bool {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let Ok(program) = rustix::fs::openat(caller.host_proc, format!("{}/exe", caller.pid()), flags, Mode::empty()) else { return false };
+    let Ok(path) = path_of_directory(caller.host_proc, program.as_fd()) else { return false };
+    let is_named = path.name().is_some_and(|name| name == "git")
+        || path.parent().is_some_and(|above| above.name().is_some_and(|name| name == "git-core"));
+    let is_read_only = rustix::fs::fstatvfs(&program).is_ok_and(|status| status.f_flag.contains(StatVfsMountFlags::RDONLY));
+    is_named && is_read_only && caller.still_waits().is_ok()
+}

@@ -1,0 +1,278 @@
+//! Files that git tracks unchanged, although a built-in pattern denies their names.
+//!
+//! Such a file is open: its content stands in git's objects, where any command can read it. The
+//! proof is the content alone. It must hash to the object that the index names for the path; the
+//! times and sizes in the index are never believed, since a sandboxed command can write the index.
+//! It cannot name the hash of a file that it cannot read.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::io::Read;
+use std::ops::Bound;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use ringfence_policy::{AbsPath, Access, Because, Grants, TrackedFile, TrackedFiles, TrackedMode, Verdict};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use sha1::{Digest, Sha1};
+use sha2::Sha256;
+
+use super::git;
+use super::gitlinks::{each, read};
+
+/// Largest file that is hashed. A larger one stays denied.
+const LARGEST: u64 = 64 << 20;
+
+/// Bytes that are hashed in one survey. What is left stays denied.
+const MOST: u64 = 512 << 20;
+
+/// SHA-256 of a file's content, or of a symbolic link's target.
+pub type ContentDigest = [u8; 32];
+
+/// Contents that commands of the project left in files that were open to them.
+pub type RememberedFiles = HashMap<AbsPath, ContentDigest>;
+
+/// Looks for tracked files, with the indexes that it has read.
+pub(crate) struct TrackedLookup<'a> {
+    grants: &'a Grants,
+    roots: &'a [AbsPath],
+    remembered: &'a RememberedFiles,
+    /// The index of each working tree; `None` where there is none to believe.
+    indexes: HashMap<AbsPath, Option<GitIndex>>,
+    left: u64,
+}
+
+/// Entries of an index by path: plain files and links, none of them unmerged or only intended.
+type GitIndex = BTreeMap<Vec<u8>, GitEntry>;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct GitEntry {
+    is_link: bool,
+    object: Vec<u8>,
+}
+
+impl<'a> TrackedLookup<'a> {
+    /// A lookup in repositories that stand below `roots`.
+    pub(crate) fn new(grants: &'a Grants, roots: &'a [AbsPath], remembered: &'a RememberedFiles) -> Self {
+        Self { grants, roots, remembered, indexes: HashMap::new(), left: MOST }
+    }
+
+    /// Notes in `found` what is tracked at `path`, which a built-in pattern denies, or below it.
+    pub(crate) fn find(&mut self, path: &AbsPath, found: &mut TrackedFiles) {
+        if self.grants.tracked.mode == TrackedMode::Deny || !self.is_spared(path) {
+            return;
+        }
+        let Ok(metadata) = fs::symlink_metadata(path.as_path()) else { return };
+        if !metadata.is_dir() {
+            if let Some(file) = self.open_file(path) {
+                found.files.insert(path.clone(), file);
+            }
+            return;
+        }
+        for file in self.below(path) {
+            if let Some(tracked) = self.open_file(&file) {
+                found.directories.extend(file.ancestors().skip(1).take_while(|above| above.is_within(path)));
+                found.files.insert(file, tracked);
+            }
+        }
+    }
+
+    /// Tells whether the pattern that denies `path` spares tracked files.
+    fn is_spared(&self, path: &AbsPath) -> bool {
+        let denied = [path.clone(), path.join("x")].map(|path| self.grants.decide(&path, Access::Read));
+        let denied = denied.iter().find(|decision| decision.verdict == Verdict::Denied);
+        matches!(denied.and_then(|decision| decision.rule.as_ref()), Some(Because::Pattern(pattern)) if pattern.spares_tracked())
+    }
+
+    /// Files below a directory that the index, or a command's memory, names.
+    fn below(&mut self, directory: &AbsPath) -> Vec<AbsPath> {
+        let remembered = self.remembered.keys().filter(|path| *path != directory && path.is_within(directory)).cloned();
+        let mut files: Vec<AbsPath> = remembered.collect();
+        if let Some((tree, name)) = self.place(directory)
+            && let Some(Some(index)) = self.indexes.get(&tree)
+        {
+            let prefix = [name.as_slice(), b"/"].concat();
+            let entries = index.range::<[u8], _>((Bound::Included(prefix.as_slice()), Bound::Unbounded));
+            let entries = entries.take_while(|(name, _)| name.starts_with(&prefix));
+            files.extend(entries.map(|(name, _)| tree.join(Path::new(std::ffi::OsStr::from_bytes(name)))));
+        }
+        files
+    }
+
+    /// The file at `path` if its content is the tracked one, or one that a command left there.
+    pub(crate) fn open_file(&mut self, path: &AbsPath) -> Option<TrackedFile> {
+        let entry = self.place(path).and_then(|(tree, name)| self.indexes.get(&tree)?.as_ref()?.get(&name).cloned());
+        let remembered = self.remembered.get(path);
+        if entry.is_none() && remembered.is_none() {
+            return None;
+        }
+        let content = Content::read(path, self.left)?;
+        self.left = self.left.saturating_sub(content.bytes.len() as u64);
+        let file = TrackedFile { digest: content.digest(), identity: content.identity };
+        let is_open = remembered == Some(&file.digest) || entry.is_some_and(|entry| content.is_object(&entry));
+        is_open.then_some(file)
+    }
+
+    /// The working tree around a path, and the path's name in its index, which is read.
+    fn place(&mut self, path: &AbsPath) -> Option<(AbsPath, Vec<u8>)> {
+        let is_inside = |above: &AbsPath| self.roots.iter().any(|root| above.is_within(root));
+        let mut above = path.ancestors().skip(1).take_while(is_inside);
+        let tree = above.find(|above| fs::symlink_metadata(above.as_path().join(".git")).is_ok())?;
+        if !self.indexes.contains_key(&tree) {
+            let index = self.index_of(&tree);
+            self.indexes.insert(tree.clone(), index);
+        }
+        let name = path.relative_to(&tree)?.as_os_str().as_bytes().to_vec();
+        Some((tree, name))
+    }
+
+    /// The index of a working tree whose git directory commands can read.
+    fn index_of(&self, tree: &AbsPath) -> Option<GitIndex> {
+        let dot_git = tree.join(".git");
+        let is_directory = fs::symlink_metadata(dot_git.as_path()).ok()?.is_dir();
+        let directory = if is_directory { dot_git } else { git::pointed_at(&dot_git).or_else(|| git::followed(&dot_git))? };
+        let file = directory.join("index");
+        let is_readable = self.grants.verdict(&file, Access::Read) == Verdict::Allowed;
+        let is_plain = fs::symlink_metadata(file.as_path()).is_ok_and(|metadata| metadata.is_file());
+        if is_readable && is_plain { parse(&read(file.as_path()).ok()?) } else { None }
+    }
+}
+
+/// The blobs of an index. `None` for one that cannot be read to its end, or is split in two files.
+fn parse(bytes: &[u8]) -> Option<GitIndex> {
+    [20, 32].into_iter().find_map(|length| parse_with(bytes, length))
+}
+
+fn parse_with(bytes: &[u8], object_length: usize) -> Option<GitIndex> {
+    const STAGE: u32 = 0x3000 << 16;
+    const INTENT_TO_ADD: u32 = 1 << 13;
+    let (mut entries, mut is_whole) = (GitIndex::new(), true);
+    each(bytes, object_length, |entry| {
+        is_whole &= entry.has_its_length(bytes) && !entry.name.is_empty();
+        let is_link = match entry.mode() & 0o170_000 {
+            0o100_000 => false,
+            0o120_000 => true,
+            _ => return,
+        };
+        if entry.flags & (STAGE | INTENT_TO_ADD) == 0 {
+            entries.insert(entry.name.to_vec(), GitEntry { is_link, object: entry.object.to_vec() });
+        }
+    })?;
+    is_whole.then_some(entries)
+}
+
+/// The content of a file, or the target of a symbolic link.
+struct Content {
+    is_link: bool,
+    /// Device and inode.
+    identity: (u64, u64),
+    bytes: Vec<u8>,
+}
+
+impl Content {
+    fn read(path: &AbsPath, most: u64) -> Option<Self> {
+        let metadata = fs::symlink_metadata(path.as_path()).ok()?;
+        if metadata.is_symlink() {
+            let target = fs::read_link(path.as_path()).ok()?;
+            let identity = (metadata.dev(), metadata.ino());
+            return Some(Self { is_link: true, identity, bytes: target.into_os_string().as_bytes().to_vec() });
+        }
+        let most = most.min(LARGEST);
+        if !metadata.is_file() || metadata.len() > most {
+            return None;
+        }
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = File::from(rustix::fs::openat2(CWD, path.as_path(), flags, Mode::empty(), ResolveFlags::NO_SYMLINKS).ok()?);
+        let mut bytes = Vec::new();
+        let metadata = file.metadata().ok().filter(fs::Metadata::is_file)?;
+        let identity = (metadata.dev(), metadata.ino());
+        file.take(most + 1).read_to_end(&mut bytes).ok()?;
+        (bytes.len() as u64 <= most).then_some(Self { is_link: false, identity, bytes })
+    }
+
+    fn digest(&self) -> ContentDigest {
+        let mut hasher = Sha256::new();
+        hasher.update(if self.is_link { b"l" } else { b"f" });
+        hasher.update(&self.bytes);
+        hasher.finalize().into()
+    }
+
+    /// Tells whether git would store this content as the object of an index entry.
+    fn is_object(&self, entry: &GitEntry) -> bool {
+        if self.is_link != entry.is_link {
+            return false;
+        }
+        // With `core.autocrlf`, git stores lines without the carriage return.
+        is_blob(&self.bytes, &entry.object)
+            || (!self.is_link && without_carriage_returns(&self.bytes).is_some_and(|bytes| is_blob(&bytes, &entry.object)))
+    }
+}
+
+fn is_blob(bytes: &[u8], object: &[u8]) -> bool {
+    let head = format!("blob {}\0", bytes.len());
+    match object.len() {
+        20 => Sha1::new().chain_update(&head).chain_update(bytes).finalize()[..] == *object,
+        32 => Sha256::new().chain_update(&head).chain_update(bytes).finalize()[..] == *object,
+        _ => false,
+    }
+}
+
+/// The content with `\n` for each `\r\n`; `None` if it has none.
+fn without_carriage_returns(bytes: &[u8]) -> Option<Vec<u8>> {
+    if !bytes.windows(2).any(|pair| pair == b"\r\n") {
+        return None;
+    }
+    let is_kept = |at: &usize| bytes[*at] != b'\r' || bytes.get(at + 1) != Some(&b'\n');
+    Some((0..bytes.len()).filter(is_kept).map(|at| bytes[at]).collect())
+}
+
+/// The digest of what stands at `path`; `None` for what is no file, or is too large.
+pub fn content_digest(path: &AbsPath) -> Option<ContentDigest> {
+    Content::read(path, LARGEST).map(|content| content.digest())
+}
+
+/// Adds `path` to the tracked files of `grants` if it is one: for a single question, without a survey.
+pub fn open_tracked(grants: &mut Grants, path: &AbsPath, remembered: &RememberedFiles) {
+    let mut found = TrackedFiles::default();
+    let roots: Vec<AbsPath> = grants.rules.iter().filter(|rule| super::is_walked(rule)).map(|rule| rule.root.clone()).collect();
+    TrackedLookup::new(grants, &roots, remembered).find(path, &mut found);
+    // A file in a directory with a denied name is open together with it.
+    if found.files.contains_key(path) {
+        let denied = path.ancestors().skip(1).filter(|above| grants.verdict(above, Access::Read) == Verdict::Denied);
+        found.directories.extend(denied.collect::<Vec<_>>());
+    }
+    grants.tracked.extend(found);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::gitlinks::tests::index;
+    use super::*;
+
+    #[test]
+    fn objects_are_those_of_git() {
+        // `printf 'hello\n' | git hash-object --stdin`
+        let sha1 = [0xce, 0x01, 0x36, 0x25, 0x03, 0x0b, 0xa8, 0xdb, 0xa9, 0x06, 0xf7, 0x56, 0x96, 0x7f, 0x9e, 0x9c, 0xa3, 0x94, 0x46, 0x4a];
+        let entry = GitEntry { is_link: false, object: sha1.to_vec() };
+        let content = |bytes: &[u8], is_link| Content { is_link, identity: (0, 0), bytes: bytes.to_vec() };
+        assert!(content(b"hello\n", false).is_object(&entry));
+        assert!(content(b"hello\r\n", false).is_object(&entry));
+        assert!(!content(b"hello\r", false).is_object(&entry));
+        assert!(!content(b"hello\n", true).is_object(&entry));
+        assert!(!is_blob(b"hello\n", &sha1[..19]) && !is_blob(b"", b""));
+    }
+
+    #[test]
+    fn only_merged_blobs_are_tracked() {
+        let mut whole = index(3, 20, &[(0o100_644, 0, "a.pem"), (0o120_000, 0, "b.key"), (0o160_000, 0, "c")]);
+        let names =
+            |bytes: &[u8]| parse(bytes).map(|index| index.into_keys().map(|name| String::from_utf8(name).unwrap()).collect::<Vec<_>>());
+        assert_eq!(names(&whole), Some(vec!["a.pem".to_owned(), "b.key".to_owned()]));
+        // The first entry gets stage 2.
+        whole[12 + 40 + 20] |= 0x20;
+        assert_eq!(names(&whole), Some(vec!["b.key".to_owned()]));
+        assert_eq!(names(&whole[..whole.len() - 9]), None);
+        assert_eq!(names(&index(2, 20, &[(0o100_644, 0, "")])), None);
+    }
+}
