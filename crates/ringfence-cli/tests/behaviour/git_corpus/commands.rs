@@ -76,11 +76,11 @@ pub(super) const SHARED: &[Line] = &[
     ("remote-remove", "git remote remove second && git remote -v"),
     ("clone", "git clone \"$T\" \"$T/copy\" && git -C \"$T/copy\" status && git -C \"$T/copy\" log --oneline"),
     ("clone-commit", "cd \"$T/copy\" && echo c >> README.md && git commit -am copy && git checkout -b next && git log -2 --stat"),
-    ("rm-clone", "rm -rf \"$T/copy\" && git status --short"),
     (
         "clone-recursive",
         "git -c protocol.file.allow=always clone --recurse-submodules \"$C/origin.git\" \"$T/deep\" && git -C \"$T/deep\" submodule status --recursive",
     ),
+    ("rm-clones", "rm -rf \"$T/copy\" \"$T/deep\" && git status --short"),
     ("worktree-add", "git worktree add -b beside \"$T/tree\" main && git worktree list"),
     ("worktree-commit", "cd \"$T/tree\" && echo t >> README.md && git commit -am tree && git status --short"),
     ("worktree-remove", "git worktree remove \"$T/tree\" && git worktree list"),

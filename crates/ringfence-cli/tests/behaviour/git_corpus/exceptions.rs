@@ -27,30 +27,15 @@ pub(super) const EXCEPTIONS: &[Exception] = &[
     all("worktree-remove", WORKTREE),
     whole("filter_of_the_user", FILTER),
     whole("remote_branches", CONFIG),
-    whole("sparse_checkout", TRACKED),
+    whole("split_index", "D1: tracked files are not read from a split index"),
+    Exception { shape: "sparse_checkout", command: "worktree-add", reason: "D5: `config.worktree` cannot be copied for a new worktree" },
+    Exception { shape: "merge_conflict", command: "am", reason: SUBMODULE },
+    Exception { shape: "rebase_conflict", command: "am", reason: SUBMODULE },
     whole("submodule", SUBMODULE),
     whole("submodule_not_initialised", SUBMODULE),
     whole("submodule_two_deep", SUBMODULE),
-    whole("requests_sdist", TRACKED),
-    whole("tornado_sdist", TRACKED),
-    whole("urllib3_sdist", TRACKED),
-    whole("jq_public_key", TRACKED),
-    whole("rails_app", TRACKED),
-    whole("vite_app", TRACKED),
-    whole("django_app", TRACKED),
-    whole("kubernetes_manifests", TRACKED),
-    whole("monorepo_with_nested_repositories", TRACKED),
-    whole("detached_head", TRACKED),
-    whole("merge_conflict", TRACKED),
-    whole("rebase_conflict", TRACKED),
-    whole("stashes", TRACKED),
-    whole("packed", TRACKED),
-    whole("split_index", TRACKED),
-    whole("subdirectory", TRACKED),
-    whole("source_named_secrets", TRACKED),
 ];
 
-const TRACKED: &str = "D1: a tracked file has a denied name";
 const FILTER: &str = "D2: filters of the user's config are missing inside";
 const SUBMODULE: &str = "D3: `.gitmodules` and `.git/modules` cannot be written inside";
 const CONFIG: &str = "D4: `.git/config` cannot be written inside";

@@ -189,7 +189,7 @@ pub(super) const SHAPES: &[Shape] = &[
     },
     Shape {
         name: "many_files",
-        layout: "for d in $(seq 25); do mkdir -p many/$d; (cd many/$d && for f in $(seq 40); do echo $d-$f > file$f.txt; done); done",
+        layout: "for d in $(seq 16); do mkdir -p many/$d; (cd many/$d && for f in $(seq 32); do echo $d-$f > file$f.txt; done); done",
         ..PLAIN
     },
     Shape {

@@ -1,5 +1,6 @@
 //! A world: a home with a repository of one shape and its remotes, used bare or through ringfence.
 
+use std::cell::RefCell;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::process::Stdio;
 
 use ringfence_testkit::{As, Project, Ran};
 
-use super::compare::{State, add_outcome, add_tree};
+use super::compare::{Reader, Stamps, State, add_outcome};
 use super::shapes::{Shape, Through};
 use crate::sessions::ringfence;
 
@@ -19,6 +20,9 @@ pub(super) struct World {
     shape: &'static Shape,
     project: Project,
     access: Access,
+    reader: RefCell<Reader>,
+    /// The files and indexes at the last look of the host's git, and its output.
+    last_look: RefCell<(State, Stamps, State)>,
 }
 
 /// The way in which a world's commands run.
@@ -37,7 +41,7 @@ impl World {
     pub(super) fn bare(shape: &'static Shape, user: As) -> Self {
         let project = crate::project(user);
         make(shape, &project);
-        Self { shape, project, access: Access::Bare }
+        Self::with(shape, project, Access::Bare)
     }
 
     /// Makes a world whose commands run inside.
@@ -46,7 +50,11 @@ impl World {
         let project = crate::project(user);
         make(shape, &project);
         let access = entered(shape, &project);
-        Self { shape, project, access }
+        Self::with(shape, project, access)
+    }
+
+    fn with(shape: &'static Shape, project: Project, access: Access) -> Self {
+        Self { shape, project, access, reader: RefCell::default(), last_look: RefCell::default() }
     }
 
     /// The directory that holds everything of this world, which differs between twins.
@@ -74,14 +82,24 @@ impl World {
 
     /// The state of the world on the host.
     pub(super) fn state(&self) -> State {
+        let mut state = State::new();
+        let (mut reader, mut last) = (self.reader.borrow_mut(), self.last_look.borrow_mut());
+        let indexes = reader.add_tree(&mut state, &self.project.home().join("code"), &self.base());
+        if last.0 != state || last.1 != indexes {
+            *last = (state.clone(), indexes, self.look());
+        }
+        state.extend(last.2.clone());
+        state
+    }
+
+    /// What git says of the repository on the host.
+    fn look(&self) -> State {
         let look =
             "export GIT_OPTIONAL_LOCKS=0; git status --porcelain=v2 --branch; git ls-files -s; [ ! -d .git/reftable ] || git for-each-ref";
         let looked = self.project.sh_bare(&format!("cd '{}' && {look}", self.place().display()));
         let mut outcome = State::new();
         add_outcome(&mut outcome, &looked, &self.base());
-        let mut state: State = outcome.into_iter().map(|(name, content)| (format!("host's git, {name}"), content)).collect();
-        add_tree(&mut state, &self.project.home().join("code"), &self.base());
-        state
+        outcome.into_iter().map(|(name, content)| (format!("host's git, {name}"), content)).collect()
     }
 
     /// Ends the session, if there is one: the state then, what ringfence said, and the objects that git reaches.
@@ -150,7 +168,7 @@ fn entered(shape: &Shape, project: &Project) -> Access {
 
 /// Flags that open the remotes beside the project.
 fn opened(project: &Project) -> Vec<String> {
-    let remotes = [("--write", "origin.git"), ("--read", "lib.git"), ("--read", "inner.git")];
+    let remotes = [("--write", "origin.git"), ("--write", "lib.git"), ("--read", "inner.git")];
     let places = remotes.map(|(flag, name)| (flag, project.home().join("code").join(name)));
     let there = places.into_iter().filter(|(_, place)| place.exists());
     there.flat_map(|(flag, place)| [flag.to_owned(), place.display().to_string()]).collect()
@@ -162,7 +180,7 @@ fn variables(shape: &Shape, project: &Project, step: usize) -> String {
     let top = project.root().join(shape.top);
     let file = shape.tracked.first().unwrap_or(&"README.md");
     format!(
-        "export GIT_AUTHOR_DATE='{date} +0000' GIT_COMMITTER_DATE='{date} +0000' GIT_EDITOR=true\nT='{}' C='{}' F='{file}'\n",
+        "export GIT_AUTHOR_DATE='{date} +0000' GIT_COMMITTER_DATE='{date} +0000' GIT_EDITOR=true GIT_PROGRESS_DELAY=9999\nT='{}' C='{}' F='{file}'\n",
         top.display(),
         project.home().join("code").display()
     )
