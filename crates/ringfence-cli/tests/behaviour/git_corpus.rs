@@ -1,6 +1,6 @@
 //! Git inside does what it does bare: the same exit status, the same output and the same tree.
 //!
-//! Every shape is made twice, by the same script and with the same dates. Each command runs bare in one
+//! Every shape is made by a script with fixed dates, and copied. Each command runs bare in one
 //! twin and inside in the other, and then the two are compared on the host: output, exit status, work
 //! tree, modes, owners, refs, reflogs, settings and index. A difference that [`exceptions`] does not list
 //! is a failure, and so is a listed one that is no difference any more.
@@ -37,7 +37,7 @@ impl Chain {
     /// Runs all commands. The names of those that differ, and the differences.
     fn run(&self) -> Vec<(&'static str, String)> {
         let bare = World::bare(self.shape, self.user);
-        let mut inside = World::inside(self.shape, self.user);
+        let mut inside = bare.twin();
         let before = differences(&bare.state(), &inside.state());
         assert!(before.is_empty(), "{}: the twins differ before the first command:\n{before}", self.shape.name);
         let mut found = Vec::new();

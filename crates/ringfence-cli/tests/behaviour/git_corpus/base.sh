@@ -6,7 +6,10 @@ dated() {
     GIT_AUTHOR_DATE="$((1600000000 + 60 * tick)) +0000" GIT_COMMITTER_DATE="$((1600000000 + 60 * tick)) +0000" "$@"
 }
 commit() { git add -A && dated git commit -qm "$1"; }
-fill() { mkdir -p "$(dirname "$1")" && printf 'first of %s\nb\nc\nd\ne\nf\ng\nlast\n' "$1" > "$1"; }
+fill() {
+    case $1 in */*) [ -d "${1%/*}" ] || mkdir -p "${1%/*}" ;; esac
+    printf 'first of %s\nb\nc\nd\ne\nf\ng\nlast\n' "$1" > "$1"
+}
 append() { echo "$1" >> "$2"; }
 head_line() { sed -i "1s/\$/ $1/" "$2"; }
 

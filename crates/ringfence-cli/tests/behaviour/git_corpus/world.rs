@@ -44,13 +44,12 @@ impl World {
         Self::with(shape, project, Access::Bare)
     }
 
-    /// Makes a world whose commands run inside.
+    /// Makes a copy of this world whose commands run inside.
     #[track_caller]
-    pub(super) fn inside(shape: &'static Shape, user: As) -> Self {
-        let project = crate::project(user);
-        make(shape, &project);
-        let access = entered(shape, &project);
-        Self::with(shape, project, access)
+    pub(super) fn twin(&self) -> Self {
+        let mut twin = Self::with(self.shape, crate::project(self.project.user), Access::Bare);
+        twin.become_like(self);
+        twin
     }
 
     fn with(shape: &'static Shape, project: Project, access: Access) -> Self {
@@ -121,7 +120,7 @@ impl World {
         stopped.talk()
     }
 
-    /// Makes this world a copy of `other`, for what comes after a difference.
+    /// Makes this world a copy of `other`: at the beginning, and after a difference.
     #[track_caller]
     pub(super) fn become_like(&mut self, other: &World) {
         self.stop();
@@ -138,12 +137,12 @@ impl Drop for World {
     }
 }
 
-/// Replaces `home/code` of one world by another's, paths in git's files included.
+/// Replaces `home/code` and the user's git config of one world by another's, paths in git's files included.
 #[track_caller]
 fn copy_code(project: &Project, from: &Path, to: &Path, place: &Path) {
     let (from, to) = (from.display(), to.display());
     let script = format!(
-        "cd / && rm -rf {to}/home/code && cp -a {from}/home/code {to}/home/code && \
+        "cd / && rm -rf {to}/home/code && cp -a {from}/home/code {from}/home/.gitconfig {to}/home/ && \
          find {to}/home/code -type f -size -64k '(' -path '*.git*' -o -path '*/.bare/*' ')' -not -path '*/objects/*' -not -name '*index*' \
          -exec grep -lZF {from}/ '{{}}' + | xargs -0r sed -i 's|{from}/|{to}/|g'
          cd {} && git update-index -q --refresh; git submodule --quiet foreach --recursive 'git update-index -q --refresh'; true",
