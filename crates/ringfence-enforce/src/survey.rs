@@ -10,6 +10,7 @@ mod gitlinks;
 mod index_paths;
 mod links;
 mod mounts;
+mod remembered;
 mod settings;
 mod sockets;
 mod surveyor;
@@ -31,9 +32,10 @@ pub(crate) use git::OBEYED as OBEYED_BY_GIT;
 pub use gitlinks::{Tracked, gitlinks, is_index, tracked};
 pub use index_paths::{IndexFault, ObjectNames, index_fault};
 use links::Links;
+pub use remembered::remember;
 use surveyor::Surveyor;
 pub(crate) use tracked_files::TrackedLookup;
-pub use tracked_files::{ContentDigest, RememberedFiles, content_digest, open_tracked};
+pub use tracked_files::{RememberedFiles, open_tracked};
 pub use walk::vendored;
 
 /// What was found on the host.
@@ -100,7 +102,7 @@ pub fn survey(grants: &Grants) -> Survey {
 pub struct Known<'a> {
     /// Tells git directories, worktrees' directories and `.git` files that commands made.
     pub is_made: &'a dyn Fn(&AbsPath) -> bool,
-    /// Contents that commands left in files that git tracks.
+    /// Contents of tracked files that are open beside those in the project's list.
     pub remembered: &'a RememberedFiles,
 }
 

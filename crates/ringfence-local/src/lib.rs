@@ -141,10 +141,10 @@ fn planned(grants: &Arc<Grants>, person: &Person) -> Planned {
     let begun = Moment::now();
     let listed = Runs::open(&person.quarantine).map(|runs| runs.listed(grants)).unwrap_or_default();
     let is_made = |path: &AbsPath| Birth::of(CWD, path.as_path()).is_some_and(|birth| listed.made().contains(&birth));
-    let found = survey_beside(grants, &Known { is_made: &is_made, remembered: listed.remembered() });
+    let found = survey_beside(grants, &Known { is_made: &is_made, ..Known::default() });
     let mut held = grants.clone();
     if !found.tracked.is_empty() {
-        Arc::make_mut(&mut held).tracked = found.tracked.clone();
+        Arc::make_mut(&mut held).tracked.extend(found.tracked.clone());
     }
     if !found.rules.is_empty() {
         Arc::make_mut(&mut held).rules.extend(found.rules.iter().cloned());
@@ -357,7 +357,9 @@ impl Campaign {
         quarantined.extend(swept.moved);
         if let Some(runs) = runs {
             runs.note(swept.spotted, &listed, mark.as_ref());
-            runs.remember(&std::mem::take(&mut seen.own_files));
+            if !seen.own_files.is_empty() {
+                runs.remember(&std::mem::take(&mut seen.own_files));
+            }
             if are_others {
                 // One that ended before this was told may have written to it after it was swept.
                 let (mut again, _) = runs.made(&listed);

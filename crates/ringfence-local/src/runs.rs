@@ -5,7 +5,6 @@
 //! repositories its command made.
 
 mod made;
-mod remembered;
 
 use std::ffi::CString;
 use std::fs;

@@ -73,7 +73,11 @@ pub fn resolve(layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants,
         rules,
         patterns: lists.patterns,
         exceptions: lists.exceptions,
-        tracked: TrackedFiles { mode: settings.tracked.value(), ..TrackedFiles::default() },
+        tracked: TrackedFiles {
+            mode: settings.tracked.value(),
+            contents: Some(facts.store.join("runs/.contents")),
+            ..TrackedFiles::default()
+        },
         suspects: crate::presets::suspects(facts),
         environment,
         network,

@@ -40,6 +40,8 @@ pub struct TrackedFiles {
     pub files: BTreeMap<AbsPath, TrackedFile>,
     /// Directories that a pattern denies and that hold such files. All else in them stays denied.
     pub directories: BTreeSet<AbsPath>,
+    /// The list of contents that commands of the project left in such files: they are open as well.
+    pub contents: Option<AbsPath>,
 }
 
 /// A tracked file as the survey saw it. Another file at the same path is judged anew.

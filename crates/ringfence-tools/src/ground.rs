@@ -57,7 +57,7 @@ impl Ground {
         if grants.is_confined() {
             let found = survey(grants);
             ground.grants.rules.extend(found.rules);
-            ground.grants.tracked = found.tracked;
+            ground.grants.tracked.extend(found.tracked);
             ground.covers = found.covers;
             ground.linked = found.linked;
             ground.trees = found.guards.into_iter().filter(|guard| guard.kind == GuardKind::Tree).map(|guard| guard.path).collect();

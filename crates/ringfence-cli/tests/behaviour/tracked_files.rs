@@ -98,3 +98,62 @@ fn git_with_committed_denied_names_works_as_bare_under_the_watcher() {
         }
     });
 }
+
+/// A session in a repository of such files, once its watcher masks what appears.
+#[track_caller]
+fn watched(user: As) -> Session {
+    let session = Session::start_by(committed(user), Project::ringfence, &[]);
+    session.project.write("later/.env", SECRET);
+    assert!(soon(Duration::from_secs(20), || !session.exec("cat later/.env").text().contains(SECRET)), "no watcher stands");
+    session
+}
+
+#[test]
+fn tracked_file_that_the_host_replaces_is_masked_unless_git_knows_the_content() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let session = watched(user);
+        let read = |name: &str| session.exec(&format!("cat repo/{name}")).text();
+        assert_eq!(read("certs/test.pem"), FILES[0].1.trim());
+        // By another file with the content that is in the index.
+        session.project.sh_bare("cp repo/keys/dev.key next && mv next repo/keys/dev.key && rm repo/k8s/secret.yaml").ok();
+        session.project.sh_bare("cd repo && git checkout -q .").ok();
+        for name in ["certs/test.pem", ".env.development", "k8s/secrets/db.yaml"] {
+            session.project.write("next", SECRET);
+            session.project.sh_bare(&format!("mv next repo/{name}")).ok();
+            assert!(soon(Duration::from_secs(20), || !read(name).contains(SECRET)), "{user}: {name} stays open");
+        }
+        assert_eq!(read("keys/dev.key"), "dev", "{user}");
+        assert_eq!(read("k8s/secret.yaml"), FILES[1].1.trim(), "{user}");
+    });
+}
+
+#[test]
+fn explain_and_tools_agree_that_a_tracked_file_is_open() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = committed(user);
+        project.write("repo/prod.key", SECRET);
+        let explain = |name: &str| Ran::of(project.ringfence().args(["explain", "read", name]), b"");
+        let open = explain("repo/certs/test.pem");
+        open.ends(0);
+        for word in ["tracked", "**/*.pem", "tracked = \"deny\""] {
+            assert!(open.text().contains(word), "{word}: {}", open.text());
+        }
+        assert_ne!(explain("repo/prod.key").status, 0);
+        let tool = |name: &str| {
+            let ran = Ran::of(project.ringfence().args(["tool", "read", &format!("{{\"path\": \"{name}\"}}")]), b"");
+            ran.text() + &ran.talk()
+        };
+        assert!(tool("repo/certs/test.pem").contains("CERTIFICATE") && !tool("repo/prod.key").contains(SECRET), "{user}");
+        // As a command left it.
+        project.sh("echo mine >> repo/certs/test.pem").ok();
+        assert!(tool("repo/certs/test.pem").contains("mine") && explain("repo/certs/test.pem").status == 0, "{user}");
+        project.sh_bare(&format!("echo {SECRET} >> repo/certs/test.pem")).ok();
+        assert!(!tool("repo/certs/test.pem").contains(SECRET) && explain("repo/certs/test.pem").status != 0, "{user}");
+    });
+}

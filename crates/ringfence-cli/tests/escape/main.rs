@@ -23,6 +23,7 @@ mod races;
 mod reading;
 mod sweep;
 mod terminal;
+mod tracked_files;
 mod two_sandboxes;
 mod unfinished;
 mod usher;

@@ -318,7 +318,7 @@ impl Surveyor<'_> {
     /// Takes off the walk what is open because git tracks it. Directories that are open for a
     /// tracked file are walked, since all else in them stays denied.
     fn open_tracked(&mut self, walk: &mut walk::Found, index: &NameIndex) {
-        let mut tracked = TrackedFiles { mode: self.grants.tracked.mode, ..TrackedFiles::default() };
+        let mut tracked = TrackedFiles::default();
         let mut lookup = TrackedLookup::new(self.grants, &self.found.walked, self.known.remembered);
         let caught = walk.caught.iter().filter(|entry| entry.through.is_none() && matches!(entry.cover, Cover::Deny(_)));
         caught.for_each(|entry| lookup.find(&entry.path, &mut tracked));
@@ -332,7 +332,8 @@ impl Surveyor<'_> {
         if tracked.is_empty() {
             return;
         }
-        let judged = Grants { tracked, ..grants.clone() };
+        let mut judged = grants.clone();
+        judged.tracked.extend(tracked.clone());
         let tops = judged.tracked.directories.iter().filter(|path| walk.caught.iter().any(|entry| entry.path == **path));
         let tops: Vec<AbsPath> = tops.cloned().collect();
         let is_denied = |path: &AbsPath| judged.verdict(path, Access::Read) == Verdict::Denied;
@@ -342,7 +343,7 @@ impl Surveyor<'_> {
         });
         walk.denied_links.retain(is_denied);
         walk.merge(Walk::new(&judged, index, self.found.folding, Eyes::Person).run(&tops));
-        self.found.tracked = judged.tracked;
+        self.found.tracked = tracked;
     }
 
     /// The trees to walk: a project below `~/vendor` is none that the walk of `~` leaves out.

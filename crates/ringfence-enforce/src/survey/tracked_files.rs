@@ -5,6 +5,7 @@
 //! times and sizes in the index are never believed, since a sandboxed command can write the index.
 //! It cannot name the hash of a file that it cannot read.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::io::Read;
@@ -18,8 +19,8 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use sha1::{Digest, Sha1};
 use sha2::Sha256;
 
-use super::git;
 use super::gitlinks::{each, read};
+use super::{git, remembered};
 
 /// Largest file that is hashed. A larger one stays denied.
 const LARGEST: u64 = 64 << 20;
@@ -28,7 +29,7 @@ const LARGEST: u64 = 64 << 20;
 const MOST: u64 = 512 << 20;
 
 /// SHA-256 of a file's content, or of a symbolic link's target.
-pub type ContentDigest = [u8; 32];
+pub(super) type ContentDigest = [u8; 32];
 
 /// Contents that commands of the project left in files that were open to them.
 pub type RememberedFiles = HashMap<AbsPath, ContentDigest>;
@@ -37,7 +38,10 @@ pub type RememberedFiles = HashMap<AbsPath, ContentDigest>;
 pub(crate) struct TrackedLookup<'a> {
     grants: &'a Grants,
     roots: &'a [AbsPath],
-    remembered: &'a RememberedFiles,
+    /// Contents that are open beside those in the project's list.
+    surveyed: &'a RememberedFiles,
+    /// Those in the list, which is read for the first file with a denied name.
+    listed: OnceCell<RememberedFiles>,
     /// The index of each working tree; `None` where there is none to believe.
     indexes: HashMap<AbsPath, Option<GitIndex>>,
     left: u64,
@@ -54,8 +58,8 @@ struct GitEntry {
 
 impl<'a> TrackedLookup<'a> {
     /// A lookup in repositories that stand below `roots`.
-    pub(crate) fn new(grants: &'a Grants, roots: &'a [AbsPath], remembered: &'a RememberedFiles) -> Self {
-        Self { grants, roots, remembered, indexes: HashMap::new(), left: MOST }
+    pub(crate) fn new(grants: &'a Grants, roots: &'a [AbsPath], surveyed: &'a RememberedFiles) -> Self {
+        Self { grants, roots, surveyed, listed: OnceCell::new(), indexes: HashMap::new(), left: MOST }
     }
 
     /// Notes in `found` what is tracked at `path`, which a built-in pattern denies, or below it.
@@ -87,8 +91,8 @@ impl<'a> TrackedLookup<'a> {
 
     /// Files below a directory that the index, or a command's memory, names.
     fn below(&mut self, directory: &AbsPath) -> Vec<AbsPath> {
-        let remembered = self.remembered.keys().filter(|path| *path != directory && path.is_within(directory)).cloned();
-        let mut files: Vec<AbsPath> = remembered.collect();
+        let remembered = self.surveyed.keys().chain(self.listed().keys());
+        let mut files: Vec<AbsPath> = remembered.filter(|path| *path != directory && path.is_within(directory)).cloned().collect();
         if let Some((tree, name)) = self.place(directory)
             && let Some(Some(index)) = self.indexes.get(&tree)
         {
@@ -103,15 +107,19 @@ impl<'a> TrackedLookup<'a> {
     /// The file at `path` if its content is the tracked one, or one that a command left there.
     pub(crate) fn open_file(&mut self, path: &AbsPath) -> Option<TrackedFile> {
         let entry = self.place(path).and_then(|(tree, name)| self.indexes.get(&tree)?.as_ref()?.get(&name).cloned());
-        let remembered = self.remembered.get(path);
-        if entry.is_none() && remembered.is_none() {
+        let remembered = [self.surveyed.get(path).copied(), self.listed().get(path).copied()];
+        if entry.is_none() && remembered == [None, None] {
             return None;
         }
         let content = Content::read(path, self.left)?;
         self.left = self.left.saturating_sub(content.bytes.len() as u64);
         let file = TrackedFile { digest: content.digest(), identity: content.identity };
-        let is_open = remembered == Some(&file.digest) || entry.is_some_and(|entry| content.is_object(&entry));
+        let is_open = remembered.contains(&Some(file.digest)) || entry.is_some_and(|entry| content.is_object(&entry));
         is_open.then_some(file)
+    }
+
+    fn listed(&self) -> &RememberedFiles {
+        self.listed.get_or_init(|| remembered::read(self.grants))
     }
 
     /// The working tree around a path, and the path's name in its index, which is read.
@@ -228,15 +236,15 @@ fn without_carriage_returns(bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The digest of what stands at `path`; `None` for what is no file, or is too large.
-pub fn content_digest(path: &AbsPath) -> Option<ContentDigest> {
+pub(super) fn content_digest(path: &AbsPath) -> Option<ContentDigest> {
     Content::read(path, LARGEST).map(|content| content.digest())
 }
 
 /// Adds `path` to the tracked files of `grants` if it is one: for a single question, without a survey.
-pub fn open_tracked(grants: &mut Grants, path: &AbsPath, remembered: &RememberedFiles) {
+pub fn open_tracked(grants: &mut Grants, path: &AbsPath) {
     let mut found = TrackedFiles::default();
     let roots: Vec<AbsPath> = grants.rules.iter().filter(|rule| super::is_walked(rule)).map(|rule| rule.root.clone()).collect();
-    TrackedLookup::new(grants, &roots, remembered).find(path, &mut found);
+    TrackedLookup::new(grants, &roots, &RememberedFiles::new()).find(path, &mut found);
     // A file in a directory with a denied name is open together with it.
     if found.files.contains_key(path) {
         let denied = path.ancestors().skip(1).filter(|above| grants.verdict(above, Access::Read) == Verdict::Denied);

@@ -21,8 +21,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
-use ringfence_enforce::RememberedFiles;
 use ringfence_enforce::apply::{Birth, Made, Planted};
+use ringfence_enforce::remember;
 use ringfence_policy::{AbsPath, Effect, Grants};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 
@@ -31,6 +31,8 @@ use crate::sweep::{Identity, Moment, Spotted};
 
 const LIST: &str = ".made";
 const NEXT: &str = ".made.next";
+/// As the policy names it.
+const CONTENTS: &str = ".contents";
 
 /// Names in a git directory by which git chooses settings and programs.
 const OBEYED: [&str; 6] = ["config", "config.worktree", "commondir", "gitdir", "hooks", "info/attributes"];
@@ -47,8 +49,6 @@ pub(crate) struct Listed {
     entries: Vec<Entry>,
     /// Git directories, worktrees' directories and `.git` files that are still the commands' own.
     made: HashSet<Birth>,
-    /// Contents that commands left in files with a denied name.
-    remembered: RememberedFiles,
     cursor: Cursor,
 }
 
@@ -81,11 +81,6 @@ impl Listed {
         &self.made
     }
 
-    /// Contents that commands left in files with a denied name.
-    pub(crate) fn remembered(&self) -> &RememberedFiles {
-        &self.remembered
-    }
-
     /// The directories that hold a `HEAD` which an earlier command made, and since when.
     pub(crate) fn heads(&self) -> HashMap<Identity, Moment> {
         let heads = self.entries.iter().filter(|entry| entry.spot.what == Planted::Head);
@@ -111,8 +106,7 @@ impl Runs {
             // the user's.
             spot.what == Planted::Setting || record.is_none() || is_same || !is_trusted
         });
-        let remembered = if is_trusted { self.remembered() } else { RememberedFiles::new() };
-        Listed { entries, made, remembered, cursor }
+        Listed { entries, made, cursor }
     }
 
     /// All that commands made until now: as if it were this one, or by identity if it was moved.
@@ -160,6 +154,15 @@ impl Runs {
         }
         // A list that cannot be written is as one that there is no store for.
         let _ = if self.others_go_on(own) { self.append(LIST, entries.iter()) } else { self.rewrite(entries) };
+    }
+
+    /// Remembers the contents of files with a denied name that a command made or wrote.
+    pub(crate) fn remember(&self, files: &HashMap<AbsPath, Birth>) {
+        let Ok(_turn) = self.turn() else { return };
+        if let Some(list) = place(&self.quarantine).map(|place| place.join(CONTENTS)) {
+            // Without the list, such files are denied in the next run.
+            let _ = remember(&list, files);
+        }
     }
 
     fn append<'a>(&self, name: &str, entries: impl Iterator<Item = &'a Entry>) -> io::Result<()> {

@@ -4,7 +4,7 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 
-use ringfence_enforce::Plan;
+use ringfence_enforce::{Plan, open_tracked};
 use ringfence_engine::plan;
 use ringfence_local::Local;
 use ringfence_policy::{AbsPath, Access, Because, Decision, Effect, Grants, Verdict};
@@ -74,6 +74,8 @@ fn real(path: &AbsPath) -> AbsPath {
 }
 
 fn answer(grants: &Grants, plan: &Plan, path: &AbsPath, access: Access) -> Answer {
+    let tracked = with_tracked(grants, path, access);
+    let grants = tracked.as_ref().unwrap_or(grants);
     let decision = grants.decide(path, access);
     if decision.verdict == Verdict::Absent
         && let Some(made) = made(plan, path, access)
@@ -96,8 +98,23 @@ fn answer(grants: &Grants, plan: &Plan, path: &AbsPath, access: Access) -> Answe
     let (change, rest) = decision.explain().into_iter().partition::<Vec<_>, _>(|line| line.label == "change");
     answer.lines.extend(rest.into_iter().filter(|line| line.label != "verdict"));
     answer = answer.maybe("kept", kept(&decision));
+    let lifted = grants.pattern_lifted_by_git(path).map(|pattern| {
+        let pattern = &pattern.origin.text;
+        format!("git tracks it, so `{pattern}` does not hold; `[filesystem] tracked = \"deny\"` would deny it")
+    });
+    answer = answer.maybe("tracked", lifted);
     answer.lines.extend(change);
     answer
+}
+
+/// The grants with `path` open, if it is denied and git tracks it.
+fn with_tracked(grants: &Grants, path: &AbsPath, access: Access) -> Option<Grants> {
+    if grants.verdict(path, access) != Verdict::Denied {
+        return None;
+    }
+    let mut tracked = grants.clone();
+    open_tracked(&mut tracked, path);
+    (!tracked.tracked.is_empty()).then_some(tracked)
 }
 
 /// Where a private place really is.

@@ -9,7 +9,7 @@ use ringfence_enforce::{
     Access as Bound, Act, Cover, Guard, Kind, Known, Person, Plan, RememberedFiles, Revision, Step, Survey, View, plan, revision,
     survey_beside,
 };
-use ringfence_policy::{AbsPath, Access, Change, Direction, Effect, Grants, Listed, Rule, Source, TrackedFiles, Turn, Verdict};
+use ringfence_policy::{AbsPath, Access, Change, Direction, Effect, Grants, Listed, Rule, Source, Turn, Verdict};
 use ringfence_provider::ProviderError;
 
 use super::{Ground, Shut, Target};
@@ -93,7 +93,7 @@ impl Seen {
         }
         let survey = survey_beside(&grants, &Known { remembered, ..Known::default() });
         grants.rules.extend(survey.rules.iter().cloned());
-        grants.tracked = TrackedFiles { mode: grants.tracked.mode, ..survey.tracked.clone() };
+        grants.tracked.extend(survey.tracked.clone());
         Self { grants, survey }
     }
 
