@@ -6,6 +6,7 @@
 
 mod birth;
 mod build;
+mod config_change;
 mod connecting;
 mod doors;
 mod group;
@@ -25,6 +26,7 @@ mod usher;
 mod waiting;
 
 pub use birth::{Birth, NotABirth};
+pub use config_change::{ConfigChange, STAGED_CONFIG};
 pub use connecting::{Carries, Connecting};
 pub use doors::Doors;
 pub use group::{Counted, Group, grouping};
@@ -272,6 +274,9 @@ enum Report {
     Denied(Box<Denial>),
     /// A call would be refused, and waits.
     Pleads(Box<plea::Told>),
+    /// A program renames a lock file onto a protected config, and waits; the directory and the lock file
+    /// come along.
+    ReplacesConfig(Box<config_change::Told>),
     /// The ways out of the sandbox's network come along.
     Doors(doors::More),
     /// A program connects to somewhere that is not in the sandbox; its socket comes along.

@@ -1,5 +1,6 @@
 //! Standing by a command: passing signals on, keeping time, keeping output.
 
+mod config;
 mod relay;
 
 use std::collections::{HashMap, HashSet};
@@ -177,9 +178,7 @@ impl Seen {
         match event {
             Event::Denied(denial) if is_nowhere(&denial) => {}
             Event::Denied(denial) => {
-                let denial =
-                    self.ground.as_ref().map_or_else(|| denial.clone(), |ground| ground.read(|grants| marked(denial.clone(), grants)));
-                self.denials.note(denial);
+                self.note_denial(denial);
             }
             Event::Doors(doors) => {
                 let Some(gate) = &self.gate else { return Ok(None) };
@@ -204,6 +203,7 @@ impl Seen {
                 Some(watch) => watch.plead(plea),
                 None => self.denials.note(plea.denial().clone()),
             },
+            Event::ReplacesConfig(change) => self.replace_config(change),
             Event::Passed(allowance) => self.observed.note(allowance),
             Event::Unlisted(more) => self.observed.unlisted(more),
             Event::Made(made) => {
@@ -234,6 +234,12 @@ impl Seen {
     /// What went through since this was asked for last, because somebody said so.
     pub(crate) fn granted(&self) -> Vec<Granted> {
         self.watch.as_ref().map(Watch::granted).unwrap_or_default()
+    }
+
+    /// Notes something that was refused.
+    fn note_denial(&mut self, denial: Denial) {
+        let denial = self.ground.as_ref().map_or_else(|| denial.clone(), |ground| ground.read(|grants| marked(denial.clone(), grants)));
+        self.denials.note(denial);
     }
 
     fn look_out(&mut self, inside: Inside, subject: &dyn Subject) -> Result<(), ProviderError> {

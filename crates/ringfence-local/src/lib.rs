@@ -13,6 +13,7 @@ mod crew;
 mod deadline;
 mod denials;
 mod egress;
+mod git_config;
 mod guess;
 mod live;
 mod optional;

@@ -35,7 +35,7 @@ use ringfence_policy::AbsPath;
 use rustix::fs::{FileType, Mode, OFlags};
 
 pub(crate) use ground::Ground;
-use held::led_to;
+pub(crate) use held::led_to;
 use held::{Held, Mounts, Next, Want, kind};
 pub(crate) use held::{Identity, identity};
 pub(crate) use moment::Moment;

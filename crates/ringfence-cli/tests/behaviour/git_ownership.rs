@@ -170,9 +170,9 @@ fn commit_without_a_reflog_is_a_take_over() {
         for packed in ["true", "git pack-refs --all"] {
             let project = project(user);
             project.sh(&format!("git init -q own; cd own; git commit -q --allow-empty -m x; {packed}; git config core.logAllRefUpdates false; rm -rf .git/logs")).ok();
-            project.sh("git -C own config user.name x").ok();
+            project.sh("git -C own config core.abbrev 13").ok();
             project.sh_bare("git -C own commit -q --allow-empty -m mine").ok();
-            assert_ne!(project.sh("git -C own config user.name y").status, 0, "{user}: {packed}: it is still the command's");
+            assert_ne!(project.sh("git -C own config core.abbrev 14").status, 0, "{user}: {packed}: it is still the command's");
         }
     });
 }

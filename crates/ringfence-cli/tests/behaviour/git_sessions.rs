@@ -214,11 +214,11 @@ fn repository_that_the_user_took_over_is_protected() {
             project.sh("git init -q own").ok();
             // To look at it is not to take it over.
             project.sh_bare("git -C own status && git -C own log --all").ok();
-            project.sh("git -C own config user.name x").ok();
+            project.sh("git -C own config core.abbrev 12").ok();
             take(&project);
             let before = project.sh_bare("cat own/.git/config; ls own/.git/hooks").ok();
             for _ in 0..2 {
-                assert_ne!(project.sh("git -C own config user.name y").status, 0, "{user}: {what}");
+                assert_ne!(project.sh("git -C own config core.abbrev 13").status, 0, "{user}: {what}");
                 assert_ne!(project.sh("mv own/.git/hooks hooks || mv own other").status, 0, "{user}: {what}");
             }
             assert_eq!(project.sh_bare("cat own/.git/config; ls own/.git/hooks").ok(), before, "{user}: {what}");
@@ -240,9 +240,9 @@ fn list_that_a_command_could_write_counts_for_nothing() {
         assert!(list.ends_with("/runs/.made"), "{user}: there is no list: {list}");
         assert_ne!(project.sh(&format!("cat {list}")).status, 0, "{user}: it can be read");
         assert_ne!(project.sh(&format!("echo x >> {list}")).status, 0, "{user}: it can be written");
-        let ran = project.run(["--write", &store.to_string_lossy(), "-c", "git -C own config user.name x"]);
+        let ran = project.run(["--write", &store.to_string_lossy(), "-c", "git -C own config core.abbrev 13"]);
         assert_ne!(ran.status, 0, "{user}: it counts");
-        project.sh("git -C own config user.name x").ok();
+        project.sh("git -C own config core.abbrev 12").ok();
     });
 }
 

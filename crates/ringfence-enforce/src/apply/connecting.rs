@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::launch::Event;
 use super::waiting::{self, Minder, OnExecute, Waiting};
 
 /// What the usher tells of it.
@@ -41,8 +42,18 @@ pub struct Connecting {
 }
 
 impl Connecting {
-    pub(super) fn of(told: Box<Told>, socket: OwnedFd, listener: Arc<OwnedFd>) -> Self {
-        Self { waiting: Waiting::of(told.call, listener), told, socket }
+    /// The event that a report with this socket means.
+    pub(super) fn event(told: Box<Told>, socket: Option<OwnedFd>, listener: Option<&Arc<OwnedFd>>) -> Event {
+        let Some(listener) = listener else { return Event::Closed };
+        let waiting = Waiting::of(told.call, listener.clone());
+        match socket {
+            Some(socket) => Event::Connects(Self { told, socket, waiting }),
+            // This process has no room for it: that fails one program's call, and no other.
+            None => {
+                waiting.fail(libc::EAGAIN);
+                Event::Nothing
+            }
+        }
     }
 
     /// Where to.

@@ -21,6 +21,7 @@ use rustix::net::{
 };
 use rustix::thread::CpuSet;
 
+use super::config_change::ConfigChange;
 use super::connecting::Connecting;
 use super::doors::Doors;
 use super::group::{After, Group};
@@ -99,6 +100,8 @@ pub enum Event {
     Denied(Denial),
     /// Something is about to be refused, and whoever wants it waits.
     Pleads(Plea),
+    /// A program replaces a protected git config, and waits.
+    ReplacesConfig(ConfigChange),
     /// The ways out of its network.
     Doors(Doors),
     /// A program connects to somewhere that is not in the sandbox.
@@ -434,19 +437,12 @@ impl Running {
             Report::Killed(signal, usage) => Event::Ended(Status::Killed(signal), usage),
             Report::Denied(denial) => Event::Denied(*denial),
             Report::Pleads(told) => self.listener.get().map_or(Event::Closed, |listener| Event::Pleads(Plea::of(told, listener.clone()))),
+            Report::ReplacesConfig(told) => ConfigChange::event(told, descriptors, self.listener.get()),
             Report::LooksUp(name, pid, program) => Event::LooksUp { name, pid, program },
             Report::Sent(to, pid, program) => Event::Sent { to, pid, program },
             Report::Socket => descriptors.pop().map_or(Event::Nothing, Event::Socket),
             Report::Doors(more) => Doors::of(descriptors, more).map_or(Event::Closed, Event::Doors),
-            Report::Connects(told) => match (self.listener.get(), descriptors.pop()) {
-                (Some(listener), Some(socket)) => Event::Connects(Connecting::of(told, socket, listener.clone())),
-                // There was no room for it here: that is that program's trouble, and nobody else's.
-                (Some(listener), None) => {
-                    Waiting::of(told.call, listener.clone()).fail(libc::EAGAIN);
-                    Event::Nothing
-                }
-                (None, _) => Event::Closed,
-            },
+            Report::Connects(told) => Connecting::event(told, descriptors.pop(), self.listener.get()),
             Report::Takes(number, on_execute, call) => match self.listener.get() {
                 Some(listener) => Event::Takes { number, on_execute, call: Waiting::of(call, listener.clone()) },
                 None => Event::Closed,

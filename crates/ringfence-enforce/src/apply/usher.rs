@@ -14,6 +14,7 @@ mod act;
 mod at_hand;
 mod caller;
 mod change;
+mod config_lock;
 mod created;
 mod disk_space;
 mod excepted;
@@ -464,6 +465,10 @@ fn judged(caller: &Caller<'_>, masks: &mut caller::Masks, mounts: &mut Mounts, j
     let began = sockets::now();
     let is_let_through = is_only_told && !judge.decides(call, &notification.arguments) && !is_writing(call, &notification.arguments);
     let reply = if is_let_through { Reply::Through } else { act::act(call, caller, masks, judge).unwrap_or_else(Reply::from) };
+    if let Some(handed) = judge.handed.take() {
+        judge.report(control);
+        return handed.report(control);
+    }
     let is_bound = matches!((call, &reply), (Call::Bind | Call::Socketcall, Reply::Value(0)));
     if is_bound && judge.sockets.note(call, caller, began) {
         judge.took_name();

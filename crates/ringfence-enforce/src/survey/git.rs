@@ -163,7 +163,7 @@ fn nested(modules: &AbsPath, depth: usize, found: &mut Surveyor<'_>) {
         // Whatever it lacks could be added to it later.
         if ["HEAD", "config", "objects"].iter().any(|name| directory.as_path().join(name).symlink_metadata().is_ok()) {
             survey(&directory, found);
-        } else {
+        } else if !found.is_made(&directory) {
             found.pin(&directory, GuardKind::Git);
             nested(&directory, depth + 1, found);
         }

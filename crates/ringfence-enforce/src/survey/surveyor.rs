@@ -297,7 +297,10 @@ impl<'a> Surveyor<'a> {
             }
             if !self.is_made(&directory) {
                 self.pin_ancestors(&directory);
-                self.pin_tree(&directory);
+                // A submodule that is not checked out has no working tree yet.
+                if fs::symlink_metadata(directory.as_path()).is_ok() {
+                    self.pin_tree(&directory);
+                }
             }
             git::survey(&directory, self);
             self.sockets_in(&directory, &mut linked);

@@ -173,6 +173,15 @@ impl Ground {
         })
     }
 
+    /// Puts a read-only cover over a protected file that took the place of another. Without one, the
+    /// notify handler alone protects it.
+    pub(crate) fn protect_again(&self, path: &AbsPath) {
+        let covers = vec![Covered { path: path.clone(), cover: Cover::ReadOnly, node: None }];
+        if let Some(inside) = self.inside() {
+            let _ = self.as_own(|begun| inside.shut(covers, begun));
+        }
+    }
+
     /// Brings something in, and knows by `rules` that it is open.
     fn deliver(&self, inside: &Inside, kind: Kind, delivery: &Delivery, rules: Vec<Rule>) -> bool {
         let is_open = self.bring(inside, kind, delivery).is_ok();

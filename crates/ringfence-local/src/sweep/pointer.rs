@@ -8,7 +8,7 @@ use std::path::{Component, Path};
 use ringfence_policy::AbsPath;
 
 use super::held::{self, Held, kind};
-use super::{Spot, Standing, Sweep, is_two_up, looks_like_git};
+use super::{Spot, Standing, Sweep, is_two_up, looks_like_git, repository_around};
 
 impl Sweep<'_> {
     /// Answers whether a path is that of a submodule's directory: in a repository that was there
@@ -31,10 +31,18 @@ impl Sweep<'_> {
             return true;
         }
         let is_repository = |git: &Held| looks_like_git(git) && kind(git, "commondir").is_none();
-        if !is_repository(&own) || !is_repository(&opened) || self.tree_of(&own, at).is_none_or(|(_, tree)| tree != spot.path) {
+        // A linked worktree has submodules of its own.
+        let is_worktree = looks_like_git(&opened) && is_two_up(&opened) && repository_around(&opened).is_some();
+        let is_around = is_worktree || is_repository(&opened);
+        if !is_repository(&own) || !is_around || self.tree_of(&own, at).is_none_or(|(_, tree)| tree != spot.path) {
             return false;
         }
-        self.repository(&opened, &git);
+        if is_worktree {
+            self.worktree(&opened, &git);
+            self.submodules(&opened, &git, "modules");
+        } else {
+            self.repository(&opened, &git);
+        }
         true
     }
 

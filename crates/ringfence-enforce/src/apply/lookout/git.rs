@@ -95,11 +95,11 @@ impl<'a> Repositories<'a> {
         let is_store =
             path.parent().as_ref() == Some(repository) && path.name().is_some_and(|name| STORES.iter().any(|store| name == *store));
         if !is_store {
-            return Ok(Coming::default());
+            return Ok(Coming { is_own: true, ..Coming::default() });
         }
         // The command made the first worktree; the next one may be the user's.
         self.places.insert(path.clone(), repository.clone());
-        Ok(Coming { watched: vec![path.clone()], anew: Some(path.clone()), ..Coming::default() })
+        Ok(Coming { watched: vec![path.clone()], anew: Some(path.clone()), is_own: true, ..Coming::default() })
     }
 
     /// Answers whether a command made a name of git's.
@@ -128,7 +128,7 @@ impl<'a> Repositories<'a> {
         if !guards.is_empty() || !rules.is_empty() {
             Addendum { guards, rules, revised: None }.append(&self.plan)?;
         }
-        Ok(Coming { covers: found.covers.into_iter().collect(), watched, anew: None })
+        Ok(Coming { covers: found.covers.into_iter().collect(), watched, ..Coming::default() })
     }
 }
 
@@ -139,4 +139,6 @@ pub(super) struct Coming {
     pub(super) watched: Vec<AbsPath>,
     /// A directory whose names may have appeared before it was watched.
     pub(super) anew: Option<AbsPath>,
+    /// The command made it: the sweep looks through it, and no pattern of git's holds in it.
+    pub(super) is_own: bool,
 }

@@ -404,10 +404,13 @@ impl<'a> Post<'a> {
         self.check_tracked(&path)?;
         if let Some(repository) = self.repositories.of(directory, name) {
             let coming = self.repositories.entered(&repository, &path, &self.covers)?;
-            let anew = coming.anew.clone();
+            let (anew, is_own) = (coming.anew.clone(), coming.is_own);
             self.come(coming)?;
             for entry in anew.iter().flat_map(|store| fs::read_dir(store.as_path())).flatten().flatten() {
                 self.called(&path, &entry.file_name())?;
+            }
+            if is_own {
+                return Ok(());
             }
         }
         let mut found = Found::default();

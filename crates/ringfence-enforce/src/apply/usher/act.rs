@@ -426,7 +426,8 @@ impl Acts<'_, '_> {
             }
         };
         let place = self.file_place(new.0, new.1)?;
-        if self.judge.is_kept_from_links(self.caller.host_proc, &source) {
+        let host_proc = self.caller.host_proc;
+        if self.judge.is_kept_from_links(host_proc, &source) || self.judge.is_protected_file(host_proc, &source) {
             return Err(Errno::ACCESS);
         }
         if FileType::from_raw_mode(rustix::fs::fstat(&source)?.st_mode).is_symlink() {
@@ -451,6 +452,9 @@ impl Acts<'_, '_> {
         self.judge.lock.take(self.hold);
         self.judge.leave(self.caller, &source)?;
         let target = target?;
+        if let Some(reply) = self.replace_config(&source, &target, flags)? {
+            return Ok(reply);
+        }
         self.judge.carry(self.caller, &source);
         self.judge.make(self.caller, &target, Operation::Rename)?;
         self.judge.moved(self.caller, &source, &target)?;

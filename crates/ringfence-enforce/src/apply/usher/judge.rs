@@ -14,6 +14,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 use super::caller::Caller;
+use super::config_lock::{Handed, is_staged};
 use super::disk_space::SpaceCount;
 use super::excepted::ExceptedTrees;
 use super::hard_links::{HardLinks, Names, is_at};
@@ -37,6 +38,11 @@ pub(super) struct Judge {
     pub(super) git_guards: HashSet<(u64, u64)>,
     /// Directories that the command made in one of them, for those of worktrees.
     pub(super) new_stores: HashSet<(u64, u64)>,
+    /// Git directories of submodules that the command made in one of them: its own, until the sweep has
+    /// looked through them.
+    pub(super) own_modules: HashMap<(u64, u64), Birth>,
+    /// Directories of worktrees that the command made in one of them.
+    pub(super) own_worktrees: HashSet<(u64, u64)>,
     /// Those of them that are the top of a repository's working tree.
     pub(super) trees: HashSet<(u64, u64)>,
     /// Whether there are links that must stay.
@@ -69,6 +75,8 @@ pub(super) struct Judge {
     pub(super) sockets: Sockets,
     /// Disk space that was taken, where a limit counts it.
     pub(super) space: Option<SpaceCount>,
+    /// A change of a config that the caller of the sandbox carries out.
+    pub(super) handed: Option<Handed>,
 }
 
 impl Judge {
@@ -96,6 +104,8 @@ impl Judge {
             guards,
             git_guards,
             new_stores: HashSet::new(),
+            own_modules: HashMap::new(),
+            own_worktrees: HashSet::new(),
             trees,
             keeps_links,
             own,
@@ -109,6 +119,7 @@ impl Judge {
             found: Vec::new(),
             sockets: Sockets::default(),
             space: launch.plan.most(Limit::Disk).map(SpaceCount::new),
+            handed: None,
         })
     }
 
@@ -204,7 +215,10 @@ impl Judge {
         // A policy that was just made is followed before its directory may have a cover.
         // In a directory that ignores case, any spelling is the file.
         const NAMES: [&str; 4] = [".git", "HEAD", "policy.toml", "packed-refs"];
-        self.index.interesting(name) || NAMES.iter().any(|known| name.eq_ignore_ascii_case(known)) || is_applied_by_git(name)
+        self.index.interesting(name)
+            || NAMES.iter().any(|known| name.eq_ignore_ascii_case(known))
+            || is_applied_by_git(name)
+            || is_staged(name)
     }
 
     /// Judges making `place`'s name.
@@ -212,15 +226,13 @@ impl Judge {
         if !self.is_interesting(&place.name) && !self.is_git(place.directory.as_fd()) && !self.is_opened_by_git(caller, place) {
             return Ok(());
         }
-        let path = path_of(caller, place)?;
-        let mut decision = self.grants.decide(&path, Access::Write);
-        if let Some(rule) = self.setting_of_tree(&decision, place)? {
-            (decision.verdict, decision.rule) = (Verdict::ReadOnly, Some(Because::Rule(rule)));
-        }
+        let decision = self.making(caller, place)?;
+        let path = decision.path.clone();
         let refused = match decision.verdict {
             Verdict::Denied => !self.may_make_denied(caller, place, &decision),
             Verdict::ReadOnly => self.is_protected(&decision, place)?,
             // With a HEAD, git would take the project itself for a repository, settings and all.
+            Verdict::Allowed if is_staged(&place.name) => true,
             Verdict::Allowed if place.name == "HEAD" && path.parent().as_ref() == Some(&self.grants.workspace) => true,
             // A git directory by any other name.
             Verdict::Allowed => self.is_obeyed(place)? || (operation != Operation::Rename && self.is_packed_refs(place)),
@@ -233,6 +245,15 @@ impl Judge {
             (true, _) => self.refuse(caller, operation, &decision),
         }
         Err(Errno::ACCESS)
+    }
+
+    /// The decision about making `place`'s name, by the rules alone.
+    pub(super) fn making(&self, caller: &Caller<'_>, place: &Place) -> Result<Decision, Errno> {
+        let mut decision = self.grants.decide(&path_of(caller, place)?, Access::Write);
+        if let Some(rule) = self.setting_of_tree(&decision, place)? {
+            (decision.verdict, decision.rule) = (Verdict::ReadOnly, Some(Because::Rule(rule)));
+        }
+        Ok(decision)
     }
 
     /// Whether git would obey the name in a directory that was one of its own before.
@@ -264,7 +285,8 @@ impl Judge {
         if decision.verdict == Verdict::Allowed {
             self.wrote_tracked(place, &decision.path);
         }
-        if self.is_packed_refs(place) || (is_applied_by_git(&place.name) && self.is_git(place.directory.as_fd())) {
+        if is_staged(&place.name) || self.is_packed_refs(place) || (is_applied_by_git(&place.name) && self.is_git(place.directory.as_fd()))
+        {
             self.refuse_since(caller, Operation::Write, &decision.path, Denial::GIT_WOULD_OBEY);
             return Err(Errno::ACCESS);
         }
@@ -376,7 +398,7 @@ impl Judge {
         let refused = match decision.verdict {
             Verdict::Denied => true,
             Verdict::ReadOnly => self.is_protected(&decision, place)?,
-            Verdict::Allowed | Verdict::Absent => false,
+            Verdict::Allowed | Verdict::Absent => is_staged(&place.name),
         };
         if refused {
             self.refuse(caller, Operation::Rename, &decision);
@@ -522,7 +544,7 @@ impl Judge {
     ///
     /// The built-in protects of git hold in repositories that were there before; the
     /// command's own are its own, until they are looked through at the end.
-    fn is_protected(&self, decision: &Decision, place: &Place) -> Result<bool, Errno> {
+    pub(super) fn is_protected(&self, decision: &Decision, place: &Place) -> Result<bool, Errno> {
         match &decision.rule {
             // What somebody opened for reading has no mount of its own once the host replaced it.
             Some(Because::Rule(rule)) if rule.origin.source == Source::Session => Ok(true),
@@ -535,7 +557,7 @@ impl Judge {
         }
     }
 
-    /// Whether `directory` is a guarded one or below one: by identity, upwards, so that no
+    /// Whether `directory` is a guarded one or below one, and not in a submodule's git directory that the command made: by identity, upwards, so that no
     /// renaming above it changes the answer.
     fn is_in_guarded_git(&self, directory: BorrowedFd<'_>) -> Result<bool, Errno> {
         const DEEP: usize = 4096;
@@ -544,6 +566,9 @@ impl Judge {
         for _ in 0..DEEP {
             let status = rustix::fs::fstat(&here)?;
             let identity = (status.st_dev, status.st_ino);
+            if self.is_own_module(identity, here.as_fd()) {
+                return Ok(false);
+            }
             if self.git_guards.contains(&identity) {
                 return Ok(true);
             }

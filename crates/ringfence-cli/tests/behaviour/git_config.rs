@@ -1,0 +1,285 @@
+//! `.git/config` of the user: everyday commands of git change it, and nothing that git runs gets in.
+
+use ringfence_testkit::{As, Project, each_user, needs};
+
+use crate::project;
+
+/// A clone with a remote branch, made on the host.
+fn cloned(user: As) -> Project {
+    let project = project(user);
+    project.write(".gitignore", "*\n");
+    project
+        .sh_bare(
+            "git init -q ../up && cd ../up && git commit -q --allow-empty -m first && git branch dev && cd - && \
+             git init -q && git remote add origin $PWD/../up && git fetch -q && git checkout -q -B main origin/main && \
+             git config core.pager mine && git config alias.st '!echo \"a;b\"'",
+        )
+        .ok();
+    project
+}
+
+const OUTSIDE: &[&str] = &["--read", "../up"];
+
+#[track_caller]
+fn run(project: &Project, line: &str) -> ringfence_testkit::Ran {
+    project.run([OUTSIDE, &["-c", line]].concat())
+}
+
+#[test]
+fn everyday_commands_change_the_config_of_the_user() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = cloned(user);
+        let mode = || project.sh_bare("stat -c '%a %u %g' .git/config").ok();
+        let before = mode();
+        run(&project, "git checkout -q dev && git branch -m dev work && git branch -q --track other origin/main").ok();
+        run(&project, "git branch -q -u origin/dev other && git branch --unset-upstream work && git branch -d other").ok();
+        run(&project, "git remote add fork https://example.org/x.git && git config user.name N && git config pull.rebase true").ok();
+        run(&project, "git checkout -q -b new && git config branch.new.description 'a b'").ok();
+        let config = project.sh_bare("git config --get-regexp 'branch|remote|user|pull|core.pager|alias' | sort").ok();
+        for line in [
+            "remote.fork.url https://example.org/x.git",
+            "remote.fork.fetch +refs/heads/*:refs/remotes/fork/*",
+            "user.name N",
+            "pull.rebase true",
+            "branch.new.description a b",
+            "core.pager mine",
+            "alias.st !echo \"a;b\"",
+        ] {
+            assert!(config.lines().any(|found| found == line), "{user}: {line} is not in\n{config}");
+        }
+        assert!(!config.contains("branch.other") && !config.contains("branch.work.remote"), "{user}: {config}");
+        assert_eq!(mode(), before, "{user}");
+        assert_eq!(project.sh_bare("ls -A .git | grep -e lock -e ringfence; true").ok(), "", "{user}");
+    });
+}
+
+#[test]
+fn push_with_upstream_reaches_the_config() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = cloned(user);
+        project.run(["--write", "../up", "-c", "git checkout -q -b topic && git push -q -u origin topic"]).ok();
+        assert_eq!(project.sh_bare("git rev-parse --abbrev-ref topic@{upstream}").ok(), "origin/topic", "{user}");
+    });
+}
+
+/// Also for the next command, after the file was replaced.
+#[test]
+fn programs_and_other_files_stay_out_of_the_config() {
+    if !needs(&["git"]) {
+        return;
+    }
+    let refused = [
+        "git config core.fsmonitor x",
+        "git config core.hooksPath x",
+        "git config CORE.sshCommand x",
+        "git config core.worktree /",
+        "git config include.path ../x",
+        "git config alias.st '!x'",
+        "git config --unset core.pager",
+        "git config filter.x.clean y",
+        "git config remote.origin.url https://example.org/x",
+        "git remote set-url origin /x",
+        "git remote add evil ext::sh",
+        "git config url.x.insteadOf y",
+        "git config credential.helper x",
+        "git config extensions.worktreeConfig true",
+        "echo '[core] fsmonitor = x' >> .git/config",
+        "echo x > .git/config",
+        "rm -f .git/config",
+        "mv .git/config x",
+        "ln .git/config x",
+        "echo x > x && mv x .git/config",
+        "cp .git/config .git/other.lock && mv .git/other.lock .git/config",
+        "cp .git/config .git/config.lock && cd .git && mv config.lock CONFIG && false",
+        "touch .git/.ringfence-config-1",
+        "touch .ringfence-config-1",
+    ];
+    each_user(|user| {
+        let project = cloned(user);
+        run(&project, "git config user.name first").ok();
+        let before = project.sh_bare("cat .git/config").ok();
+        for line in refused {
+            assert_ne!(run(&project, line).status, 0, "{user}: {line}");
+            assert_ne!(run(&project, &format!("git config user.name first && {line}")).status, 0, "{user}: {line}");
+            project.sh_bare("rm -f .git/*.lock .git/CONFIG x").ok();
+            assert_eq!(project.sh_bare("cat .git/config").ok(), before, "{user}: {line}");
+        }
+        // Git takes the branches of a remote off it first, which it may.
+        assert_ne!(run(&project, "git remote remove origin").status, 0, "{user}");
+        assert!(project.sh_bare("git config remote.origin.url").ok().ends_with("/up"), "{user}");
+    });
+}
+
+#[test]
+fn refusal_names_the_setting() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = cloned(user);
+        let ran = project.run(["--json", "-c", "git config core.fsmonitor x"]);
+        assert!(ran.text().contains("**/.git/config, setting core.fsmonitor"), "{user}: {}", ran.text());
+    });
+}
+
+/// Lock files that git never writes: each holds a program that git would run, in a form that a lax
+/// parser overlooks.
+#[test]
+fn forged_lock_files_are_refused() {
+    if !needs(&["git", "python3"]) {
+        return;
+    }
+    let added = [
+        r"[CORE]\n\tFsMonitor = x\n",
+        r"[core]\n\tbare = false\n\tfsmonitor = x\n",
+        r"[user]\n\tname = a\\\n[core]\n\tfsmonitor = x\n\tname = b\n",
+        r"[user] name = a\n[core] fsmonitor = x\n",
+        r"[user][core]fsmonitor=x\n",
+        r#"[user]\n\tname = "a"[core]\n\tfsmonitor = "x"\n"#,
+        r#"[user "a\\"]\n[core]\n\tfsmonitor = x\n[user "b"]\n\tname = c\n"#,
+        r"[core]\r\n\tfsmonitor = x\r\n",
+        r"[user]\r[core]\rfsmonitor = x\n",
+        r"\ufeff[core]\n\tfsmonitor = x\n",
+        r"[core]\n\tfsmonitor\0 = x\n",
+        r"[user]\n\tname = a\0\n[core]\n\tfsmonitor = x\n",
+        r"[include]\n\tpath = x\n",
+        r"[core.x]\n\tfsmonitor = x\n",
+        r"[user]\n\tname = a # b \\\n\tname = c\n[core]\n\tfsmonitor = x\n",
+        r#"[remote "n"]\n\turl = ext:\\\n:sh\n"#,
+    ];
+    each_user(|user| {
+        let project = cloned(user);
+        let before = project.sh_bare("cat .git/config").ok();
+        let script = |added: &str| {
+            format!(
+                "import os\ntext = open('.git/config').read() + '{added}'\n\
+                 open('.git/config.lock', 'w', newline='').write(text)\nos.rename('.git/config.lock', '.git/config')\n"
+            )
+        };
+        for added in added {
+            project.write("forge.py", script(added));
+            assert_ne!(run(&project, "python3 forge.py").status, 0, "{user}: {added}");
+            project.sh_bare("rm -f .git/config.lock").ok();
+            assert_eq!(project.sh_bare("cat .git/config").ok(), before, "{user}: {added}");
+        }
+        // The control: the same way, with a harmless setting.
+        project.write("forge.py", script(r"[user]\n\tname = N\n"));
+        run(&project, "python3 forge.py").ok();
+        assert_eq!(project.sh_bare("git config user.name").ok(), "N", "{user}");
+    });
+}
+
+#[test]
+fn lock_file_that_is_no_plain_file_is_refused() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = cloned(user);
+        project.write("good", project.sh_bare("cat .git/config").ok() + "\n[user]\n\tname = N\n");
+        let before = project.sh_bare("cat .git/config").ok();
+        for line in [
+            "ln -s ../good .git/config.lock && mv -T .git/config.lock .git/config",
+            "cp good other && ln other .git/config.lock && mv -T .git/config.lock .git/config",
+            "mkfifo .git/config.lock && mv -T .git/config.lock .git/config",
+            "mkdir .git/config.lock && mv -T .git/config.lock .git/config",
+            "mkdir sub2 && cp good sub2/config.lock && mv -T sub2/config.lock .git/config",
+        ] {
+            assert_ne!(run(&project, line).status, 0, "{user}: {line}");
+            project.sh_bare("rm -rf .git/config.lock other sub2").ok();
+            assert_eq!(project.sh_bare("cat .git/config").ok(), before, "{user}: {line}");
+        }
+    });
+}
+
+/// A program writes to the lock file while it is renamed, keeps it open, and links what is staged.
+#[test]
+fn lock_file_that_changes_meanwhile_brings_nothing_in() {
+    if !needs(&["git", "python3"]) {
+        return;
+    }
+    const RACE: &str = r#"
+import os, threading, time
+good = open('.git/config').read()
+evil = good + '[core]\n\tfsmonitor = x\n'
+kept = []
+ends = time.time() + 2
+def swap():
+    while time.time() < ends:
+        for text in (good, evil):
+            try:
+                file = open('.git/config.lock', 'r+'); file.truncate(0); file.write(text); file.flush(); kept.append(file)
+            except OSError: pass
+        if len(kept) > 200: del kept[:100]
+def steal():
+    while time.time() < ends:
+        for name in os.listdir('.git'):
+            if not name.startswith('.ringfence') and name != 'config': continue
+            for act in (lambda: open('.git/' + name, 'r+').write(evil), lambda: os.link('.git/' + name, 'stolen'), lambda: open('stolen', 'w').write(evil), lambda: os.rename('.git/' + name, 'moved'), lambda: os.rename('.git/config.lock', '.git/' + name)):
+                try: act()
+                except OSError: pass
+def replace():
+    while time.time() < ends:
+        try:
+            open('.git/config.lock', 'w').write(good)
+            os.rename('.git/config.lock', '.git/config')
+        except OSError: pass
+threads = [threading.Thread(target=work) for work in (swap, steal, replace, replace)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+for file in kept:
+    try: file.seek(0); file.write(evil); file.flush()
+    except OSError: pass
+"#;
+    each_user(|user| {
+        let project = cloned(user);
+        project.write("race.py", RACE);
+        let before = project.sh_bare("cat .git/config").ok();
+        run(&project, "python3 race.py").ok();
+        assert_eq!(project.sh_bare("cat .git/config").ok(), before, "{user}");
+        assert!(!project.has("stolen") || project.sh_bare("stat -c %h stolen").ok() == "1", "{user}: it has another name");
+    });
+}
+
+#[test]
+fn config_of_a_worktree_of_the_user_is_judged_as_well() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = cloned(user);
+        project
+            .sh_bare("git config extensions.worktreeConfig true && git worktree add -q wt -b wt && git -C wt config --worktree user.name a")
+            .ok();
+        run(&project, "git -C wt config --worktree user.name b && git -C wt branch -q -u origin/dev").ok();
+        assert_ne!(run(&project, "git -C wt config --worktree core.fsmonitor x").status, 0, "{user}");
+        assert_eq!(
+            project.sh_bare("git -C wt config user.name; git -C wt rev-parse --abbrev-ref @{upstream}").ok(),
+            "b\norigin/dev",
+            "{user}"
+        );
+        // From the worktree itself, whose repository lies outside of it.
+        project.run(["-C", "wt", "-c", "git config user.email e && git branch -m wt renamed"]).ok();
+        assert_ne!(project.run(["-C", "wt", "-c", "git config core.pager x"]).status, 0, "{user}");
+        assert_eq!(project.sh_bare("git config user.email").ok(), "e", "{user}");
+    });
+}
+
+/// A rule of the user is stronger than the built-in list of harmless settings.
+#[test]
+fn config_that_the_user_protects_stays_as_it_is() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = cloned(user);
+        project.write_at(&project.home().join(".config/ringfence/policy.toml"), "[filesystem]\nprotect = [\"**/.git/config\"]\n");
+        assert_ne!(run(&project, "git config user.name x").status, 0, "{user}");
+    });
+}

@@ -1,0 +1,193 @@
+//! Submodules in repositories of the user and in those that a command makes.
+
+use ringfence_testkit::{As, Project, Ran, each_user, needs};
+
+use crate::project;
+
+/// Beside the project: `inner`, `lib` with `inner` in it, and `up` with `lib` at `vendor/lib`.
+fn upstream(user: As) -> Project {
+    let project = project(user);
+    project.sh_bare("rm -rf * .[a-z]*").ok();
+    project
+        .sh_bare(
+            "git config --global protocol.file.allow always; cd ..; \
+             git init -q inner && (cd inner && echo i > i && git add i && git commit -qm i); \
+             git init -q lib && (cd lib && echo l > l && mkdir .vscode && echo '{}' > .vscode/settings.json && git add l .vscode && \
+                 git submodule --quiet add $PWD/../inner inner && git commit -qm l); \
+             git init -q up && (cd up && git submodule --quiet add $PWD/../lib vendor/lib && git commit -qm up)",
+        )
+        .ok();
+    project
+}
+
+#[track_caller]
+fn run(project: &Project, line: &str) -> Ran {
+    let line = format!("export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=protocol.file.allow GIT_CONFIG_VALUE_0=always; {line}");
+    let ran = project.run(["--read", "../inner", "--read", "../lib", "--read", "../up", "-c", &line]);
+    assert!(!ran.talk().contains("was moved"), "{line}: {}", ran.talk());
+    ran
+}
+
+/// The host's git finds both submodules as they should be.
+#[track_caller]
+fn is_whole(project: &Project, directory: &str, user: As) {
+    let status = project.sh_bare(&format!("cd {directory} && git status --short && git submodule status --recursive")).ok();
+    let lines: Vec<&str> = status.lines().collect();
+    assert_eq!(lines.len(), 2, "{user}: {status}");
+    // `git submodule status` marks what is not checked out, or another commit, in the first column.
+    assert!(!status.contains(['-', '+']) || lines.iter().all(|line| !line.starts_with(['-', '+', 'U'])), "{user}: {status}");
+    assert_eq!(project.sh_bare(&format!("cat {directory}/vendor/lib/inner/i")).ok(), "i", "{user}");
+}
+
+#[test]
+fn submodules_of_a_repository_of_the_user_are_updated_two_deep() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = upstream(user);
+        project.sh_bare("git clone -q ../up .").ok();
+        run(&project, "git submodule --quiet update --init --recursive && git status --short").ok();
+        is_whole(&project, ".", user);
+        // The next run works in them as well.
+        run(
+            &project,
+            "cd vendor/lib/inner && git checkout -q -B work && echo j > j && git add j && git commit -qm j && git branch -m done",
+        )
+        .ok();
+        assert_eq!(project.sh_bare("git -C vendor/lib/inner log -1 --format='%s %D'").ok(), "j HEAD -> done", "{user}");
+        run(&project, "git submodule --quiet update --recursive --force && git submodule --quiet foreach --recursive git status --short")
+            .ok();
+    });
+}
+
+#[test]
+fn submodule_is_added_to_a_repository_of_the_user() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = upstream(user);
+        project.sh_bare("git init -q && git commit -q --allow-empty -m first").ok();
+        run(
+            &project,
+            "git submodule --quiet add $PWD/../lib vendor/lib && git submodule --quiet update --init --recursive && git commit -qm sub",
+        )
+        .ok();
+        is_whole(&project, ".", user);
+        run(&project, "git submodule --quiet add -b main --name other $PWD/../inner deep/inner && git commit -qm more").ok();
+        assert_eq!(
+            project.sh_bare("git config -f .gitmodules submodule.other.path; cat deep/inner/i; git status --short").ok(),
+            "deep/inner\ni"
+        );
+    });
+}
+
+#[test]
+fn clone_with_submodules_outlasts_the_command() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = upstream(user);
+        run(&project, "git clone -q --recurse-submodules ../up own").ok();
+        is_whole(&project, "own", user);
+        run(&project, "cd own && git submodule --quiet add $PWD/../../inner more && git commit -qm more && git submodule --quiet update --init --recursive").ok();
+        run(&project, "rm -rf own && test ! -e own").ok();
+    });
+}
+
+#[test]
+fn submodules_of_a_linked_worktree_are_updated() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = upstream(user);
+        project.sh_bare("git clone -q ../up .").ok();
+        run(&project, "git worktree add -q wt -b wt && cd wt && git submodule --quiet update --init --recursive").ok();
+        is_whole(&project, "wt", user);
+    });
+}
+
+/// `.gitmodules` names no program and no place outside, and the address of a submodule stays.
+#[test]
+fn gitmodules_takes_only_harmless_submodules() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = upstream(user);
+        project.sh_bare("git clone -q ../up .").ok();
+        let before = project.read(".gitmodules");
+        for line in [
+            "git config -f .gitmodules submodule.x.update '!sh'",
+            "git config -f .gitmodules submodule.x.url ext::sh",
+            "git config -f .gitmodules submodule.x.url -u",
+            "git config -f .gitmodules submodule.x.path ../x",
+            "git config -f .gitmodules submodule.vendor/lib.url https://example.org/x",
+            "git config -f .gitmodules core.fsmonitor x",
+            "echo x > .gitmodules",
+            "echo x > x && mv x .gitmodules",
+        ] {
+            assert_ne!(run(&project, line).status, 0, "{user}: {line}");
+            assert_eq!(project.read(".gitmodules"), before, "{user}: {line}");
+        }
+    });
+}
+
+/// Git takes a submodule's git directory that is there already.
+#[test]
+fn submodule_made_ahead_holds_no_program_after_the_run() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        for make in [
+            "git init -q --bare .git/modules/vendor/lib",
+            "mkdir -p .git/modules/vendor && git init -q --bare x && mkdir .git/modules/vendor/lib && cp -r x/. .git/modules/vendor/lib && rm -rf x",
+        ] {
+            let project = upstream(user);
+            project.sh_bare("git clone -q ../up .").ok();
+            let plant = "cd .git/modules/vendor/lib && printf '#!/bin/sh\\ntouch ~/ran\\n' > hooks/post-checkout && chmod +x hooks/post-checkout && \
+                         printf '[core]\\n\\tfsmonitor = touch ~/ran; false\\n\\thooksPath = hooks\\n' >> config";
+            project.run(["--read", "../up", "-c", &format!("{make} && {plant}")]).ok();
+            project.sh_bare("git submodule update --init; git status; cd vendor/lib && git status").text();
+            assert!(!project.home().join("ran").exists(), "{user}: {make}");
+            let config = project.read(".git/modules/vendor/lib/config").unwrap_or_default();
+            assert!(!config.contains("fsmonitor"), "{user}: {config}");
+        }
+    });
+}
+
+/// What the user has in `.git/modules` is protected as before.
+#[test]
+fn submodule_of_the_user_takes_no_program() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = upstream(user);
+        project.sh_bare("git clone -q --recurse-submodules ../up .").ok();
+        let git = ".git/modules/vendor/lib";
+        for line in [
+            "git -C vendor/lib config core.fsmonitor x".to_owned(),
+            format!("echo x > {git}/hooks/pre-commit"),
+            format!("echo x >> {git}/config"),
+            format!("mkdir {git}/modules/inner/hooks/x"),
+            "git -C vendor/lib/inner config core.pager x".to_owned(),
+            format!("mv {git} x"),
+            format!("mkdir -p .git/modules/new && mv .git/modules/new {git}/new"),
+            format!("mkdir .git/modules/new && ln {git}/config .git/modules/new/config && echo x >> .git/modules/new/config"),
+        ] {
+            assert_ne!(run(&project, &line).status, 0, "{user}: {line}");
+        }
+        is_whole(&project, ".", user);
+        run(
+            &project,
+            "git -C vendor/lib config user.name N && git -C vendor/lib checkout -q -b topic && git -C vendor/lib branch -u origin/main",
+        )
+        .ok();
+        assert_eq!(project.sh_bare("git -C vendor/lib config user.name").ok(), "N", "{user}");
+    });
+}
