@@ -36,6 +36,14 @@ pub fn reason(text: &str) -> Option<&'static str> {
     entries.chain(settings).find(|(known, _)| *known == text).map(|(_, reason)| reason)
 }
 
+/// Tells whether a name is one of source code or of what a compiler made of it, by the endings that
+/// [`PATTERN_EXCEPTIONS`] lists for names that speak of secrets.
+pub fn is_source_name(name: &std::ffi::OsStr) -> bool {
+    let Some(ending) = std::path::Path::new(name).extension().and_then(|ending| ending.to_str()) else { return false };
+    let lists = PATTERN_EXCEPTIONS.iter().filter_map(|entry| entry.text.strip_prefix("**/*{credentials,secret}*.{")?.strip_suffix('}'));
+    lists.flat_map(|list| list.split(',')).any(|known| known.eq_ignore_ascii_case(ending))
+}
+
 /// The built-in rules on paths that do not depend on what is opened.
 pub(crate) fn rules(home: &AbsPath) -> impl Iterator<Item = Rule> + '_ {
     let denies = HOME_DENIES.iter().map(|entry| path_rule(home.join(&entry.text[2..]), Effect::Deny, entry.text));

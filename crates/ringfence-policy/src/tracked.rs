@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::builtin;
 use crate::grants::{Grants, Pattern, PatternEffect, Source};
 use crate::path::AbsPath;
 
@@ -40,6 +41,8 @@ pub struct TrackedFiles {
     pub files: BTreeMap<AbsPath, TrackedFile>,
     /// Directories that a pattern denies and that hold such files. All else in them stays denied.
     pub directories: BTreeSet<AbsPath>,
+    /// Those of them that hold nothing but source code and tracked files, such as `src/secrets`.
+    pub sources: BTreeSet<AbsPath>,
     /// The list of contents that commands of the project left in such files: they are open as well.
     pub contents: Option<AbsPath>,
 }
@@ -56,7 +59,14 @@ pub struct TrackedFile {
 impl TrackedFiles {
     /// Tells whether a path is one of the open files or directories.
     pub fn opens(&self, path: &AbsPath) -> bool {
-        self.files.contains_key(path) || self.directories.contains(path)
+        self.files.contains_key(path) || self.directories.contains(path) || self.is_source(path)
+    }
+
+    /// Tells whether a path is that of source code in a directory that holds nothing else.
+    pub fn is_source(&self, path: &AbsPath) -> bool {
+        !self.sources.is_empty()
+            && path.parent().is_some_and(|directory| self.sources.contains(&directory))
+            && path.name().is_some_and(builtin::is_source_name)
     }
 
     /// Tells whether the survey found none.
@@ -68,6 +78,7 @@ impl TrackedFiles {
     pub fn extend(&mut self, found: TrackedFiles) {
         self.files.extend(found.files);
         self.directories.extend(found.directories);
+        self.sources.extend(found.sources);
     }
 }
 
@@ -86,5 +97,55 @@ impl Grants {
         }
         self.opener(path).filter(|rule| rule.patterns_hold())?;
         self.caught_untracked(path).filter(|pattern| pattern.spares_tracked())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::{Access, Verdict};
+    use crate::testing::{grants_with_builtins, path};
+
+    fn verdicts(grants: &Grants, paths: &[&str]) -> Vec<Verdict> {
+        paths.iter().map(|text| grants.verdict(&path(text), Access::Read)).collect()
+    }
+
+    fn tracking(lines: &str) -> Grants {
+        let mut grants = grants_with_builtins(lines);
+        for file in ["/p/a.pem", "/p/secrets/db.yaml"] {
+            grants.tracked.files.insert(path(file), TrackedFile::default());
+        }
+        grants.tracked.directories.insert(path("/p/secrets"));
+        grants
+    }
+
+    #[test]
+    fn only_the_tracked_path_is_open() {
+        let grants = tracking("");
+        let open = ["/p/a.pem", "/p/secrets", "/p/secrets/db.yaml"];
+        assert_eq!(verdicts(&grants, &open), [Verdict::Allowed; 3]);
+        assert_eq!(verdicts(&grants, &["/p/b.pem", "/p/x/a.pem", "/p/secrets/x.yaml", "/p/a.pem.key"]), [Verdict::Denied; 4]);
+        let lifted = grants.pattern_lifted_by_git(&path("/p/a.pem")).map(|pattern| pattern.origin.text.clone());
+        assert_eq!(lifted.as_deref(), Some("**/*.pem"));
+        assert!(grants.pattern_lifted_by_git(&path("/p/b.pem")).is_none());
+    }
+
+    #[test]
+    fn rules_of_others_hold_for_tracked_files() {
+        for rule in
+            ["user deny **/*.pem", "project deny **/*.pem", "managed locked-deny **/a.*", "user deny /p/a.pem", "builtin deny /p/a.pem"]
+        {
+            assert_eq!(verdicts(&tracking(rule), &["/p/a.pem"]), [Verdict::Denied], "{rule}");
+        }
+    }
+
+    #[test]
+    fn source_code_is_open_in_its_own_directories() {
+        let mut grants = grants_with_builtins("");
+        grants.tracked.directories.insert(path("/p/src/secrets"));
+        grants.tracked.sources.insert(path("/p/src/secrets"));
+        assert_eq!(verdicts(&grants, &["/p/src/secrets/mod.rs", "/p/src/secrets/a.d.ts", "/p/src/secrets/A.PY"]), [Verdict::Allowed; 3]);
+        let denied = ["/p/src/secrets/a.yaml", "/p/src/secrets/x/mod.rs", "/p/secrets/mod.rs", "/p/src/secrets/id", "/p/src/secrets/a.key"];
+        assert_eq!(verdicts(&grants, &denied), [Verdict::Denied; 5]);
     }
 }

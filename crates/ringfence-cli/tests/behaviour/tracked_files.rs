@@ -157,3 +157,21 @@ fn explain_and_tools_agree_that_a_tracked_file_is_open() {
         assert!(!tool("repo/certs/test.pem").contains(SECRET) && explain("repo/certs/test.pem").status != 0, "{user}");
     });
 }
+
+#[test]
+fn directory_of_source_code_with_a_denied_name_is_open() {
+    each_user(|user| {
+        let project = project(user);
+        project.write("src/secrets/mod.rs", "mod vault;\n");
+        project.write("src/secrets/vault/mod.rs", "fn f() {}\n");
+        project.write("deploy/secrets/tool.py", "print(1)\n");
+        project.write("deploy/secrets/prod.yaml", SECRET);
+        assert_eq!(project.sh("cat src/secrets/mod.rs src/secrets/vault/mod.rs").ok(), "mod vault;\nfn f() {}");
+        project.sh("echo 'fn g() {}' > src/secrets/more.rs && echo '// x' >> src/secrets/mod.rs && mkdir src/secrets/new").ok();
+        assert_eq!(project.sh("cat src/secrets/mod.rs src/secrets/more.rs").ok(), "mod vault;\n// x\nfn g() {}", "{user}");
+        // One file that may hold a value shuts the directory.
+        assert!(!project.sh("cat deploy/secrets/*").text().contains(SECRET), "{user}");
+        project.write("src/secrets/prod.json", SECRET);
+        assert!(!project.sh("cat src/secrets/prod.json").text().contains(SECRET), "{user}");
+    });
+}

@@ -14,6 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use ringfence_policy::builtin::is_source_name;
 use ringfence_policy::{AbsPath, Access, Because, Grants, TrackedFile, TrackedFiles, TrackedMode, Verdict};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use sha1::{Digest, Sha1};
@@ -80,6 +81,10 @@ impl<'a> TrackedLookup<'a> {
                 found.files.insert(file, tracked);
             }
         }
+        if let Some(directories) = source_directories(path, found) {
+            found.directories.extend(directories.iter().cloned());
+            found.sources.extend(directories);
+        }
     }
 
     /// Tells whether the pattern that denies `path` spares tracked files.
@@ -145,6 +150,32 @@ impl<'a> TrackedLookup<'a> {
         let is_plain = fs::symlink_metadata(file.as_path()).is_ok_and(|metadata| metadata.is_file());
         if is_readable && is_plain { parse(&read(file.as_path()).ok()?) } else { None }
     }
+}
+
+/// The directory and those below it, if all files in them are source code or tracked.
+fn source_directories(directory: &AbsPath, tracked: &TrackedFiles) -> Option<Vec<AbsPath>> {
+    const MANY: usize = 4096;
+    let (mut directories, mut seen, mut has_files) = (vec![directory.clone()], 0, false);
+    let mut at = 0;
+    while let Some(directory) = directories.get(at).cloned() {
+        at += 1;
+        for entry in fs::read_dir(directory.as_path()).ok()? {
+            let entry = entry.ok()?;
+            let (name, kind) = (entry.file_name(), entry.file_type().ok()?);
+            let path = directory.join(&name);
+            seen += 1;
+            if seen > MANY {
+                return None;
+            } else if kind.is_dir() {
+                directories.push(path);
+            } else if (kind.is_file() && is_source_name(&name)) || tracked.files.contains_key(&path) {
+                has_files = true;
+            } else {
+                return None;
+            }
+        }
+    }
+    has_files.then_some(directories)
 }
 
 /// The blobs of an index. `None` for one that cannot be read to its end, or is split in two files.

@@ -358,3 +358,14 @@ fn a_sandbox_is_for_the_systems_that_are_listed() {
     let grants = resolve(&with(&[("user", elsewhere)]), &flags(), &facts()).unwrap();
     assert!(grants.sandbox.off.is_some_and(|off| off.text == "enabled-platforms" && off.line.is_some()));
 }
+
+#[test]
+fn projects_only_narrow_what_holds_for_tracked_files() {
+    let mode = |layers: &[(&str, &str)]| grants(layers).tracked.mode;
+    let (open, deny) = ("[filesystem]\ntracked = \"open\"", "[filesystem]\ntracked = \"deny\"");
+    assert_eq!(mode(&[]), TrackedMode::Open);
+    assert_eq!(mode(&[("project", deny)]), TrackedMode::Deny);
+    assert_eq!(mode(&[("user", deny), ("project", open)]), TrackedMode::Deny);
+    assert_eq!(mode(&[("managed", deny), ("user", open)]), TrackedMode::Deny);
+    assert_eq!(mode(&[("user", open), ("project", deny)]), TrackedMode::Deny);
+}

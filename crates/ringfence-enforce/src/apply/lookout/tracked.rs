@@ -48,7 +48,7 @@ impl<'a> TrackedWatch<'a> {
 
     /// Tells whether `path` is one of them and holds what neither git nor the command knows.
     pub(super) fn is_replaced(&mut self, path: &AbsPath, trees: &[AbsPath], is_own: impl FnOnce(Birth) -> bool) -> bool {
-        if !self.surveyed.contains_key(path) {
+        if !self.surveyed.contains_key(path) || self.grants.tracked.is_source(path) {
             return false;
         }
         let Ok(metadata) = fs::symlink_metadata(path.as_path()) else { return false };
