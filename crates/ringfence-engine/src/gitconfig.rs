@@ -1,5 +1,6 @@
 //! What of a person's git settings a sandbox may see: who they are and how they like
-//! things, never credentials, and nothing that makes git run a program.
+//! things, never credentials. The only programs among them are filters such as git-lfs: they run in the
+//! sandbox, and without them `git add` would store other content than on the host.
 
 use ringfence_policy::{AbsPath, Remote};
 
@@ -44,7 +45,14 @@ const SHOWN: &[&str] = &[
     "column.*",
     "color.*",
     "advice.*",
+    "lfs.*",
 ];
+
+/// Settings of a filter, in `[filter "NAME"]`.
+const OF_FILTER: &[&str] = &["clean", "smudge", "process", "required"];
+
+/// Beginnings of the tokens of well-known services.
+const TOKENS: &[&str] = &["ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "akia", "xox", "sk-", "npm_", "pypi-"];
 
 /// The settings to write into the sandbox's own `~/.gitconfig`; `None` if there are none.
 pub(crate) fn shown(home: &AbsPath, config: &AbsPath) -> Option<String> {
@@ -128,24 +136,49 @@ fn filter(text: &str) -> String {
             continue;
         }
         if let Some(rest) = line.strip_prefix('[') {
-            // Only plain sections: `[url "…"]`, `[includeIf "…"]` and their like never pass.
-            section = rest
-                .strip_suffix(']')
-                .filter(|name| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'))
-                .unwrap_or("")
-                .to_ascii_lowercase();
+            // Only plain sections and filters: `[url "…"]`, `[includeIf "…"]` and their like never pass.
+            section = rest.strip_suffix(']').and_then(passing_section).unwrap_or_default();
             continue;
         }
         let (key, value) = line.split_once('=').unwrap_or((line, "true"));
         let key = key.trim().to_ascii_lowercase();
         let name = format!("{section}.{key}");
-        let passes = !section.is_empty()
-            && SHOWN.iter().any(|known| *known == name || known.strip_suffix('*').is_some_and(|all| name.starts_with(all)));
-        if passes {
+        let is_shown = || SHOWN.iter().any(|known| *known == name || known.strip_suffix('*').is_some_and(|all| name.starts_with(all)));
+        let is_of_filter = section.starts_with("filter ") && OF_FILTER.contains(&key.as_str());
+        if !section.is_empty() && (is_of_filter || is_shown()) && !may_hold_secret(&key, value) {
             shown.push_str(&format!("[{section}]\n\t{key} = {}\n", value.trim()));
         }
     }
     shown
+}
+
+/// The header of a section of which something may pass, in lower case but for the name of a filter.
+fn passing_section(header: &str) -> Option<String> {
+    let is_name = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+    match header.split_once(char::is_whitespace) {
+        None => is_name(header).then(|| header.to_ascii_lowercase()),
+        Some((kind, name)) => {
+            let filter = name.trim_start().strip_prefix('"')?.strip_suffix('"')?;
+            let is_filter = kind.eq_ignore_ascii_case("filter") && is_name(filter);
+            is_filter.then(|| format!("filter \"{filter}\""))
+        }
+    }
+}
+
+/// Answers whether a value may hold a password or token: by its key, a word before `=`, an address with a
+/// password, the beginning of a token, or a long word of letters and digits.
+fn may_hold_secret(key: &str, value: &str) -> bool {
+    const WORDS: [&str; 6] = ["password", "passwd", "token", "secret", "apikey", "authorization"];
+    const LONG: usize = 32;
+    let lower = value.to_ascii_lowercase();
+    let has_word = |text: &str| WORDS.iter().any(|word| text.contains(word));
+    let is_long = |word: &str| {
+        let is_key = word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '+' | '='));
+        word.len() >= LONG && is_key && word.contains(|c: char| c.is_ascii_digit()) && word.contains(|c: char| c.is_ascii_alphabetic())
+    };
+    let mut words = lower.split(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '/' | ':' | '@' | ',' | ';'));
+    let has_login = lower.split_once("://").is_some_and(|(_, rest)| rest.contains('@'));
+    has_word(key) || has_word(&lower) || has_login || words.any(|word| is_long(word) || TOKENS.iter().any(|token| word.starts_with(token)))
 }
 
 #[cfg(test)]
@@ -169,6 +202,21 @@ mod tests {
                     [branch \"url\"]\nurl = no\n[REMOTE \"o 2\"]\nURL = ssh://c.org/x ; a comment\n[remote]\nurl = no\n[remote \"broken\nurl = no";
         let found: Vec<String> = super::remotes(text).into_iter().map(|remote| format!("{} {}", remote.name, remote.url)).collect();
         assert_eq!(found, ["origin git@a.org:me/x.git", "origin https://b.org/x", "o 2 ssh://c.org/x"]);
+    }
+
+    #[test]
+    fn filters_pass_without_what_may_be_a_secret() {
+        let lfs = "[filter \"lfs\"]\n\tclean = git-lfs clean -- %f\n\tsmudge = git-lfs smudge -- %f\n\tprocess = git-lfs filter-process\n\trequired = true\n";
+        let shown = super::filter(lfs);
+        for line in ["\tclean = git-lfs clean -- %f\n", "\tprocess = git-lfs filter-process\n", "\trequired = true\n"] {
+            assert!(shown.contains(&format!("[filter \"lfs\"]\n{line}")), "{shown}");
+        }
+        check("[filter \"x\"]\nother = y\n[filter \"x\\\"y\"]\nclean = z\n[filter]\nclean = z\n", "");
+        check("[lfs]\n\tconcurrenttransfers = 8\n", "[lfs]\n\tconcurrenttransfers = 8\n");
+        for value in ["x --token=abc", "x https://me:pw@host/", "x ghp_abcdef", "x 0123456789abcdef0123456789abcdef", "PASSWORD=y x"] {
+            check(&format!("[filter \"x\"]\nclean = {value}\n"), "");
+        }
+        check("[lfs \"https://host/\"]\naccess = basic\n[credential]\nhelper = x\n[diff \"x\"]\ntextconv = y\n", "");
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod flood;
 mod git;
 mod git_config;
 mod git_corpus;
+mod git_filters;
 mod git_ownership;
 mod git_sessions;
 mod git_submodules;

@@ -32,6 +32,9 @@ const WORDS: &[(&str, &[&str])] = &[
     ("rerere.enabled", &[]),
     ("commit.verbose", &[]),
     ("color.ui", &["auto", "always", "never"]),
+    // Git LFS writes both by itself.
+    ("lfs.repositoryformatversion", &["0"]),
+    ("lfs.*.locksverify", &[]),
     ("branch.autosetuprebase", &["never", "local", "remote", "always"]),
     ("branch.autosetupmerge", &["always", "inherit", "simple"]),
 ];

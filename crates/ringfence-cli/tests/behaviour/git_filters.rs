@@ -1,0 +1,66 @@
+//! Filters of the user's git config, such as git-lfs, work inside.
+
+use ringfence_testkit::{As, Project, each_user, needs};
+
+use crate::project;
+
+/// A filter that stores text in capital letters and gives it back in small ones.
+const FILTER: &str = "#!/bin/sh\ncase $1 in clean) tr a-z A-Z ;; smudge) tr A-Z a-z ;; esac\n";
+
+fn with_filter(user: As) -> Project {
+    let project = project(user);
+    project.sh_bare("rm -rf * .[a-z]*; git init -q").ok();
+    project.write("tools/upper", FILTER);
+    project.executable("tools/upper");
+    project.sh_bare("git config --global filter.upper.clean 'upper clean' && git config --global filter.upper.smudge 'upper smudge' && git config --global filter.upper.required true").ok();
+    project.write(".gitattributes", "*.txt filter=upper\n");
+    project
+}
+
+#[test]
+fn filters_of_the_user_hold_inside() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = with_filter(user);
+        project.write("a.txt", "hello\n");
+        project.sh("PATH=$PWD/tools:$PATH && git add .gitattributes a.txt && git commit -qm x && git status --short a.txt").ok();
+        assert_eq!(project.sh_bare("git show HEAD:a.txt").ok(), "HELLO", "{user}: it was stored as it is");
+        project.sh("PATH=$PWD/tools:$PATH && rm a.txt && git checkout -q a.txt").ok();
+        assert_eq!(project.read("a.txt").as_deref(), Some("hello\n"), "{user}");
+        assert_eq!(project.sh_bare("PATH=$PWD/tools:$PATH git status --short a.txt").ok(), "", "{user}");
+    });
+}
+
+/// The filter of a repository runs there by itself; the sandbox's config of the user has none of it.
+#[test]
+fn filter_with_a_token_is_not_shown() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = with_filter(user);
+        project.sh_bare("git config --global filter.hidden.clean 'x --token=abc' && git config filter.own.clean y").ok();
+        let shown = project.sh("cat ~/.gitconfig").ok();
+        assert!(shown.contains("upper clean"), "{user}: {shown}");
+        assert!(!shown.contains("abc") && !shown.contains("own"), "{user}: {shown}");
+    });
+}
+
+#[test]
+fn git_lfs_stores_pointers_and_restores_content() {
+    if !needs(&["git", "git-lfs"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = project(user);
+        project.sh_bare("rm -rf * .[a-z]*; git init -q; git lfs install --skip-repo").ok();
+        project.write("big.bin", "content\n");
+        project.sh("git lfs track --filename big.bin && git add .gitattributes big.bin && git commit -qm x && git lfs ls-files").ok();
+        assert!(project.sh_bare("git show HEAD:big.bin").ok().starts_with("version https://git-lfs.github.com/spec/"), "{user}");
+        project.sh("rm big.bin && git checkout -q big.bin").ok();
+        assert_eq!(project.read("big.bin").as_deref(), Some("content\n"), "{user}");
+        assert_eq!(project.sh_bare("git status --short").ok(), "", "{user}");
+    });
+}
