@@ -14,39 +14,20 @@ pub(super) struct Exception {
 }
 
 /// All known differences.
-pub(super) const EXCEPTIONS: &[Exception] = &[
-    all("branch-m", CONFIG),
-    all("checkout-remote", CONFIG),
-    all("branch-u", CONFIG),
-    all("push-u", CONFIG),
-    all("branch-m-upstream", CONFIG),
-    all("remote-add", CONFIG),
-    all("remote-remove", CONFIG),
-    all("submodule-add", SUBMODULE),
-    all("apply", SUBMODULE),
-    all("worktree-remove", WORKTREE),
-    whole("filter_of_the_user", FILTER),
-    whole("remote_branches", CONFIG),
-    whole("split_index", "D1: tracked files are not read from a split index"),
-    Exception { shape: "sparse_checkout", command: "worktree-add", reason: "D5: `config.worktree` cannot be copied for a new worktree" },
-    Exception { shape: "merge_conflict", command: "am", reason: SUBMODULE },
-    Exception { shape: "rebase_conflict", command: "am", reason: SUBMODULE },
-    whole("submodule", SUBMODULE),
-    whole("submodule_not_initialised", SUBMODULE),
-    whole("submodule_two_deep", SUBMODULE),
-];
+pub(super) const EXCEPTIONS: &[Exception] =
+    &[all("remote-remove", REMOTE), all("submodule-add", SUBMODULE_URL), all("apply", GITMODULES), all("worktree-remove", WORKTREES)];
 
-const FILTER: &str = "D2: filters of the user's config are missing inside";
-const SUBMODULE: &str = "D3: `.gitmodules` and `.git/modules` cannot be written inside";
-const CONFIG: &str = "D4: `.git/config` cannot be written inside";
-const WORKTREE: &str = "D5: the empty `.git/worktrees` stays";
+const REMOTE: &str = "a remote can be added to the user's config inside, and not removed from it";
+const SUBMODULE_URL: &str = "`submodule.*.url` outside of the project is not written to the user's config";
+const GITMODULES: &str = "a `.gitmodules` that stands is mounted over, and cannot be unlinked";
+const WORKTREES: &str = "the empty `.git/worktrees` stays when each command is a run of its own";
 
 const fn all(command: &'static str, reason: &'static str) -> Exception {
     Exception { shape: "*", command, reason }
 }
 
-const fn whole(shape: &'static str, reason: &'static str) -> Exception {
-    Exception { shape, command: "*", reason }
+const fn one(shape: &'static str, command: &'static str, reason: &'static str) -> Exception {
+    Exception { shape, command, reason }
 }
 
 impl Exception {

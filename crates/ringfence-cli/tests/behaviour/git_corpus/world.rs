@@ -108,7 +108,7 @@ impl World {
         state.insert("said at the end".into(), said);
         let place = self.project.root().join(self.shape.top).join(self.shape.place);
         let objects =
-            self.project.sh_bare(&format!("cd '{}' && git rev-list --objects --all --reflog | sort && git fsck", place.display()));
+            self.project.sh_bare(&format!("cd '{}' && {{ git rev-list --objects --all --reflog; git fsck; }} | sort", place.display()));
         state.insert("objects".into(), objects.text());
         state
     }
