@@ -14,8 +14,16 @@ pub(super) struct Exception {
 }
 
 /// All known differences.
-pub(super) const EXCEPTIONS: &[Exception] =
-    &[all("remote-remove", REMOTE), all("submodule-add", SUBMODULE_URL), all("apply", GITMODULES), all("worktree-remove", WORKTREES)];
+pub(super) const EXCEPTIONS: &[Exception] = &[
+    all("remote-remove", REMOTE),
+    all("submodule-add", SUBMODULE_URL),
+    all("apply", GITMODULES),
+    all("worktree-remove", WORKTREES),
+    one("merge_conflict", "am", GITMODULES),
+    one("rebase_conflict", "am", GITMODULES),
+    one("sparse_checkout", "worktree-add", "`config.worktree` of a new worktree cannot be written, so it is not sparse"),
+    one("split_index", "*", "tracked files are not read from a split index, and stay denied"),
+];
 
 const REMOTE: &str = "a remote can be added to the user's config inside, and not removed from it";
 const SUBMODULE_URL: &str = "`submodule.*.url` outside of the project is not written to the user's config";
