@@ -21,6 +21,7 @@ mod explain;
 mod flood;
 mod git;
 mod git_config;
+mod git_corpus;
 mod git_filters;
 mod git_ownership;
 mod git_sessions;
