@@ -24,20 +24,11 @@ use crate::denials::Denials;
 use crate::egress::{Egress, Gate, Opened, Reserved};
 use crate::live::{Live, LookingOut};
 use crate::optional::marked;
+use crate::orphans::Farewell;
 use crate::steward::{Spent, Steward};
 use crate::sweep::{Identity, identity};
 use crate::watch::Watch;
 use relay::Relay;
-
-/// What is done about a sandbox in which everything has ended.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Farewell {
-    /// Wait until the kernel has taken it down.
-    #[default]
-    Wait,
-    /// Go: for a caller that ends now, whose children are somebody else's to reap.
-    Leave,
-}
 
 /// Something that runs and tells.
 pub(crate) trait Subject {

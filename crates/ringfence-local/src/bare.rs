@@ -56,7 +56,9 @@ impl Session for Bare {
         let program = find(request).ok_or(ProviderError::NotExecuted { command, source: io::Error::from_raw_os_error(libc::ENOENT) })?;
         let mut seen = attend::Seen::default();
         let masked = attend::Masked::begin()?;
-        let ran = attend::run(request, attend::Farewell::Wait, &mut seen, &masked, |streams, mask| start(request, &program, streams, mask));
+        let ran = attend::run(request, crate::orphans::Farewell::Wait, &mut seen, &masked, |streams, mask| {
+            start(request, &program, streams, mask)
+        });
         drop(masked);
         ran.map(|outcome| Outcome { gaps: self.plan.gaps.clone(), ..outcome })
     }

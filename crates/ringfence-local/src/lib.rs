@@ -43,12 +43,13 @@ use ringfence_provider::{Provider, ProviderError, Session, Standing};
 use ringfence_sys::signal::{self, Set};
 use rustix::fs::CWD;
 
-use attend::{Farewell, Masked};
+use attend::Masked;
 use cradle::Cradle;
 pub use egress::own_addresses;
 use egress::{Gate, Reserved, Seal};
 use guess::Guess;
 use live::LookingOut;
+use orphans::Farewell;
 pub use orphans::reap_children;
 use room::Files;
 use runs::{Listed, Mark, Runs};

@@ -14,9 +14,8 @@ use ringfence_tripwire::{PropKind, Scene};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 
-use crate::attend::Farewell;
 use crate::crew::{self, Hand};
-use crate::orphans;
+use crate::orphans::{self, Farewell};
 use crate::watch::Own;
 
 /// Most commands end sooner: they need nobody who looks out.

@@ -31,6 +31,16 @@ const REAPERS: &[&str] = &[
     "zsh",
 ];
 
+/// Treatment of a sandbox in which everything has ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Farewell {
+    /// Wait until the kernel has taken it down.
+    #[default]
+    Wait,
+    /// Go: the caller ends now, and PID 1 or [`reap_children`] reaps its children.
+    Leave,
+}
+
 /// Answers whether PID 1 reaps orphans.
 pub(crate) fn are_reaped() -> bool {
     static KNOWN: OnceLock<bool> = OnceLock::new();

@@ -18,10 +18,11 @@ use rustix::fs::{Mode, OFlags};
 use rustix::time::Timespec;
 
 use crate::asks::InForce;
-use crate::attend::{Farewell, Seen};
+use crate::attend::Seen;
 use crate::beside::Beside;
 use crate::crew::{self, Hand};
 use crate::guess::Guess;
+use crate::orphans::Farewell;
 use crate::room;
 use crate::shell::{Persistent, Place, Started};
 use crate::steward::Steward;

@@ -44,6 +44,17 @@ enum Purpose {
     Inspect,
 }
 
+impl Purpose {
+    /// Refuses to run in the home directory or above it; inspecting the policy there only warns.
+    fn refuse_broad(self, facts: &Facts, warnings: &mut Vec<String>) -> Result<(), PolicyError> {
+        if self == Purpose::Run {
+            return Err(PolicyError::WorkspaceTooBroad { workspace: facts.workspace.clone() });
+        }
+        warnings.push(format!("no command runs in {}: it is the home directory, or holds it; start in a project", facts.workspace));
+        Ok(())
+    }
+}
+
 fn resolve_as(purpose: Purpose, layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants, PolicyError> {
     let mut warnings = Vec::new();
     let settings = Settings::merge(layers, flags, &mut warnings)?;
@@ -72,10 +83,7 @@ fn resolve_as(purpose: Purpose, layers: &[Layer], flags: &Flags, facts: &Facts) 
         warnings.push("`observe = all` has no effect: nothing is confined, so nothing is seen".into());
     }
     if confined && is_too_broad(&lists.rules, facts) {
-        if purpose == Purpose::Run {
-            return Err(PolicyError::WorkspaceTooBroad { workspace: facts.workspace.clone() });
-        }
-        warnings.push(format!("no command runs in {}: it is the home directory, or holds it; start in a project", facts.workspace));
+        purpose.refuse_broad(facts, &mut warnings)?;
     }
     if settings.mode.ceiling() == Some(Mode::ReadOnly) && !flags.write.is_empty() {
         return Err(PolicyError::BeyondCeiling { flag: "--write", ceiling: "read-only" });
@@ -95,11 +103,7 @@ fn resolve_as(purpose: Purpose, layers: &[Layer], flags: &Flags, facts: &Facts) 
         rules,
         patterns: lists.patterns,
         exceptions: lists.exceptions,
-        tracked: TrackedFiles {
-            mode: settings.tracked.value(),
-            contents: Some(facts.store.join("runs/.contents")),
-            ..TrackedFiles::default()
-        },
+        tracked: TrackedFiles::remembered_in(settings.tracked.value(), facts.store.join("runs/.contents")),
         disguises: lists.disguises,
         suspects: crate::presets::suspects(facts),
         environment,

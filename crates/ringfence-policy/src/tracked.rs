@@ -57,6 +57,11 @@ pub struct TrackedFile {
 }
 
 impl TrackedFiles {
+    /// No files yet; `contents` lists the contents that commands left.
+    pub(crate) fn remembered_in(mode: TrackedMode, contents: AbsPath) -> Self {
+        Self { mode, contents: Some(contents), ..Self::default() }
+    }
+
     /// Tells whether a path is one of the open files or directories.
     pub fn opens(&self, path: &AbsPath) -> bool {
         self.files.contains_key(path) || self.directories.contains(path) || self.is_source(path)
