@@ -66,10 +66,15 @@ fn cache_that_a_run_uses_is_kept() {
 fn plain_removal_of_a_cache_works() {
     each_user(|user| {
         let project = project(user);
-        project.write_at(&project.home().join(".npm/host"), "of the host");
-        project.sh("head -c 10 /dev/zero > ~/.npm/x").ok();
+        // A preset with an overlay over the host's own.
+        project.write("Gemfile", "");
+        project.write_at(&project.home().join("tools/bin/gem"), "#!/bin/sh\n");
+        project.write_at(&project.home().join(".gem/seen"), "from the host");
+        let path = format!("{}/tools/bin:/usr/local/bin:/usr/bin:/bin", project.home().display());
+        Ran::of(project.ringfence().env("PATH", path).args(["run", "-c", "echo x > ~/.gem/made"]), b"").ok();
         let caches = project.home().join(".cache/ringfence");
-        assert!(caches.exists());
+        let work = Ran::of(project.command("find").args([caches.to_str().unwrap(), "-path", "*/work/work"]), b"").text();
+        assert!(!work.is_empty(), "no overlay was made");
         Ran::of(project.command("rm").args(["-rf", caches.to_str().unwrap()]), b"").ok();
         assert!(!fs::exists(&caches).unwrap());
     });
