@@ -80,13 +80,13 @@ fn every_example_in_the_help_works_and_a_command_runs_afterwards() {
 fn setting_that_would_have_no_effect_is_not_written() {
     each_user(|user| {
         let project = project(user);
-        let ran = ringfence(&project, &["configure", "set", "network.allow", "[\"example.org\"]"]);
+        let ran = ringfence(&project, &["configure", "--shared", "set", "network.allow", "[\"example.org\"]"]);
         let said = ran.ends(125).talk();
         assert!(said.contains("no effect") && said.contains("ringfence configure --global set network.allow"), "{said}");
         assert!(!project.has(".ringfence"));
         ringfence(&project, &["configure", "--global", "set", "network.allow", "[\"example.org\"]"]).ok();
-        // What the user opened, the project may name.
-        ringfence(&project, &["configure", "set", "network.allow", "[\"example.org\"]"]).ok();
+        // What the user opened, the repository may name.
+        ringfence(&project, &["configure", "--shared", "set", "network.allow", "[\"example.org\"]"]).ok();
     });
 }
 
@@ -139,7 +139,7 @@ fn line_ends_are_written_as_escapes() {
     each_user(|user| {
         let project = project(user);
         project.write(".ringfence/policy.toml", "version = 1\n[filesystem]\ndeny = [\n  \"a\",\n  \"b\",\n]\n");
-        for words in [["configure", "get", "filesystem.deny"].as_slice(), &["configure", "list"]] {
+        for words in [["configure", "--shared", "get", "filesystem.deny"].as_slice(), &["configure", "--shared", "list"]] {
             let said = ringfence(&project, words).ok();
             assert!(!said.contains('\u{fffd}') && said.contains("\"a\""), "{said}");
         }

@@ -427,7 +427,11 @@ impl Acts<'_, '_> {
         };
         let place = self.file_place(new.0, new.1)?;
         let host_proc = self.caller.host_proc;
-        if self.judge.is_kept_from_links(host_proc, &source) || self.judge.is_protected_file(host_proc, &source) {
+        if self.judge.is_kept_from_links(host_proc, &source) {
+            return Err(Errno::ACCESS);
+        }
+        if let Some(decision) = self.judge.protecting(host_proc, &source) {
+            self.judge.refuse(self.caller, Operation::Rename, &decision);
             return Err(Errno::ACCESS);
         }
         if FileType::from_raw_mode(rustix::fs::fstat(&source)?.st_mode).is_symlink() {

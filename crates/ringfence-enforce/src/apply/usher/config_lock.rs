@@ -67,21 +67,21 @@ impl Judge {
         Ok((is_built_in && is_protected).then_some(decision))
     }
 
-    /// Answers whether a file is protected by its name, so that no command may give it another.
-    pub(super) fn is_protected_file(&self, host_proc: BorrowedFd<'_>, file: &OwnedFd) -> bool {
-        let Ok(path) = path_of_directory(host_proc, file.as_fd()) else { return false };
-        let (Some(directory), Some(name)) = (path.parent(), path.name()) else { return false };
-        if is_staged(name) {
-            return true;
-        }
+    /// The decision that protects a file by its name, so that no command may give it another.
+    pub(super) fn protecting(&self, host_proc: BorrowedFd<'_>, file: &OwnedFd) -> Option<Decision> {
+        let path = path_of_directory(host_proc, file.as_fd()).ok()?;
+        let (directory, name) = (path.parent()?, path.name()?);
         let decision = self.decide(&path, Access::Write);
+        if is_staged(name) {
+            return Some(decision);
+        }
         if !self.is_interesting(name) || decision.verdict != Verdict::ReadOnly {
-            return false;
+            return None;
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::open(directory.as_path(), flags, Mode::empty())
-            .and_then(|directory| self.is_protected(&decision, &Place { directory, name: name.to_owned(), end: End::Plain }))
-            .unwrap_or(false)
+        let directory = rustix::fs::open(directory.as_path(), flags, Mode::empty()).ok()?;
+        let place = Place { directory, name: name.to_owned(), end: End::Plain };
+        self.is_protected(&decision, &place).unwrap_or(false).then_some(decision)
     }
 }
 
