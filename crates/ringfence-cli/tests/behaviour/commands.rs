@@ -193,3 +193,24 @@ fn policy_that_init_writes_lets_everyday_lines_run_and_refuses_disguises() {
         assert!(shell.ends(0).text().contains("in the shell"), "{}", shell.talk());
     });
 }
+
+#[path = "../../../ringfence-policy/tests/commands/everyday.rs"]
+mod everyday;
+
+#[test]
+fn everyday_lines_pass_under_the_policy_of_init_and_disguises_are_not_started() {
+    each_user(|user| {
+        let project = project(user);
+        project.write("package.json", "{}");
+        project.write("Cargo.toml", "[package]\nname = \"x\"\n");
+        project.write("pyproject.toml", "[project]\nname = \"x\"\n");
+        Ran::of(project.ringfence().args(["init", "--yes"]), b"").ok();
+        for line in everyday::EVERYDAY {
+            Ran::of(project.ringfence().args(["explain", "command", line]), b"").ends(0);
+        }
+        project.write_at(&project.home().join(".config/ringfence/policy.toml"), "version = 1\n[commands]\ndeny = [\"curl:*\"]\n");
+        for line in everyday::DISGUISED.iter().step_by(3) {
+            project.run(["--shell", "bash", "-c", line]).ends(126);
+        }
+    });
+}

@@ -7,6 +7,7 @@
 
 mod bash;
 mod doubt;
+mod everyday;
 mod lines;
 mod property;
 mod table;
