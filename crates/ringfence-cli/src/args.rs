@@ -164,10 +164,10 @@ pub(crate) struct Run {
     /// The shell for `-c`: `sh` or `bash`
     #[arg(long, value_enum, value_name = "SHELL", default_value = "sh", requires = "line")]
     pub(crate) shell: ShellArg,
-    /// Keep in mind where the line ended, for whoever rewrote an agent's command
+    /// Keep in mind where the line ended, for hooks that rewrite an agent's command
     #[arg(long, hide = true, requires = "line", requires = "session", conflicts_with = "json")]
     pub(crate) keep_directory: bool,
-    /// Run the line in the sandbox of this conversation, for whoever rewrote an agent's command
+    /// Run the line in the sandbox of this conversation, for hooks that rewrite an agent's command
     #[arg(long, value_name = "ID", hide = true, requires = "line", requires = "session", conflicts_with = "json")]
     pub(crate) conversation: Option<String>,
     /// Run the line beside the shell of the conversation

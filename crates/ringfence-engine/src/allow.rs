@@ -76,7 +76,7 @@ pub enum AllowError {
     Filtered {
         /// The variable.
         name: String,
-        /// What keeps it out.
+        /// The rule that keeps it out.
         why: String,
     },
     /// Commands can write where the file is.
@@ -277,7 +277,7 @@ impl<'a> Amendment<'a> {
         let mut layers = layers(self.files, self.facts)?;
         let mut before = layers.clone();
         if self.scope == Scope::Global {
-            // What is open in this project may be shut in the others.
+            // A path that is open in this project may be shut in the others.
             let own = own_policy_file(self.facts);
             before.retain(|layer| layer.file != own);
         }

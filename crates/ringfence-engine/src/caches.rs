@@ -30,11 +30,11 @@ pub struct ProjectCaches {
     pub bytes: u64,
     /// When a run last used them.
     pub last_use: Option<SystemTime>,
-    /// Whether a run has them open now.
+    /// True while a run has them open.
     pub in_use: bool,
 }
 
-/// What became of the caches of a project.
+/// Outcome of clearing the caches of a project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cleared {
     /// They are gone.

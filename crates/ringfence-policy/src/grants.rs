@@ -341,11 +341,11 @@ pub struct CommandRules {
     pub anchor_arguments: Option<Anchor>,
     /// Commands that run outside the sandbox, where somebody asks.
     pub excluded: Vec<Origin>,
-    /// What happens to a line of which a part cannot be known.
+    /// Treatment of a line of which a part cannot be known.
     pub doubt: Doubt,
 }
 
-/// What happens to a command line of which a part cannot be known before it runs.
+/// Treatment of a command line of which a part cannot be known before it runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Doubt {

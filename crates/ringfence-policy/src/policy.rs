@@ -256,7 +256,7 @@ pub struct CommandPolicy {
     /// Commands that run outside the sandbox.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub excluded: Vec<String>,
-    /// What `deny` does with a line of which a part cannot be known: `"warn"` (the default) runs it
+    /// Answer of `deny` to a line of which a part cannot be known: `"warn"` (the default) runs it
     /// in the sandbox and records it, `"refuse"` does not run it. The strictest file wins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub doubt: Option<Doubt>,

@@ -141,7 +141,7 @@ pub enum Reads {
 pub struct ShellLine<'a> {
     /// The command.
     pub line: &'a [u8],
-    /// What it reads.
+    /// Source of its standard input.
     pub reads: Reads,
     /// Where its standard error goes.
     pub errors: Errors,
@@ -149,7 +149,7 @@ pub struct ShellLine<'a> {
     pub status: i32,
 }
 
-/// What a shell is told to run a command through the file `runner`.
+/// Script by which a shell runs a command through the file `runner`.
 pub fn script(kind: Kind, told: ShellLine<'_>, word: &Word, runner: &str) -> Result<Vec<u8>, LineError> {
     let ShellLine { line, reads, errors, status } = told;
     if let Some(at) = line.iter().position(|byte| *byte == 0) {

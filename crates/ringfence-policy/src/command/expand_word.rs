@@ -14,7 +14,7 @@ const DEEPEST: usize = 6;
 /// The longest text that is kept.
 const LONGEST: usize = 16 * 1024;
 
-/// Whether a value is split into words.
+/// Word splitting of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Quotes {
     Bare,
@@ -90,7 +90,7 @@ impl Expander<'_> {
         }
     }
 
-    /// What a substitution prints.
+    /// Output of a substitution.
     fn output(&self, line: &str, quotes: Quotes) -> Vec<String> {
         match output::of_line(line, self.values) {
             Some(text) => vec![self.split(&text, quotes)],

@@ -47,7 +47,7 @@ pub struct Ruling {
     pub origin: Origin,
     /// What it refuses, if it does.
     pub refusal: Option<Refusal>,
-    /// What it would refuse with `doubt = "refuse"`, if that is more.
+    /// The refusal under `doubt = "refuse"`, if there is none without it.
     pub doubt: Option<Refusal>,
 }
 
@@ -98,7 +98,7 @@ impl CommandRules {
 
     /// Reads a line for a shell of this kind, as these rules need it.
     ///
-    /// What only bash has is a doubt for `sh`, not an error, where doubt does not refuse.
+    /// Takes syntax that only bash has for a doubt in a line for `sh`, where doubt does not refuse.
     pub fn read(&self, text: &str, dialect: Dialect) -> Result<Line, Problem> {
         let read = Line::parse_as(text, dialect);
         match read {
@@ -111,7 +111,7 @@ impl CommandRules {
         }
     }
 
-    /// Whether doubt does not refuse. Every list but `deny` needs to know what a line says.
+    /// True where doubt does not refuse. Every list but `deny` needs to know what a line says.
     fn is_lenient(&self) -> bool {
         let is_plain = self.allow_binaries.is_empty() && self.deny_arguments.is_empty() && self.anchor_arguments.is_none();
         self.doubt == Doubt::Warn && is_plain

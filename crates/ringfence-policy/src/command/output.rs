@@ -5,7 +5,7 @@ use super::guess::Values;
 use super::layers::base_name;
 use super::{Line, Part, Way, Word};
 
-/// What a line prints, if that can be told.
+/// Output of a line, if it is known.
 pub(super) fn of_line(text: &str, values: &Values) -> Option<String> {
     let line = Line::parse(text).ok()?;
     let chains = pipelines(&line);
@@ -30,7 +30,7 @@ pub(super) fn pipelines(line: &Line) -> Vec<Vec<&Part>> {
     chains
 }
 
-/// What a pipeline prints, if that can be told.
+/// Output of a pipeline, if it is known.
 pub(super) fn of_pipeline(chain: &[&Part], values: &Values) -> Option<String> {
     let (first, filters) = chain.split_first()?;
     let printed = printed(first, values)?;

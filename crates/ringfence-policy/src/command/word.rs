@@ -107,7 +107,7 @@ impl Word {
         })
     }
 
-    /// Whether the shell makes exactly one word of it: all of it stands in one pair of double
+    /// True if the shell makes exactly one word of it: all of it stands in one pair of double
     /// quotes, and it is no list of arguments.
     pub(super) fn is_one_field(&self) -> bool {
         let inside = self.raw.strip_prefix('"').and_then(|raw| raw.strip_suffix('"'));

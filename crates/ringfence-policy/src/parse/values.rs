@@ -33,7 +33,7 @@ pub(super) fn check(layer: &Layer) -> Result<(), PolicyError> {
     check_audit(layer)
 }
 
-/// Refuses `project` where nobody but the user may say it, and what is no path.
+/// Refuses `project` in files that are not the user's own for one project, and a value that is no path.
 fn check_project(layer: &Layer) -> Result<(), PolicyError> {
     let Some(project) = &layer.policy.project else { return Ok(()) };
     let is_plain = AbsPath::new(project).is_some_and(|path| path.as_path().as_os_str() == project.as_str());

@@ -5,7 +5,7 @@ use ringfence_policy::{CommandRules, Doubt, Origin, Source};
 
 use crate::everyday::{DISGUISED, EVERYDAY};
 
-/// What `ringfence init` writes for a project in several languages.
+/// The deny list that `ringfence init` writes for a project in several languages.
 const PUBLISHING: &[&str] = &[
     "npm publish:*",
     "pnpm publish:*",

@@ -45,7 +45,7 @@ impl Settings {
         let grants = scene.grants();
         // Whether there is a sandbox is for the policy to say: there, it is another one that is meant.
         let mut settings = Settings { sandbox: grants.sandbox_settings(), ..Settings::default() };
-        // What is denied may run if it is only in doubt, as by a policy; what is asked about is asked about then.
+        // A doubt passes a deny rule, as in a policy, and still asks under an ask rule.
         settings.deny.doubt = grants.commands.doubt;
         if scene.agent != Agent::ClaudeCode {
             return Ok(settings);

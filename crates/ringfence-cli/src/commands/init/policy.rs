@@ -86,7 +86,9 @@ pub(super) fn of_the_user(scope: Scope, facts: &Facts, hosts: &[Host]) -> Result
     parse_bytes(after.as_bytes(), &file, Source::User).map_err(ringfence_engine::EngineError::from)?;
     let about = match scope {
         Scope::Global => "your own policy, for all of your projects",
-        Scope::OwnProject | Scope::Project => "your own policy for this project: hosts are opened here, and nobody else gets it",
+        Scope::OwnProject | Scope::Project => {
+            "your own policy for this project: hosts are opened here, and the repository does not carry it"
+        }
     };
     Ok(Some(Draft::locked(file, before, after).about(about)))
 }
