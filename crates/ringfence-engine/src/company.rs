@@ -21,25 +21,25 @@ pub struct FilteredVariable {
 
 /// Adds the variables whose values can be shown.
 pub(crate) fn add_public(variables: &mut Vec<(OsString, OsString)>, resolved: &Resolved) {
-    let passing = resolved.surroundings.variables.iter().filter(|(name, value)| {
-        let name = name.to_str().filter(|name| variables.iter().all(|(known, _)| known != name));
-        name.zip(value.to_str()).is_some_and(|(name, value)| judge(name, value, &resolved.grants) == Some(Ok(())))
+    let passing = resolved.surroundings.variables.iter().filter_map(|(name, value)| {
+        let text = name.to_str().filter(|name| variables.iter().all(|(known, _)| known != name))?;
+        let shown = judge(text, value.to_str()?, &resolved.grants)?.ok()?;
+        Some((name.clone(), OsString::from(shown)))
     });
-    let passing: Vec<_> = passing.cloned().collect();
+    let passing: Vec<_> = passing.collect();
     variables.extend(passing);
 }
 
-/// The reason why a variable is held back because of its value; `None` if its value does not matter.
-fn judge(name: &str, value: &str, grants: &Grants) -> Option<Result<(), &'static str>> {
+/// The value that the sandbox gets, or the reason why it gets none; `None` if the value does not matter.
+fn judge(name: &str, value: &str, grants: &Grants) -> Option<Result<String, &'static str>> {
     let check = grants.environment.value_check(name)?;
     let is_shown = || AbsPath::new(value).is_some_and(|path| is_certificates_of(&path, grants));
     Some(match check {
-        _ if value.is_empty() => Ok(()),
+        _ if value.is_empty() => Ok(String::new()),
         ValueCheck::Certificates if !check.holds(value) || !is_shown() => {
             Err("it does not name a file that holds certificates only and can be shown")
         }
-        _ if !check.holds(value) => Err("its value may hold a user, a password or a token"),
-        _ => Ok(()),
+        _ => check.shown(value).ok_or("its value may hold a user, a password or a token"),
     })
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn copies(variables: &[(OsString, OsString)], grants: &Grants) -> Vec
 }
 
 /// The decision about a variable by its value; `None` if it is not set or other rules decide.
-pub fn value_decision(resolved: &Resolved, name: &str) -> Option<Result<(), &'static str>> {
+pub fn value_decision(resolved: &Resolved, name: &str) -> Option<Result<String, &'static str>> {
     let (_, value) = resolved.surroundings.variables.iter().find(|(known, _)| known == name)?;
     judge(name, value.to_str()?, &resolved.grants)
 }
@@ -96,7 +96,7 @@ pub fn filtered_variables(resolved: &Resolved) -> Vec<FilteredVariable> {
     let filtered = resolved.surroundings.variables.iter().filter_map(|(name, value)| {
         let name = name.to_str()?;
         let why = match value.to_str().and_then(|value| judge(name, value, grants)) {
-            Some(Ok(())) => return None,
+            Some(Ok(_)) => return None,
             Some(Err(why)) => Some(why),
             None => None,
         };

@@ -8,7 +8,9 @@ mod ini;
 mod yarn;
 
 use ringfence_enforce::SettingsCopy;
-use ringfence_policy::{AbsPath, Access, Because, Facts, Grants, Source, Verdict, are_public_urls, is_host, is_public_url};
+use ringfence_policy::{
+    AbsPath, Access, Because, Facts, Grants, Source, Verdict, are_public_urls, is_host, is_public_url, shown_url, shown_urls,
+};
 
 use crate::files::plain_file;
 
@@ -89,8 +91,21 @@ impl Value {
 /// A known key and its values.
 type Key = (&'static str, Value);
 
-fn known(keys: &[Key], name: &str, value: &str) -> bool {
-    keys.iter().any(|(key, values)| *key == name && values.holds(value))
+/// The value of a known key as it can be shown. The address of a registry loses what may be secret: without
+/// it, the tool would use the public one. A proxy with a password is left out.
+fn known(keys: &[Key], name: &str, value: &str) -> Option<String> {
+    let (_, values) = keys.iter().find(|(key, _)| *key == name)?;
+    let is_proxy = name.to_ascii_lowercase().contains("proxy");
+    match values {
+        Value::Url if !is_proxy => shown_url(value),
+        Value::Urls if !is_proxy => shown_urls(value, &[], |_| false),
+        _ => values.holds(value).then(|| value.to_owned()),
+    }
+}
+
+/// The address of a scope's registry (`@team:registry`).
+fn scoped(name: &str, value: &str) -> Option<String> {
+    name.strip_suffix(":registry").filter(|scope| is_scope(scope)).and_then(|_| shown_url(value))
 }
 
 /// A value without the quotation marks around it.

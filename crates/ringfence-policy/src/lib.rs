@@ -69,7 +69,7 @@ pub use network::{
 pub use parse::{parse, parse_bytes};
 pub use path::AbsPath;
 pub use policy::Policy;
-pub use public_value::{are_public_urls, is_host, is_public_url};
+pub use public_value::{are_public_urls, is_host, is_public_url, shown_url, shown_urls};
 pub use render::render;
 pub use resolve::{resolve, resolve_to_inspect};
 pub use schema::schema;

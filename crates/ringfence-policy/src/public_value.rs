@@ -16,6 +16,40 @@ pub fn are_public_urls(text: &str, separators: &[char]) -> bool {
     words.peek().is_some() && words.all(is_public_url)
 }
 
+/// The address without what may be secret: user and password go, and so does a path or query that may
+/// hold a token. `None` if the host cannot be shown either.
+///
+/// A registry that is left out entirely would be replaced by the tool's default, the public one.
+pub fn shown_url(text: &str) -> Option<String> {
+    let (scheme, rest) = text.split_once("://")?;
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let host = rest[..end].rsplit_once('@').map_or(&rest[..end], |(_, host)| host);
+    let whole = format!("{scheme}://{host}{}", &rest[end..]);
+    let origin = format!("{scheme}://{host}/");
+    [whole, origin].into_iter().find(|url| is_public_url(url))
+}
+
+/// As [`shown_url`] for every word of `text`; other words are left as `is_plain` has them. `None` if one
+/// cannot be shown.
+pub fn shown_urls(text: &str, separators: &[char], is_plain: impl Fn(&str) -> bool) -> Option<String> {
+    let is_separator = |c: char| c.is_whitespace() || separators.contains(&c);
+    let mut shown = String::new();
+    for piece in text.split_inclusive(is_separator) {
+        let word = piece.trim_end_matches(is_separator);
+        // `team=https://…`
+        let (name, url) = word.find("://").and_then(|at| word[..at].rfind('=')).map_or(("", word), |at| word.split_at(at + 1));
+        let is_name = name.len() <= 65 && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.=".contains(c));
+        match word {
+            "" => {}
+            plain if is_plain(plain) => shown.push_str(plain),
+            _ if is_name => shown.push_str(&format!("{name}{}", shown_url(url)?)),
+            _ => return None,
+        }
+        shown.push_str(&piece[word.len()..]);
+    }
+    (!shown.trim().is_empty()).then_some(shown)
+}
+
 /// True for `host`, `host:port` and `[v6]:port`: letters of names and numbers, no user before it.
 pub fn is_host(text: &str) -> bool {
     let (host, port) = match text.rsplit_once(':') {
@@ -58,6 +92,31 @@ mod tests {
         ] {
             assert!(is_public_url(text), "{text}");
         }
+    }
+
+    #[test]
+    fn addresses_are_shown_without_their_secrets() {
+        for (text, shown) in [
+            ("https://pypi.example.org/simple", Some("https://pypi.example.org/simple")),
+            ("https://me:secret@pypi.example.org/simple", Some("https://pypi.example.org/simple")),
+            ("https://me:p@ss@pypi.example.org:8443/simple", Some("https://pypi.example.org:8443/simple")),
+            ("https://token@pypi.example.org", Some("https://pypi.example.org")),
+            ("https://dl.example.io/a8Gd93kfP0q2mZx7/simple", Some("https://dl.example.io/")),
+            ("https://dl.example.io/simple?token=abc", Some("https://dl.example.io/")),
+            ("https://dl.example.io?me@x", Some("https://dl.example.io/")),
+            ("https://a8gd93kfp0q2mzx7.example.io/simple", None),
+            ("https://me:secret@/", None),
+            ("secret", None),
+        ] {
+            assert_eq!(shown_url(text).as_deref(), shown, "{text}");
+        }
+        let go = |text: &str| shown_urls(text, &[',', '|'], |word| word == "direct");
+        assert_eq!(go("https://me:x@a.org,direct").as_deref(), Some("https://a.org,direct"));
+        assert_eq!(go("secret,direct"), None);
+        assert_eq!(
+            shown_urls("team=https://me:x@a.org/s  https://b.org", &[], |_| false).as_deref(),
+            Some("team=https://a.org/s  https://b.org")
+        );
     }
 
     #[test]

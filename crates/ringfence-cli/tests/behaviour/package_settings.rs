@@ -22,8 +22,9 @@ fn with_settings(user: As) -> Project {
 fn registries_are_shown_and_tokens_are_not() {
     each_user(|user| {
         let project = with_settings(user);
-        assert_eq!(project.sh("cat ~/.npmrc").ok(), "registry=https://npm.example.org/", "{user}");
-        assert_eq!(project.sh("cat ~/.config/pip/pip.conf").ok(), "[global]\nindex-url = https://pypi.example.org/simple", "{user}");
+        assert_eq!(project.sh("cat ~/.npmrc").ok(), "registry=https://npm.example.org/\n@team:registry=https://npm.example.org/", "{user}");
+        let pip = "[global]\nindex-url = https://pypi.example.org/simple\nextra-index-url = https://pypi.example.org/simple";
+        assert_eq!(project.sh("cat ~/.config/pip/pip.conf").ok(), pip, "{user}");
         for line in ["cat ~/.config/pip/other", "cat ~/.netrc", "ls ~/.config/pip", "echo x >> ~/.npmrc", "rm ~/.npmrc", "mv ~/.npmrc x"] {
             let ran = project.sh(line);
             assert!(ran.status != 0 && !ran.text().contains("s3cret"), "{user}: {line}: {}", ran.text());

@@ -1,7 +1,7 @@
 //! `.npmrc` and `pip.conf`.
 
 use super::Value::{Hosts, Number, OneOf, Switch, Url, Urls};
-use super::{Key, is_scope, known, unquoted};
+use super::{Key, known, scoped, unquoted};
 
 const NPM: &[Key] = &[
     ("registry", Url),
@@ -53,8 +53,7 @@ pub(super) fn npm(text: &str) -> Option<String> {
             break;
         }
         let Some((name, value)) = line.split_once('=').map(|(name, value)| (unquoted(name), unquoted(value))) else { continue };
-        let is_scoped = name.strip_suffix(":registry").is_some_and(is_scope) && Url.holds(value);
-        if is_scoped || known(NPM, name, value) {
+        if let Some(value) = scoped(name, value).or_else(|| known(NPM, name, value)) {
             copy.push_str(&format!("{name}={value}\n"));
         }
     }
@@ -82,8 +81,8 @@ pub(super) fn pip(text: &str) -> Option<String> {
         }
         let name = name.trim().to_ascii_lowercase().replace('_', "-");
         let value = values.join(" ");
-        if section.is_some() && known(PIP, &name, value.trim()) {
-            copy.push_str(&format!("{name} = {}\n", value.trim()));
+        if let Some(value) = known(PIP, &name, value.trim()).filter(|_| section.is_some()) {
+            copy.push_str(&format!("{name} = {value}\n"));
         }
     }
     copy.contains('=').then_some(copy)
@@ -107,7 +106,7 @@ mod tests {
             file,
             Some(
                 "registry=https://registry.example.org/\n@team:registry=https://npm.team.example/\nhttps-proxy=http://proxy:3128\n\
-                 noproxy=.example.org,localhost\nstrict-ssl=false\n",
+                 noproxy=.example.org,localhost\nstrict-ssl=false\nregistry=https://x/\n",
             ),
         );
         check(super::npm, "//registry.example.org/:_authToken=npm_abc\n", None);
@@ -126,8 +125,11 @@ mod tests {
                  trusted-host = pypi.example.org\n",
             ),
         );
-        check(super::pip, "[global]\nindex-url = https://me:secret@pypi.example.org/simple\n", None);
-        check(super::pip, "[global]\nextra-index-url =\n  https://a.org/\n  https://me:secret@b.org/\n", None);
+        // Left out, they would be replaced by the public index.
+        let plain = "[global]\nindex-url = https://pypi.example.org/simple\n";
+        check(super::pip, "[global]\nindex-url = https://me:secret@pypi.example.org/simple\n", Some(plain));
+        let several = "[global]\nextra-index-url = https://a.org/ https://b.org/\n";
+        check(super::pip, "[global]\nextra-index-url =\n  https://a.org/\n  https://me:secret@b.org/\n", Some(several));
         check(super::pip, "[other]\nindex-url = https://a.org/\n", None);
         check(super::pip, "  index-url = https://a.org/\n", None);
         check(super::pip, "[global]\nnot a setting\nindex-url = https://a.org/\n", None);

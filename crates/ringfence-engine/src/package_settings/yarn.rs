@@ -1,7 +1,8 @@
 //! `.yarnrc` of yarn 1 and `.yarnrc.yml` of later ones.
 
 use super::Value::{Number, OneOf, Switch, Url};
-use super::{Key, is_scope, known, unquoted};
+use super::{Key, is_scope, known, scoped, unquoted};
+use ringfence_policy::shown_url;
 
 const CLASSIC: &[Key] = &[
     ("registry", Url),
@@ -33,8 +34,7 @@ pub(super) fn classic(text: &str) -> Option<String> {
         let Some((name, value)) = line.split_once(char::is_whitespace).map(|(name, value)| (unquoted(name), unquoted(value))) else {
             continue;
         };
-        let is_scoped = name.strip_suffix(":registry").is_some_and(is_scope) && Url.holds(value);
-        if is_scoped || known(CLASSIC, name, value) {
+        if let Some(value) = scoped(name, value).or_else(|| known(CLASSIC, name, value)) {
             copy.push_str(&format!("\"{name}\" \"{value}\"\n"));
         }
     }
@@ -55,13 +55,13 @@ pub(super) fn berry(text: &str) -> Option<String> {
         match indent {
             0 => {
                 (is_in_scopes, scope) = (name == "npmScopes" && value.is_empty(), None);
-                if known(BERRY, name, value) {
+                if let Some(value) = known(BERRY, name, value) {
                     copy.push_str(&format!("{name}: \"{value}\"\n"));
                 }
             }
             2 => scope = Some(name).filter(|name| is_in_scopes && value.is_empty() && is_scope(&format!("@{name}"))),
-            4 if name == "npmRegistryServer" && Url.holds(value) => {
-                if let Some(scope) = scope {
+            4 if name == "npmRegistryServer" => {
+                if let Some((scope, value)) = scope.zip(shown_url(value)) {
                     scopes.push_str(&format!("  \"{scope}\":\n    npmRegistryServer: \"{value}\"\n"));
                 }
             }

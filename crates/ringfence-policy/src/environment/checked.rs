@@ -4,7 +4,7 @@ use super::name_matches;
 use crate::builtin::ENV_DENY;
 use crate::environment::{EnvDecision, EnvReason};
 use crate::grants::EnvironmentRules;
-use crate::public_value::{are_public_urls, is_host, is_public_url, looks_random};
+use crate::public_value::{are_public_urls, is_host, is_public_url, looks_random, shown_url, shown_urls};
 
 /// The values with which a variable passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +59,16 @@ const CHECKED: &[(&str, ValueCheck)] = &[
 ];
 
 impl ValueCheck {
+    /// The value as it can be shown: addresses lose user, password and what may be a token.
+    pub fn shown(self, value: &str) -> Option<String> {
+        match self {
+            ValueCheck::Url => shown_url(value),
+            ValueCheck::Urls => shown_urls(value, &[], |_| false),
+            ValueCheck::GoProxy => shown_urls(value, &[',', '|'], |word| ["direct", "off"].contains(&word)),
+            ValueCheck::Certificates | ValueCheck::Hosts | ValueCheck::GoModules => self.holds(value).then(|| value.to_owned()),
+        }
+    }
+
     /// True if the value can be shown. The file of [`ValueCheck::Certificates`] has to be read beside.
     pub fn holds(self, value: &str) -> bool {
         let items = |separators: &[char]| {

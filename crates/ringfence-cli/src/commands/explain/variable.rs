@@ -23,8 +23,10 @@ pub(super) fn explain(name: &str, resolved: &Resolved, origins: &Origins<'_>) ->
             .line("why", why);
     }
     match value_decision(resolved, name) {
-        Some(Ok(())) => {
-            return Answer::new(name, "passes", Fate::Allowed).line("from", "built in").line("why", "its value holds no secret");
+        Some(Ok(shown)) => {
+            let is_whole = resolved.surroundings.variables.iter().any(|(known, value)| known == name && value.to_str() == Some(&shown));
+            let why = if is_whole { "its value holds no secret".into() } else { format!("without what may be secret in it: {shown}") };
+            return Answer::new(name, "passes", Fate::Allowed).line("from", "built in").line("why", why);
         }
         Some(Err(why)) => {
             let change = format!("ringfence run --env {name}, or add it to `allow` under [environment]");
