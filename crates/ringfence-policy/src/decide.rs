@@ -179,6 +179,17 @@ impl Grants {
         self.first_caught(path, |pattern| pattern.effect == effect && !(is_tracked && pattern.spares_tracked()))
     }
 
+    /// Tells whether built-in protects are all that keeps a path from being written: its tree is writable,
+    /// and no protect of the user, the administrator or the project covers it.
+    pub fn is_writable_but_for_built_ins(&self, path: &AbsPath) -> bool {
+        let is_foreign = |source: &Source| *source != Source::BuiltIn;
+        let is_protected =
+            self.rules.iter().any(|rule| rule.effect == Effect::Protect && is_foreign(&rule.origin.source) && path.is_within(&rule.root));
+        let is_caught =
+            || self.first_caught(path, |pattern| pattern.effect == PatternEffect::Protect && is_foreign(&pattern.origin.source));
+        self.opener(path).is_some_and(|rule| rule.effect == Effect::Write) && !is_protected && is_caught().is_none()
+    }
+
     /// The first deny pattern that catches the path, as if git tracked nothing.
     pub(crate) fn caught_untracked(&self, path: &AbsPath) -> Option<&Pattern> {
         self.first_caught(path, |pattern| pattern.effect == PatternEffect::Deny)

@@ -308,3 +308,17 @@ fn allowing_the_config_is_refused_precisely() {
         );
     });
 }
+
+#[test]
+fn protects_of_the_user_keep_every_setting() {
+    each_user(|user| {
+        let project = project(user);
+        project.sh_bare("git init -q").ok();
+        let before = project.read(".git/config");
+        for protect in ["**/.git/config", "**/config", ".git/config", ".git"] {
+            let ran = project.run(["--protect", protect, "--", "git", "config", "user.name", "other"]);
+            assert!(ran.status != 0 && project.read(".git/config") == before, "{user}: {protect}: {}", ran.talk());
+        }
+        project.run(["--", "git", "config", "user.name", "other"]).ok();
+    });
+}

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use ringfence_api::{Denial, Operation};
-use ringfence_policy::{Access, Because, Decision, Source, Verdict};
+use ringfence_policy::{Access, Decision, Source, Verdict};
 use rustix::fs::{FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
@@ -59,10 +59,8 @@ impl Judge {
             return Ok(None);
         }
         let decision = self.making(caller, target)?;
-        let is_built_in = decision.rule.as_ref().is_some_and(|rule| match rule {
-            Because::Rule(rule) => rule.origin.source == Source::BuiltIn,
-            Because::Pattern(pattern) => pattern.origin.source == Source::BuiltIn,
-        });
+        let is_built_in = decision.rule.as_ref().is_some_and(|rule| rule.origin().source == Source::BuiltIn)
+            && self.grants.is_writable_but_for_built_ins(&decision.path);
         let is_protected = decision.verdict == Verdict::ReadOnly && self.is_protected(&decision, target)?;
         Ok((is_built_in && is_protected).then_some(decision))
     }
