@@ -1,6 +1,20 @@
 //! Recipes of Java's build programs.
 
+use ringfence_testkit::Project;
+use serde_json::Value;
+
 use super::{recipe, works};
+
+/// Writes the user's settings of a program, which stay denied, and checks that a run that does not hide
+/// them says so.
+#[track_caller]
+fn write_settings(project: &Project, file: &str, content: &str, line: &str) {
+    let path = project.home().join(file);
+    project.write_at(&path, content);
+    let ran = project.run(["--json", "-c", line]);
+    let said: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
+    assert_eq!((&said["blocked"], &said["blockedResource"]), (&true.into(), &path.to_string_lossy().as_ref().into()), "{said}");
+}
 
 /// Puts a library and a plugin into the repository that Maven asks, and its authority into Java's list.
 ///
@@ -66,6 +80,7 @@ const POM: &str = "<project><modelVersion>4.0.0</modelVersion><groupId>app</grou
 fn maven() {
     recipe("Maven", &["mvn", "javac", "jar", "keytool", "/usr/share/maven/lib"], |project, lan| {
         project.write("pom.xml", POM);
+        write_settings(project, ".m2/settings.xml", "<settings/>", "mvn -B -o validate");
         works("Maven", project, lan, REPOSITORY);
         assert_eq!(project.read("target/answer").as_deref(), Some("42\n"));
         assert!(
@@ -85,6 +100,7 @@ fn gradle() {
             "src/main/java/Main.java",
             "class Main { public static void main(String[] a) { System.out.println(\"answer \" + 6 * 7); } }\n",
         );
+        write_settings(project, ".gradle/gradle.properties", "password=secret", "gradle --offline test");
         let said = works("Gradle", project, lan, "");
         assert!(said.contains("answer 42"), "{said}");
     });
