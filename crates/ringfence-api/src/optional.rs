@@ -7,7 +7,8 @@
 //! names the file (`bash -c '. ~/.profile'`).
 //!
 //! A file that a program cannot do without is in no table: ssh ends with an error if it cannot open
-//! `~/.ssh/config`, and kubectl has nothing to talk to without `~/.kube/config`.
+//! `~/.ssh/config`, as do Maven with `~/.m2/settings.xml` and Gradle with `~/.gradle/gradle.properties`,
+//! and kubectl has nothing to talk to without `~/.kube/config`.
 
 use std::path::Path;
 
@@ -83,8 +84,8 @@ const OWN_FILES: &[OwnFiles] = &[
     (&["perl"], &["ack*", "cpan*", "perltidy", "perlcritic"], &["~/.ackrc", "~/.cpan", "~/.cpanm", "~/.perltidyrc", "~/.perlcriticrc"]),
     (&["perl"], &[], &["~/.perldb"]),
     (&["php"], &["composer*"], &["~/.config/composer", "~/.composer"]),
-    (&["java"], &["*maven*", "*plexus*"], &["~/.m2/settings*", "~/.m2/toolchains.xml", "~/.mavenrc"]),
-    (&["java"], &["*gradle*"], &["~/.gradle/gradle.properties", "~/.gradle/init*"]),
+    (&["java"], &["*maven*", "*plexus*"], &["~/.m2/settings-security.xml", "~/.m2/toolchains.xml", "~/.mavenrc"]),
+    (&["java"], &["*gradle*"], &["~/.gradle/init*"]),
     (&["sh", "bash", "dash"], &["mvn*", "ant", "gradle*"], &["~/.mavenrc", "~/.antrc", "~/.ant"]),
     (&["r"], &[], &["~/.rprofile", "~/.renviron", "~/.Rprofile", "~/.Renviron", "~/.Rhistory"]),
     // Debuggers, editors, pagers, terminals.
@@ -423,6 +424,12 @@ mod tests {
         check(false, "/usr/bin/python3.11", "python3 x.py", "/srv/package.json");
         check(false, "", "", "~/.npmrc");
         check(false, "", "", "~/.terminfo");
+    }
+
+    #[test]
+    fn files_that_end_their_program_count() {
+        check(false, "/usr/bin/java", "java org.codehaus.plexus.classworlds.launcher.Launcher package", "~/.m2/settings.xml");
+        check(false, "/usr/bin/java", "java org.gradle.launcher.daemon.bootstrap.GradleDaemon 8.5", "~/.gradle/gradle.properties");
     }
 
     #[test]

@@ -38,7 +38,7 @@ echo 'root:*:::::::' > shadow
 echo 'nameserver 127.0.0.1' > resolv.conf
 for file in hosts passwd shadow resolv.conf; do mount --bind $file /etc/$file; done
 key='-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes'
-names=DNS:app.test,DNS:*.app.test,DNS:other.test,DNS:six.test,DNS:inner.test,DNS:far.test,DNS:registry.npmjs.org,DNS:registry.yarnpkg.com,DNS:pypi.org,DNS:files.pythonhosted.org,DNS:index.crates.io,DNS:static.crates.io,DNS:github.com
+names=DNS:app.test,DNS:*.app.test,DNS:other.test,DNS:six.test,DNS:inner.test,DNS:far.test,DNS:registry.npmjs.org,DNS:registry.yarnpkg.com,DNS:pypi.org,DNS:files.pythonhosted.org,DNS:index.crates.io,DNS:static.crates.io,DNS:github.com,DNS:repo.maven.apache.org
 openssl req -x509 $key -keyout ca.key -out ca.crt -days 2 -subj /CN=authority
 openssl req $key -keyout server.key -out server.csr -subj /CN=app.test
 echo subjectAltName=$names | openssl x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -extfile /dev/stdin -out server.crt

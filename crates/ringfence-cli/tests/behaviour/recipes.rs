@@ -7,6 +7,11 @@ use ringfence_testkit::{As, Lan, Project, Ran, each_user, needs, skip};
 use crate::project;
 use crate::tools::own_toolchain;
 
+mod git;
+mod java;
+mod node;
+mod python;
+
 const PAGE: &str = include_str!("../../../../docs/recipes.md");
 
 /// The sections that a test below runs.
@@ -14,15 +19,25 @@ const TRIED: &[&str] = &[
     "npm",
     "pnpm",
     "Yarn",
+    "Vite",
+    "Playwright",
     "pip",
+    "uv",
+    "Poetry",
+    "Django",
+    "Jupyter",
     "Cargo",
     "Go",
     "CMake",
     "Java",
+    "Maven",
+    "Gradle",
     "PostgreSQL",
     "Redis",
     "Git over https",
     "Git push over ssh",
+    "Git submodules",
+    "Git LFS",
     "Corporate proxy and CA",
     "CI",
 ];
@@ -36,7 +51,7 @@ fn sections() -> Vec<(&'static str, Vec<&'static str>)> {
 
 /// Names of the real registries, at an address of the test's own network; their authority is trusted.
 const NAMES: &str = "
-echo '11.22.33.1 registry.npmjs.org registry.yarnpkg.com pypi.org files.pythonhosted.org index.crates.io static.crates.io github.com proxy.example.com' >> /etc/hosts
+echo '11.22.33.1 registry.npmjs.org registry.yarnpkg.com pypi.org files.pythonhosted.org index.crates.io static.crates.io github.com repo.maven.apache.org proxy.example.com' >> /etc/hosts
 cat /etc/ssl/certs/ca-certificates.crt ca.crt > bundle
 mount --bind bundle /etc/ssl/certs/ca-certificates.crt
 ";
@@ -59,6 +74,9 @@ fn works(title: &str, project: &Project, lan: &Lan<'_>, serve: &str) -> String {
     }
     if ["pnpm", "Yarn"].contains(&title) {
         path = format!("{}:{path}", client("").display());
+    }
+    if ["uv", "Poetry", "Django", "Jupyter"].contains(&title) {
+        path = format!("{}:{path}", installed("venv/bin").display());
     }
     let ran = Ran::of(command.env("PATH", path).args(["sh", "-ec", &lines.join("\n")]), b"");
     assert_eq!(ran.status, 0, "{title}: {}\n{}\n{}", ran.text(), ran.talk(), lan.heard());
@@ -86,10 +104,15 @@ fn every_section_of_the_page_has_a_test() {
     assert!(sections().iter().all(|(_, lines)| lines.iter().any(|line| line.contains("ringfence"))));
 }
 
+/// A path below the directory into which `.ci/clients` installs programs for this page.
+fn installed(path: &str) -> PathBuf {
+    let tools = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/recipe-tools");
+    tools.canonicalize().unwrap_or(tools).join(path)
+}
+
 /// A package manager that `.ci/clients` installs.
 fn client(name: &str) -> PathBuf {
-    let tools = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/recipe-tools/bin");
-    tools.canonicalize().unwrap_or(tools).join(name)
+    installed("bin").join(name)
 }
 
 /// A package of node's that needs another one, from this registry.

@@ -241,6 +241,7 @@ pub const ETC_READS: &[&str] = &[
     "java-21-openjdk",
     "maven",
     "gradle",
+    "chromium.d",
     "vim",
     "vimrc",
     "nanorc",
