@@ -76,9 +76,10 @@ pub const PRESETS: &[Preset] = &[
         name: "node",
         probes: &["node", "npm", "pnpm", "yarn"],
         reads: &[moved("NVM_DIR", ".nvm", ""), moved("VOLTA_HOME", ".volta", ""), moved("FNM_DIR", ".local/share/fnm", ""), at(".fnm")],
-        // npm keeps logs with addresses in ~/.npm, and packages without them in `_cacache`; pnpm and yarn keep their own programs
+        // npm keeps logs and an index with request headers in ~/.npm, and packages alone in `content-v2`, which
+        // it finds by the digests of a lock file. pnpm and yarn keep their own programs
         // beside their stores.
-        caches: &[own(at(".npm")), shared(at(".npm/_cacache")), shared(at(".local/share/pnpm")), shared(at(".yarn"))],
+        caches: &[own(at(".npm")), shared(at(".npm/_cacache/content-v2")), shared(at(".local/share/pnpm")), shared(at(".yarn"))],
         denies: &[],
         // Each version has a global and a built-in configuration of npm, which hold tokens.
         suspects: &[
@@ -93,7 +94,8 @@ pub const PRESETS: &[Preset] = &[
         name: "python",
         probes: &["python3", "python", "pip", "uv", "pipx", "poetry"],
         reads: &[moved("PYENV_ROOT", ".pyenv", ""), at(".local/lib"), at(".local/share/pipx"), at(".local/share/uv")],
-        caches: &[shared(moved("XDG_CACHE_HOME", ".cache", "pip"))],
+        // Answers of indexes are stored with their request headers; wheels are built here.
+        caches: &[shared(moved("XDG_CACHE_HOME", ".cache", "pip/wheels"))],
         denies: &[],
         suspects: &[moved("PYENV_ROOT", ".pyenv", "versions/*/pip.conf")],
     },

@@ -1,6 +1,7 @@
 //! Every known way out, each of which must fail: one file per family, each test named by
 //! what must not happen, tried as the superuser and as an ordinary user.
 
+mod below_denied_names;
 mod connecting;
 mod devices;
 mod file_systems;

@@ -122,7 +122,12 @@ impl<'a> Surveyor<'a> {
         let places: Vec<AbsPath> =
             builtin::SETTINGS.iter().map(|setting| setting.text).chain([".config/git/config"]).map(|name| home.join(name)).collect();
         // Settings whose place the environment names.
-        let config = std::env::var_os("XDG_CONFIG_HOME").and_then(AbsPath::new).filter(|config| self.writable_root(config).is_some());
+        let named = std::env::var_os("XDG_CONFIG_HOME").and_then(AbsPath::new);
+        let leads_here = |config: &AbsPath| {
+            let end = self.links.trail(config).map(|trail| trail.end);
+            [Some(config.clone()), end].iter().flatten().any(|config| self.writable_root(config).is_some())
+        };
+        let config = named.filter(leads_here);
         for name in config.iter().flat_map(|config| ["git", "ringfence"].map(|name| config.join(name))).collect::<Vec<_>>() {
             self.protect(&name);
         }

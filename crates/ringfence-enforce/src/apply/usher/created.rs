@@ -26,7 +26,7 @@ const MODULES: &str = "modules";
 /// submodules.
 const OF_GIT: [&str; 8] = ["HEAD", "config", "objects", "branches", "hooks", "info", "logs", "refs"];
 
-/// What a directory that git makes one for each worktree or submodule in is for.
+/// Use of a directory in which git makes one for each worktree or submodule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Store {
     Worktrees,
@@ -47,9 +47,7 @@ impl Judge {
     /// Notes that `place`'s name was made just now.
     pub(super) fn made(&mut self, caller: &Caller<'_>, place: &Place) {
         self.took_name();
-        if self.made_tracked(caller, place) {
-            return;
-        }
+        self.made_tracked(caller, place);
         let what = match place.name.as_bytes() {
             b".git" => Planted::DotGit,
             b"HEAD" => Planted::Head,
