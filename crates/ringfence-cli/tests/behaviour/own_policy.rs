@@ -189,3 +189,20 @@ fn target_of_a_linked_policy_stays_unwritable_inside() {
         project.sh("cat dots/own.toml").ok();
     });
 }
+
+#[test]
+fn settings_behind_a_linked_config_directory_stay_unwritable_inside() {
+    each_user(|user| {
+        let project = project(user);
+        project.write("cfg/ringfence/policy.toml", "version = 1\n");
+        project.write("cfg/git/config", "");
+        let link = project.home().join("linked");
+        std::os::unix::fs::symlink(project.at("cfg"), &link).expect("a link can be made");
+        for name in ["cfg/ringfence/policy.toml", "cfg/git/config", "cfg/ringfence/projects/x.toml"] {
+            let line = format!("mkdir -p $(dirname {name}) && echo '# planted' >> {name}");
+            let ran = Ran::of(project.ringfence().env("XDG_CONFIG_HOME", &link).args(["run", "-c", &line]), b"");
+            assert!(ran.status != 0, "{user}: {name}");
+            assert!(!project.read(name).is_some_and(|text| text.contains("planted")), "{user}: {name}");
+        }
+    });
+}
