@@ -54,7 +54,12 @@ fn is_certificates_of(path: &AbsPath, grants: &Grants) -> bool {
 /// them.
 fn certificates(path: &AbsPath) -> Option<String> {
     let text = String::from_utf8(plain_file(path).ok()?).ok()?;
-    is_certificates_only(&text).then_some(text)
+    is_certificates_only(&text).then(|| without_comments(&text))
+}
+
+/// A bundle without its comments: they may hold anything, such as a key that is commented out.
+fn without_comments(text: &str) -> String {
+    text.lines().filter(|line| !line.starts_with('#')).flat_map(|line| [line, "\n"]).collect()
 }
 
 fn is_certificates_only(text: &str) -> bool {

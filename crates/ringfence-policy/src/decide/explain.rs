@@ -54,9 +54,10 @@ impl Decision {
             return None;
         }
         let flag = if self.access == Access::Write { "write" } else { "read" };
-        let grant = format!("ringfence run --{flag} {}", self.path);
+        let path = shell_word(&self.path.to_string());
+        let grant = format!("ringfence run --{flag} {path}");
         let Some(because) = &self.rule else {
-            return Some(format!("{grant}, or for good: ringfence allow {flag} {}", self.path));
+            return Some(format!("{grant}, or for good: ringfence allow {flag} {path}"));
         };
         let origin = because.origin();
         if because.is_locked() && origin.source == Source::BuiltIn {
@@ -70,7 +71,7 @@ impl Decision {
         }
         Some(match (because, &origin.source) {
             (Because::Pattern(_), Source::BuiltIn) => {
-                format!("{grant}, or for good: ringfence allow {flag} {}", self.path)
+                format!("{grant}, or for good: ringfence allow {flag} {path}")
             }
             (Because::Pattern(_), _) => format!("{grant}, or add it to `except` in {}", origin.place()),
             (Because::Rule(_), Source::Tools) => format!("give the agent the tools that write: `{}`, {}", origin.text, origin.place()),
@@ -79,11 +80,17 @@ impl Decision {
                 format!("change `{}` in {}", origin.text, origin.place())
             }
             (Because::Rule(rule), Source::BuiltIn) if rule.effect == Effect::Deny => {
-                format!("{grant}, or for good: ringfence allow {flag} {}", self.path)
+                format!("{grant}, or for good: ringfence allow {flag} {path}")
             }
             (Because::Rule(_), _) => grant,
         })
     }
+}
+
+/// A path as one word for a shell: a command chose it, and the user may paste it.
+fn shell_word(path: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "_-./:@%+,~".contains(c);
+    if path.chars().all(is_plain) { path.to_owned() } else { format!("'{}'", path.replace('\'', r"'\''")) }
 }
 
 fn rule_text(because: &Because) -> String {
@@ -91,5 +98,17 @@ fn rule_text(because: &Because) -> String {
     match because {
         Because::Rule(rule) => format!("{} {}", rule.effect.word(), origin.text),
         Because::Pattern(pattern) => format!("{} {}", pattern.effect.word(), origin.text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shell_word;
+
+    #[test]
+    fn proposed_commands_hold_one_word_for_a_path() {
+        assert_eq!(shell_word("/home/me/a-b_c.txt"), "/home/me/a-b_c.txt");
+        assert_eq!(shell_word("/x;touch y;#"), "'/x;touch y;#'");
+        assert_eq!(shell_word("/it's"), r"'/it'\''s'");
     }
 }

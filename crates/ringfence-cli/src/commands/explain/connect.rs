@@ -133,7 +133,7 @@ fn socket(path: &AbsPath, grants: &Grants, origins: &Origins<'_>) -> Answer {
     if grants.verdict(path, Access::Read) != Verdict::Allowed {
         return ruled(refused)
             .line("why", "it is listed, but no rule opens what it stands in")
-            .line("change", format!("ringfence run --read {path}"));
+            .line("change", format!("ringfence run --read {}", ringfence_api::typed(&path.to_string())));
     }
     ruled(Answer::new(&target, "allowed", Fate::Allowed))
 }
