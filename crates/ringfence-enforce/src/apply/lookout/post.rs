@@ -456,8 +456,11 @@ impl<'a> Post<'a> {
         }
         for caught in found.caught {
             if self.is_own(&caught) {
-                // Nothing in a directory that the command made was there before.
-                self.waiting.extend((caught.cover == Cover::Deny(Kind::Directory)).then_some(caught.path));
+                if caught.cover == Cover::Deny(Kind::Directory) {
+                    // The host may put files of its own into a directory that the command made.
+                    self.walk.open_own_directory(caught.path.clone());
+                    self.waiting.push(caught.path);
+                }
                 continue;
             }
             self.covers.put(&caught.path, caught.cover)?;
