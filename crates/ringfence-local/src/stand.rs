@@ -184,13 +184,20 @@ impl Standing for Sandbox {
 
     fn suspend_programs(&self) {
         // A process beside the shell may be about to use them.
-        let is_idle = self.ground.lock().jobs.len() <= 1;
+        let mut state = self.ground.lock();
+        let is_idle = state.jobs.len() <= 1;
+        state.catch_up();
+        if is_idle {
+            state.seen.note_contents();
+        }
+        drop(state);
         if let Some(campaign) = self.campaign.as_ref().filter(|_| is_idle) {
             self.suspension.lock().unwrap_or_else(PoisonError::into_inner).begin(&campaign.ground);
         }
     }
 
     fn resume_programs(&self) {
+        self.ground.lock().seen.disown_changed();
         if let Some(campaign) = &self.campaign {
             self.suspension.lock().unwrap_or_else(PoisonError::into_inner).end(&campaign.ground);
         }
