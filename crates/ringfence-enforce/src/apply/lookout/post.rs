@@ -431,6 +431,10 @@ impl<'a> Post<'a> {
         self.watch(directory);
         let mut found = Found::default();
         self.walk.directory(directory, &mut found, &mut self.waiting);
+        // The walk leaves their names open, and one may have been replaced before it was watched.
+        for path in self.tracked.files_in(directory) {
+            self.check_tracked(&path)?;
+        }
         self.cover(found)
     }
 
