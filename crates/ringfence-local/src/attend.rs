@@ -16,6 +16,7 @@ use ringfence_provider::ProviderError;
 use ringfence_shell::Capture;
 use ringfence_sys::signal::{self, Arrived, Sender, Set};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::CWD;
 
 use crate::allowances::Allowances;
 use crate::asks::Ground;
@@ -269,11 +270,15 @@ impl Seen {
     }
 
     /// Disowns the files that the user changed since the last command ended: their contents are not
-    /// remembered for later runs.
-    pub(crate) fn disown_changed(&mut self) {
-        let Some(left) = self.left_contents.take() else { return };
+    /// remembered for later runs. Answers those that are still there.
+    pub(crate) fn disown_changed(&mut self) -> Vec<AbsPath> {
+        let Some(left) = self.left_contents.take() else { return Vec::new() };
         let now = digest_own(&self.own_files);
-        self.own_files.retain(|path, _| now.contains_key(path) && now.get(path) == left.get(path));
+        let is_left = |path: &AbsPath| now.contains_key(path) && now.get(path) == left.get(path);
+        let is_changed = |(path, birth): &(&AbsPath, &Birth)| !is_left(path) && Birth::of(CWD, path.as_path()) == Some(**birth);
+        let changed = self.own_files.iter().filter(is_changed).map(|(path, _)| path.clone()).collect();
+        self.own_files.retain(|path, _| is_left(path));
+        changed
     }
 
     fn note(&mut self, made: Made) {

@@ -197,7 +197,16 @@ impl Standing for Sandbox {
     }
 
     fn resume_programs(&self) {
-        self.ground.lock().seen.disown_changed();
+        let mut state = self.ground.lock();
+        let (changed, ground) = (state.seen.disown_changed(), state.seen.ground.clone());
+        drop(state);
+        if let Some(Err(error)) = ground.filter(|_| !changed.is_empty()).map(|ground| ground.mask_changed(changed)) {
+            // No command may read them.
+            let mut state = self.ground.lock();
+            state.over = Some(error);
+            state.is_over = true;
+            state.running.end();
+        }
         if let Some(campaign) = &self.campaign {
             self.suspension.lock().unwrap_or_else(PoisonError::into_inner).end(&campaign.ground);
         }
