@@ -32,7 +32,7 @@ pub(crate) use git::OBEYED as OBEYED_BY_GIT;
 pub use gitlinks::{Tracked, gitlinks, is_index, tracked};
 pub use index_paths::{IndexFault, ObjectNames, index_fault};
 use links::Links;
-pub use remembered::remember;
+pub use remembered::{digest_own, remember};
 use surveyor::Surveyor;
 pub(crate) use tracked_files::TrackedLookup;
 pub use tracked_files::{RememberedFiles, open_tracked};

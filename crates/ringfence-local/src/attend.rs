@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringfence_api::{Connection, Denial, Granted, Operation, Outcome, Output, Request, Status, Stdio, Usage};
-use ringfence_enforce::Plan;
 use ringfence_enforce::apply::{Birth, Event, Group, Inside, LaunchError, Made, Planted, Reins, Running};
+use ringfence_enforce::{Plan, RememberedFiles, digest_own};
 use ringfence_policy::{AbsPath, Limits};
 use ringfence_provider::ProviderError;
 use ringfence_shell::Capture;
 use ringfence_sys::signal::{self, Arrived, Sender, Set};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::CWD;
 
 use crate::allowances::Allowances;
 use crate::asks::Ground;
@@ -96,6 +97,8 @@ pub(crate) struct Seen {
     pub(crate) made: Vec<Made>,
     /// Files with a denied name that it made or wrote: git tracks them, or made them.
     pub(crate) own_files: HashMap<AbsPath, Birth>,
+    /// Their contents when the last command of a session ended, until the next begins.
+    pub(crate) left_contents: Option<RememberedFiles>,
     /// Directories of further ones, by identity: of very many, not all are held open.
     pub(crate) more: HashSet<Identity>,
     /// Whether there are such that nothing is known of.
@@ -200,7 +203,7 @@ impl Seen {
             Event::Made(made) => {
                 self.live.made(made.birth);
                 match (made.what, made.birth) {
-                    (Planted::File, Some(birth)) => drop(self.own_files.insert(made.path, birth)),
+                    (Planted::File, Some(birth)) => self.note_own_file(made.path, birth),
                     (Planted::File, None) => {}
                     _ => self.note(made),
                 }
@@ -251,6 +254,31 @@ impl Seen {
         }
         self.live = LookingOut::Begun(live);
         Ok(())
+    }
+
+    fn note_own_file(&mut self, path: AbsPath, birth: Birth) {
+        // The event may come a moment after the command has ended.
+        if let Some(left) = &mut self.left_contents {
+            left.extend(digest_own(&HashMap::from([(path.clone(), birth)])));
+        }
+        self.own_files.insert(path, birth);
+    }
+
+    /// Notes what a command of a session leaves in its own files.
+    pub(crate) fn note_contents(&mut self) {
+        self.left_contents = Some(digest_own(&self.own_files));
+    }
+
+    /// Disowns the files that the user changed since the last command ended: their contents are not
+    /// remembered for later runs. Answers those that are still there.
+    pub(crate) fn disown_changed(&mut self) -> Vec<AbsPath> {
+        let Some(left) = self.left_contents.take() else { return Vec::new() };
+        let now = digest_own(&self.own_files);
+        let is_left = |path: &AbsPath| now.contains_key(path) && now.get(path) == left.get(path);
+        let is_changed = |(path, birth): &(&AbsPath, &Birth)| !is_left(path) && Birth::of(CWD, path.as_path()) == Some(**birth);
+        let changed = self.own_files.iter().filter(is_changed).map(|(path, _)| path.clone()).collect();
+        self.own_files.retain(|path, _| is_left(path));
+        changed
     }
 
     fn note(&mut self, made: Made) {

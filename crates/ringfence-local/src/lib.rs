@@ -363,7 +363,7 @@ impl Campaign {
         if let Some(runs) = runs {
             runs.note(swept.spotted, &listed, mark.as_ref());
             if !seen.own_files.is_empty() {
-                runs.remember(&std::mem::take(&mut seen.own_files));
+                runs.remember(&std::mem::take(&mut seen.own_files), seen.left_contents.as_ref());
             }
             if are_others {
                 // One that ended before this was told may have written to it after it was swept.

@@ -184,13 +184,29 @@ impl Standing for Sandbox {
 
     fn suspend_programs(&self) {
         // A process beside the shell may be about to use them.
-        let is_idle = self.ground.lock().jobs.len() <= 1;
+        let mut state = self.ground.lock();
+        let is_idle = state.jobs.len() <= 1;
+        state.catch_up();
+        if is_idle {
+            state.seen.note_contents();
+        }
+        drop(state);
         if let Some(campaign) = self.campaign.as_ref().filter(|_| is_idle) {
             self.suspension.lock().unwrap_or_else(PoisonError::into_inner).begin(&campaign.ground);
         }
     }
 
     fn resume_programs(&self) {
+        let mut state = self.ground.lock();
+        let (changed, ground) = (state.seen.disown_changed(), state.seen.ground.clone());
+        drop(state);
+        if let Some(Err(error)) = ground.filter(|_| !changed.is_empty()).map(|ground| ground.mask_changed(changed)) {
+            // No command may read them.
+            let mut state = self.ground.lock();
+            state.over = Some(error);
+            state.is_over = true;
+            state.running.end();
+        }
         if let Some(campaign) = &self.campaign {
             self.suspension.lock().unwrap_or_else(PoisonError::into_inner).end(&campaign.ground);
         }

@@ -54,6 +54,9 @@ pub struct TrackedFile {
     pub digest: [u8; 32],
     /// Device and inode.
     pub identity: (u64, u64),
+    /// Seconds and nanoseconds of its creation, where the file system records them: a new file may get
+    /// the inode of a removed one.
+    pub born: Option<(i64, u32)>,
 }
 
 impl TrackedFiles {

@@ -1,7 +1,10 @@
 //! Git's index opens a file with a denied name only by its content, and only against built-in
 //! patterns.
 
-use ringfence_testkit::{As, Project, SECRET, each_user, needs, python};
+use std::process::Stdio;
+use std::time::Duration;
+
+use ringfence_testkit::{As, Project, Ran, SECRET, each_user, needs, python, soon};
 
 use crate::project;
 
@@ -153,5 +156,140 @@ fn denied_names_are_made_by_no_git_that_a_command_wrote() {
         let project = committed(user);
         project.sh("cd repo; echo x > prod.key; cp certs/test.pem other.pem; touch .env; mkdir new-secrets");
         assert!(!["prod.key", "other.pem", ".env", "new-secrets"].iter().any(|name| project.has(format!("repo/{name}"))), "{user}");
+    });
+}
+
+/// Lets git make `path` with an object that the command wrote.
+fn made_by_git(path: &str) -> String {
+    format!(
+        "export GIT_INDEX_FILE=/tmp/index; id=$(echo known | git hash-object -w --stdin) && \
+         git update-index --add --cacheinfo 100644,$id,{path} && git checkout-index -a && cat {path}"
+    )
+}
+
+/// Runs `first` inside `repo`, then `host` outside, then waits until the command `then` cannot read
+/// the secret at `place` any more, and runs `then`. Answers what was said inside.
+fn meanwhile(project: &Project, first: &str, host: &str, (place, then): (&str, &str)) -> String {
+    let wait = "touch here; while [ ! -e go ]; do sleep 0.05; done";
+    let masked = format!("for i in $(seq 60); do cat {place} > /dev/null 2>&1 || break; sleep 0.05; done; cat {place}");
+    let line = format!("cd repo; {first}; {wait}; {masked}; {then}");
+    let child = project.ringfence().args(["run", "-c", &line]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    assert!(soon(Duration::from_secs(20), || project.has("repo/here")), "{line}: it does not begin");
+    project.sh_bare(&format!("cd repo && {host}")).ok();
+    project.write("repo/go", "");
+    let ended = child.expect("ringfence starts").wait_with_output().expect("it ends");
+    String::from_utf8_lossy(&ended.stdout).into_owned() + &String::from_utf8_lossy(&ended.stderr)
+}
+
+/// Checks that a file which the host makes while a command runs stays denied in spite of `then`, which
+/// moves the directory around it, and is denied to the next run at `arrived`.
+#[track_caller]
+fn check_stays_denied(project: &Project, first: &str, host: &str, (place, then, arrived): (&str, &str, &str)) {
+    let said = meanwhile(project, first, host, (place, then));
+    assert!(!said.contains(SECRET), "{first}: {host}: the secret was read: {said}");
+    let next = project.sh(&format!("cd repo; cat {arrived} {place}"));
+    assert!(!next.text().contains(SECRET), "{first}: {host}: {then}: the next run read the secret");
+    assert!(project.sh_bare(&format!("cd repo; cat {arrived} {place}")).text().contains(SECRET), "{host}: the probe cannot succeed");
+}
+
+#[test]
+fn directory_with_a_replaced_tracked_file_keeps_its_name() {
+    if !needs(&["git"]) {
+        return;
+    }
+    let saved = format!("echo {SECRET} > .t && mv .t certs/test.pem");
+    let anew = format!("echo {SECRET} > certs/test.pem");
+    let own = format!("mkdir -p d; {}; rm d/.env", made_by_git("d/.env"));
+    each_user(|user| {
+        for (first, host) in [("mkdir target", &saved), ("mkdir target; rm certs/test.pem", &anew)] {
+            check_stays_denied(&committed(user), first, host, ("certs/test.pem", "mv certs target/certs", "target/certs/test.pem"));
+        }
+        let first = format!("mkdir target; {own}");
+        let host = format!("echo {SECRET} > d/.env");
+        check_stays_denied(&committed(user), &first, &host, ("d/.env", "mv d target/d", "target/d/.env"));
+        // Without a file of the host, the same moves are allowed.
+        let project = committed(user);
+        project.sh("cd repo && mkdir target && mv certs target/certs && mv target/certs more && cat more/test.pem").ok();
+        project.sh(&format!("cd repo && {} && mkdir -p target && mv d target/d && cat target/d/.env", made_by_git("d/.env"))).ok();
+    });
+}
+
+#[test]
+fn directory_with_a_denied_name_and_a_file_of_the_host_keeps_its_name() {
+    if !needs(&["git"]) {
+        return;
+    }
+    let added = |place: &str| format!("echo {SECRET} > {place}");
+    let replaced = format!("echo {SECRET} > .t && mv .t secrets/db.yaml");
+    each_user(|user| {
+        let moved = "mv secrets plain";
+        check_stays_denied(&committed(user), "true", &added("secrets/prod.yaml"), ("secrets/prod.yaml", moved, "plain/prod.yaml"));
+        check_stays_denied(&committed(user), "true", &replaced, ("secrets/db.yaml", moved, "plain/db.yaml"));
+        // Also with a directory above it, and in one that holds source code.
+        let project = committed(user);
+        project.write("repo/src/secrets/mod.rs", "known\n");
+        let file = "src/secrets/prod.yaml";
+        check_stays_denied(
+            &project,
+            "true",
+            &added(file),
+            (file, "mv src/secrets src/plain; mv src/secrets/prod.yaml .", "src/plain/prod.yaml prod.yaml"),
+        );
+        let project = committed(user);
+        project.sh_bare("cd repo && mkdir k8s && git mv secrets k8s/secrets && git commit -qm second").ok();
+        let then = "mkdir target; mv k8s target/k8s; mv k8s/secrets plain";
+        let file = "k8s/secrets/prod.yaml";
+        check_stays_denied(&project, "true", &added(file), (file, then, "target/k8s/secrets/prod.yaml plain/prod.yaml"));
+        // With tracked and own files alone it moves.
+        let project = committed(user);
+        project.write("repo/src/secrets/mod.rs", "known\n");
+        project.sh("cd repo && echo own > secrets/own.yaml && mv secrets plain && cat plain/own.yaml && mv src/secrets src/plain").ok();
+    });
+}
+
+#[test]
+fn file_of_the_host_in_a_denied_directory_that_git_made_is_masked() {
+    if !needs(&["git"]) {
+        return;
+    }
+    let host = format!("echo {SECRET} > n/secrets/prod.yaml");
+    each_user(|user| {
+        let first = made_by_git("n/secrets/q.yaml");
+        let project = committed(user);
+        let then = "cat n/secrets/q.yaml; mv n/secrets n/plain; mv n/secrets/prod.yaml x";
+        let arrived = "n/plain/prod.yaml x";
+        check_stays_denied(&project, &first, &host, ("n/secrets/prod.yaml", then, arrived));
+        // The command's own files there stay open to it.
+        let then = "sleep 0.3; echo own > n/secrets/own.yaml; sleep 0.3; cat n/secrets/q.yaml n/secrets/own.yaml";
+        let said = meanwhile(&committed(user), &first, &host, ("n/secrets/prod.yaml", then));
+        assert!(said.contains("known\nown\n") && !said.contains(SECRET), "{user}: {said}");
+    });
+}
+
+#[test]
+fn change_by_the_host_between_two_commands_of_a_session_is_denied() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = committed(user);
+        let session = Ran::of(project.ringfence().args(["session", "start"]), b"").ok();
+        let exec = |line: &str| Ran::of(project.ringfence().args(["session", "exec", &session, "-c", line]), b"");
+        exec(&format!("cd repo && {}", made_by_git(".env"))).ok();
+        exec("echo mine >> .env.development; echo mine >> certs/test.pem").ok();
+        project.sh_bare(&format!("cd repo && echo {SECRET} >> .env && echo {SECRET} >> .env.development")).ok();
+        let repo = project.at("repo").display().to_string();
+        let said =
+            exec(&format!("cd {repo}; cat .env .env.development certs/test.pem; mv .env x; mkdir target; cp .env .env.development x"))
+                .text();
+        assert!(said.contains("mine") && !said.contains(SECRET), "{user}: {said}");
+        exec("true").ok();
+        project.sh_bare(&format!("cd repo && echo {SECRET} >> secrets/db.yaml")).ok();
+        Ran::of(project.ringfence().args(["session", "stop", &session]), b"").ok();
+        for name in [".env", ".env.development", "secrets/db.yaml"] {
+            check_hidden(&project, name);
+        }
+        // The change of a command is remembered.
+        assert!(project.sh("cd repo && cat certs/test.pem").ok().contains("mine"), "{user}");
     });
 }

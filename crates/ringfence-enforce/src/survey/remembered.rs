@@ -38,23 +38,28 @@ fn parse(list: &AbsPath) -> RememberedFiles {
     text.split(|byte| *byte == 0).filter_map(parse_line).collect()
 }
 
-/// Remembers the contents of files that a command made or wrote, if they are still those files. The
-/// caller keeps other runs of the project from doing so at once.
-pub fn remember(list: &AbsPath, files: &HashMap<AbsPath, Birth>) -> io::Result<()> {
+/// Digests of the files that are still those that a command made or wrote.
+pub fn digest_own(files: &HashMap<AbsPath, Birth>) -> RememberedFiles {
+    let digested = files.iter().filter_map(|(path, birth)| {
+        // Digest between two looks at the name: the host may put another file there meanwhile.
+        let is_same = || Birth::of(CWD, path.as_path()) == Some(*birth);
+        let digest = is_same().then(|| content_digest(path)).flatten().filter(|_| is_same())?;
+        Some((path.clone(), digest))
+    });
+    digested.collect()
+}
+
+/// Remembers the contents of `files`, which commands made or wrote. Where it is known what the last
+/// command left, as `left`, a file that was changed since is not remembered. The caller keeps other
+/// runs of the project from doing so at once.
+pub fn remember(list: &AbsPath, files: &HashMap<AbsPath, Birth>, left: Option<&RememberedFiles>) -> io::Result<()> {
     if files.is_empty() {
         return Ok(());
     }
     let mut remembered = parse(list);
-    for (path, birth) in files {
-        remembered.remove(path);
-        // Digest between two looks at the name: the host may put another file there meanwhile.
-        let is_same = || Birth::of(CWD, path.as_path()) == Some(*birth);
-        if is_same()
-            && let Some(digest) = content_digest(path).filter(|_| is_same())
-        {
-            remembered.insert(path.clone(), digest);
-        }
-    }
+    remembered.retain(|path, _| !files.contains_key(path));
+    let is_left = |path: &AbsPath, digest: &ContentDigest| left.is_none_or(|left| left.get(path) == Some(digest));
+    remembered.extend(digest_own(files).into_iter().filter(|(path, digest)| is_left(path, digest)));
     remembered.retain(|path, _| path.as_path().symlink_metadata().is_ok());
     let text: Vec<u8> = remembered.iter().take(MOST).flat_map(|(path, digest)| line(path, digest)).collect();
     let Some(next) = list.parent().map(|above| above.join(".contents.next")) else { return Ok(()) };

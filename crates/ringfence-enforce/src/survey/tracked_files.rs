@@ -22,6 +22,7 @@ use sha2::Sha256;
 
 use super::gitlinks::{each, read};
 use super::{git, remembered};
+use crate::apply::Birth;
 
 /// Largest file that is hashed. A larger one stays denied.
 const LARGEST: u64 = 64 << 20;
@@ -118,7 +119,7 @@ impl<'a> TrackedLookup<'a> {
         }
         let content = Content::read(path, self.left)?;
         self.left = self.left.saturating_sub(content.bytes.len() as u64);
-        let file = TrackedFile { digest: content.digest(), identity: content.identity };
+        let file = TrackedFile { digest: content.digest(), identity: content.identity, born: content.born };
         let is_open = remembered.contains(&Some(file.digest)) || entry.is_some_and(|entry| content.is_object(&entry));
         is_open.then_some(file)
     }
@@ -206,6 +207,8 @@ struct Content {
     is_link: bool,
     /// Device and inode.
     identity: (u64, u64),
+    /// Time of its creation.
+    born: Option<(i64, u32)>,
     bytes: Vec<u8>,
 }
 
@@ -215,7 +218,8 @@ impl Content {
         if metadata.is_symlink() {
             let target = fs::read_link(path.as_path()).ok()?;
             let identity = (metadata.dev(), metadata.ino());
-            return Some(Self { is_link: true, identity, bytes: target.into_os_string().as_bytes().to_vec() });
+            let born = Birth::of(CWD, path.as_path())?.born();
+            return Some(Self { is_link: true, identity, born, bytes: target.into_os_string().as_bytes().to_vec() });
         }
         let most = most.min(LARGEST);
         if !metadata.is_file() || metadata.len() > most {
@@ -226,8 +230,9 @@ impl Content {
         let mut bytes = Vec::new();
         let metadata = file.metadata().ok().filter(fs::Metadata::is_file)?;
         let identity = (metadata.dev(), metadata.ino());
+        let born = Birth::of_open(&file)?.born();
         file.take(most + 1).read_to_end(&mut bytes).ok()?;
-        (bytes.len() as u64 <= most).then_some(Self { is_link: false, identity, bytes })
+        (bytes.len() as u64 <= most).then_some(Self { is_link: false, identity, born, bytes })
     }
 
     fn digest(&self) -> ContentDigest {
@@ -294,7 +299,7 @@ mod tests {
         // `printf 'hello\n' | git hash-object --stdin`
         let sha1 = [0xce, 0x01, 0x36, 0x25, 0x03, 0x0b, 0xa8, 0xdb, 0xa9, 0x06, 0xf7, 0x56, 0x96, 0x7f, 0x9e, 0x9c, 0xa3, 0x94, 0x46, 0x4a];
         let entry = GitEntry { is_link: false, object: sha1.to_vec() };
-        let content = |bytes: &[u8], is_link| Content { is_link, identity: (0, 0), bytes: bytes.to_vec() };
+        let content = |bytes: &[u8], is_link| Content { is_link, identity: (0, 0), born: None, bytes: bytes.to_vec() };
         assert!(content(b"hello\n", false).is_object(&entry));
         assert!(content(b"hello\r\n", false).is_object(&entry));
         assert!(!content(b"hello\r", false).is_object(&entry));

@@ -1,6 +1,6 @@
 //! The walk through the opened trees: parallel once a tree proves large.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -74,6 +74,8 @@ pub(crate) struct Walk<'a> {
     skipped: BTreeSet<OsString>,
     folding: Folding,
     eyes: Eyes,
+    /// Directories with a denied name that git made while the command runs.
+    own_directories: HashSet<AbsPath>,
 }
 
 /// Who looks.
@@ -100,7 +102,7 @@ struct Queue {
 
 impl<'a> Walk<'a> {
     pub(crate) fn new(grants: &'a Grants, index: &'a NameIndex, folding: Folding, eyes: Eyes) -> Self {
-        Self { grants, index, skipped: vendored(grants), folding, eyes }
+        Self { grants, index, skipped: vendored(grants), folding, eyes, own_directories: HashSet::new() }
     }
 
     pub(crate) fn run(&self, roots: &[AbsPath]) -> Found {
@@ -239,7 +241,13 @@ impl<'a> Walk<'a> {
     /// Tells whether a directory has a denied name and is open for the tracked files in it: any other
     /// name in it is denied.
     pub(crate) fn is_opened_by_git(&self, directory: &AbsPath) -> bool {
-        !self.grants.tracked.directories.is_empty() && self.grants.tracked.directories.contains(directory)
+        let is_listed = || !self.grants.tracked.directories.is_empty() && self.grants.tracked.directories.contains(directory);
+        is_listed() || (!self.own_directories.is_empty() && self.own_directories.contains(directory))
+    }
+
+    /// Opens a directory with a denied name that git made. Each entry in it is looked at.
+    pub(crate) fn open_own_directory(&mut self, directory: AbsPath) {
+        self.own_directories.insert(directory);
     }
 
     fn cover(&self, path: &AbsPath, file_type: fs::FileType) -> Option<Cover> {

@@ -1,5 +1,6 @@
 //! Opening something for the rest of a session, in a sandbox that runs.
 
+mod disown;
 mod revise;
 
 pub(crate) use revise::InForce;

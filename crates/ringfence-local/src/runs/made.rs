@@ -22,7 +22,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
 use ringfence_enforce::apply::{Birth, Made, Planted};
-use ringfence_enforce::remember;
+use ringfence_enforce::{RememberedFiles, remember};
 use ringfence_policy::{AbsPath, Effect, Grants};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 
@@ -157,11 +157,11 @@ impl Runs {
     }
 
     /// Remembers the contents of files with a denied name that a command made or wrote.
-    pub(crate) fn remember(&self, files: &HashMap<AbsPath, Birth>) {
+    pub(crate) fn remember(&self, files: &HashMap<AbsPath, Birth>, left: Option<&RememberedFiles>) {
         let Ok(_turn) = self.turn() else { return };
         if let Some(list) = place(&self.quarantine).map(|place| place.join(CONTENTS)) {
             // Without the list, such files are denied in the next run.
-            let _ = remember(&list, files);
+            let _ = remember(&list, files, left);
         }
     }
 

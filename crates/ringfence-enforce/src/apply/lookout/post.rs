@@ -431,6 +431,10 @@ impl<'a> Post<'a> {
         self.watch(directory);
         let mut found = Found::default();
         self.walk.directory(directory, &mut found, &mut self.waiting);
+        // The walk leaves their names open, and one may have been replaced before it was watched.
+        for path in self.tracked.files_in(directory) {
+            self.check_tracked(&path)?;
+        }
         self.cover(found)
     }
 
@@ -456,8 +460,11 @@ impl<'a> Post<'a> {
         }
         for caught in found.caught {
             if self.is_own(&caught) {
-                // Nothing in a directory that the command made was there before.
-                self.waiting.extend((caught.cover == Cover::Deny(Kind::Directory)).then_some(caught.path));
+                if caught.cover == Cover::Deny(Kind::Directory) {
+                    // The host may put files of its own into a directory that the command made.
+                    self.walk.open_own_directory(caught.path.clone());
+                    self.waiting.push(caught.path);
+                }
                 continue;
             }
             self.covers.put(&caught.path, caught.cover)?;

@@ -21,6 +21,8 @@ pub(super) struct TrackedWatch<'a> {
     grants: &'a Grants,
     /// Their contents when the sandbox was planned.
     surveyed: RememberedFiles,
+    /// Their paths by directory.
+    by_directory: HashMap<AbsPath, Vec<AbsPath>>,
     /// Those that are known to be open, as they were looked at last.
     checked: HashMap<AbsPath, Stamp>,
 }
@@ -28,12 +30,21 @@ pub(super) struct TrackedWatch<'a> {
 impl<'a> TrackedWatch<'a> {
     pub(super) fn new(grants: &'a Grants) -> Self {
         let surveyed = grants.tracked.files.iter().map(|(path, file)| (path.clone(), file.digest)).collect();
-        Self { grants, surveyed, checked: HashMap::new() }
+        let mut by_directory: HashMap<AbsPath, Vec<AbsPath>> = HashMap::new();
+        for path in grants.tracked.files.keys() {
+            by_directory.entry(path.parent().unwrap_or_else(|| path.clone())).or_default().push(path.clone());
+        }
+        Self { grants, surveyed, by_directory, checked: HashMap::new() }
     }
 
     /// The files.
     pub(super) fn files(&self) -> Vec<AbsPath> {
         self.surveyed.keys().cloned().collect()
+    }
+
+    /// The files in one directory.
+    pub(super) fn files_in(&self, directory: &AbsPath) -> Vec<AbsPath> {
+        self.by_directory.get(directory).cloned().unwrap_or_default()
     }
 
     /// Tells whether the pattern that denies `path` leaves a file open that git made.

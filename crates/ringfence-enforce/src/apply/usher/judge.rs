@@ -391,7 +391,7 @@ impl Judge {
             self.refuse_since(caller, Operation::Rename, &path.clone(), why);
             return Err(Errno::ACCESS);
         }
-        if !self.is_interesting(&place.name) {
+        if !self.is_interesting(&place.name) && !self.is_opened_by_git(caller, place) {
             return Ok(());
         }
         let decision = self.grants.decide(&path_of(caller, place)?, Access::Write);
@@ -457,6 +457,10 @@ impl Judge {
     fn bring(&mut self, caller: &Caller<'_>, what: &Place, place: &Place) -> Result<(), Errno> {
         self.make_directory(caller, place)?;
         let (path, from) = (path_of(caller, place)?, path_of(caller, what)?);
+        if self.holds_foreign(what, &from)? {
+            self.refuse_since(caller, Operation::Rename, &from, Denial::HOLDS_DENIED);
+            return Err(Errno::ACCESS);
+        }
         let is_above = self.is_above_rule(&path) || self.is_above_setting(place, &path)?;
         if is_above || self.is_in_guarded_git(place.directory.as_fd())? || self.holds_caught(what, &from, &path)? {
             return self.keep_out(caller, path);

@@ -5,11 +5,13 @@
 //! secret from it. Other programs make a denied name only where a tracked file with it is open.
 
 use std::ffi::{CStr, OsStr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use ringfence_policy::{AbsPath, Access, Because, Decision, TrackedFile, TrackedMode, Verdict};
-use rustix::fs::{CWD, FileType, Mode, OFlags, StatVfsMountFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatVfsMountFlags};
+use rustix::io::Errno;
 
 use super::caller::Caller;
 use super::judge::{Judge, path_of, path_of_directory};
@@ -101,9 +103,7 @@ impl Judge {
     /// host's may hold a secret until the watcher has looked at it.
     pub(super) fn wrote_tracked(&mut self, place: &Place, path: &AbsPath) {
         let Some(file) = self.grants.tracked.files.get(path) else { return };
-        let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
-        let Ok(status) = rustix::fs::statat(&place.directory, place.name.as_os_str(), flags) else { return };
-        if (status.st_dev, status.st_ino) == file.identity {
+        if is_surveyed(place.directory.as_fd(), place.name.as_ref(), file) {
             self.note_own(path.clone(), Birth::of(&place.directory, place.name.as_os_str()));
         }
     }
@@ -112,11 +112,70 @@ impl Judge {
     /// looked at it, it may hold a secret, which must not get another name.
     pub(super) fn is_replaced_by_host(&self, place: &Place, path: &AbsPath) -> bool {
         let Some(file) = self.grants.tracked.files.get(path) else { return false };
-        let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
-        let Ok(status) = rustix::fs::statat(&place.directory, place.name.as_os_str(), flags) else { return false };
-        let is_own =
-            || Birth::of(&place.directory, place.name.as_os_str()).is_some_and(|birth| self.own_files.contains(&(path.clone(), birth)));
-        (status.st_dev, status.st_ino) != file.identity && !is_own()
+        self.is_foreign(place.directory.as_fd(), place.name.as_ref(), (path, file))
+    }
+
+    /// Tells whether the file that stands at the path of a tracked one, seen from `directory` as `name`,
+    /// is neither the file of the survey nor one that a command made or wrote.
+    fn is_foreign(&self, directory: BorrowedFd<'_>, name: &Path, (path, file): (&AbsPath, &TrackedFile)) -> bool {
+        match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT | Errno::NOTDIR) => return false,
+            Err(_) => return true,
+            Ok(_) => {}
+        }
+        let is_own = || Birth::of(directory, name).is_some_and(|birth| self.own_files.contains(&(path.clone(), birth)));
+        !is_surveyed(directory, name, file) && !is_own()
+    }
+
+    /// Tells whether the directory `what` at `from` holds a file of the host that only its path denies:
+    /// one in the place of a tracked file, or beside tracked files in a directory with a denied name.
+    /// Under another path it could be read.
+    pub(super) fn holds_foreign(&self, what: &Place, from: &AbsPath) -> Result<bool, Errno> {
+        let tracked = &self.grants.tracked;
+        if tracked.is_empty() {
+            return Ok(false);
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(&what.directory, what.name.as_os_str(), flags, Mode::empty())?;
+        let is_foreign = |(path, file): (&AbsPath, &TrackedFile)| {
+            path.relative_to(from).is_some_and(|name| self.is_foreign(opened.as_fd(), name, (path, file)))
+        };
+        if tracked.files.iter().any(is_foreign) {
+            return Ok(true);
+        }
+        let mut left = MOST;
+        for directory in &tracked.directories {
+            let Some(name) = directory.relative_to(from) else { continue };
+            if self.holds_denied(opened.as_fd(), name, directory, &mut left)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Tells whether `directory`, seen from `above` as `name`, has an entry that is denied. `left` counts
+    /// the entries that may still be looked at; behind the last, the answer is yes.
+    fn holds_denied(&self, above: BorrowedFd<'_>, name: &Path, directory: &AbsPath, left: &mut usize) -> Result<bool, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let name = if name.as_os_str().is_empty() { Path::new(".") } else { name };
+        let opened = match rustix::fs::openat2(above, name, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(false),
+            // A directory that cannot be looked through keeps its name.
+            Err(_) => return Ok(true),
+            Ok(opened) => opened,
+        };
+        for entry in rustix::fs::Dir::read_from(&opened)? {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name == "." || name == ".." {
+                continue;
+            }
+            *left = left.saturating_sub(1);
+            if *left == 0 || self.grants.verdict(&directory.join(name), Access::Read) == Verdict::Denied {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Notes the tracked files that move along with a directory.
@@ -124,16 +183,18 @@ impl Judge {
         let tracked = &self.grants.tracked;
         let moved = |path: &AbsPath| Some(to.join(path.relative_to(from)?));
         let directories: Vec<AbsPath> = tracked.directories.iter().filter_map(moved).collect();
+        let sources: Vec<AbsPath> = tracked.sources.iter().filter_map(moved).collect();
         let files: Vec<_> = tracked.files.iter().filter_map(|(path, file)| Some((path.clone(), moved(path)?, *file))).collect();
         for (was, path, file) in files {
             let birth = Birth::of(CWD, was.as_path());
-            let status = rustix::fs::lstat(was.as_path()).map(|status| (status.st_dev, status.st_ino));
-            if status == Ok(file.identity) || birth.is_some_and(|birth| self.own_files.contains(&(was, birth))) {
+            let is_own = || birth.is_some_and(|birth| self.own_files.contains(&(was.clone(), birth)));
+            if is_surveyed(CWD, was.as_path(), &file) || is_own() {
                 self.note_own(path.clone(), birth);
             }
             self.grants.tracked.files.insert(path, file);
         }
         self.grants.tracked.directories.extend(directories);
+        self.grants.tracked.sources.extend(sources);
     }
 
     fn note_own(&mut self, path: AbsPath, birth: Option<Birth>) {
@@ -142,6 +203,13 @@ impl Judge {
             self.made.push((None, path, Planted::File, Some(birth)));
         }
     }
+}
+
+/// Tells whether a name stands for the file that the survey saw.
+fn is_surveyed(directory: BorrowedFd<'_>, name: &Path, file: &TrackedFile) -> bool {
+    let status = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
+    status.is_ok_and(|status| (status.st_dev, status.st_ino) == file.identity)
+        && Birth::of(directory, name).is_some_and(|birth| birth.born() == file.born)
 }
 
 /// Tells whether the caller is git, from a mount that no command can write to.
