@@ -283,16 +283,19 @@ impl Draft<'_> {
             if self.grants.verdict(&at, Wanted::Write) != Verdict::Allowed {
                 continue;
             }
-            // Below a bound tree there is nothing to mount on unless the host has it.
-            if found.is_none() && at.parent().is_some_and(|above| self.enclosing(&above).is_some()) {
-                continue;
-            }
-            let beneath = found.filter(|_| *host_beneath);
             // Nothing comes in over a network that is shut, and nothing here is built: the
             // host's own cache will do, and an overlay is not made for nothing.
+            let is_idle = *host_beneath && self.grants.network.mode == NetworkMode::None && self.survey.builds == Builds::Nothing;
+            match at.parent().and_then(|above| self.enclosing(&above)) {
+                _ if found.is_some() => {}
+                None => {}
+                // The tree gets a mount point when it is mounted.
+                Some(Access::ReadOnly) if !is_idle => {}
+                Some(_) => continue,
+            }
+            let beneath = found.filter(|_| *host_beneath);
             if let Some(found) = beneath
-                && self.grants.network.mode == NetworkMode::None
-                && self.survey.builds == Builds::Nothing
+                && is_idle
             {
                 if self.enclosing(&at).is_none() || self.is_in_cache(&at) {
                     self.steps.push(Step::Bind { path: at.clone(), access: Access::ReadOnly, kind: found.kind });

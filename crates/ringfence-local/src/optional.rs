@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 
 use ringfence_api::{Attempt, Denial, Operation};
-use ringfence_policy::{AbsPath, Disguise, Grants};
+use ringfence_policy::{AbsPath, Disguise, Effect, Grants};
 
 /// The denial, marked as optional if its program tries such a thing by itself and runs without it.
 ///
@@ -17,6 +17,9 @@ pub(crate) fn marked(mut denial: Denial, grants: &Grants) -> Denial {
 fn is_optional(denial: &Denial, grants: &Grants) -> bool {
     if is_disguised_read(denial, grants) {
         return true;
+    }
+    if is_made_in_cache(denial, grants) {
+        return false;
     }
     let attempt = Attempt {
         operation: denial.operation,
@@ -36,6 +39,13 @@ fn is_disguised_read(denial: &Denial, grants: &Grants) -> bool {
     denial.operation == Operation::Read && path().is_some_and(|path| grants.disguise(&path) != Disguise::Deny)
 }
 
+/// Tells whether the program was refused to make something in a cache of its own. The policy lets it
+/// write there, so it counts on that.
+fn is_made_in_cache(denial: &Denial, grants: &Grants) -> bool {
+    let is_cache = |path: AbsPath| grants.opener(&path).is_some_and(|rule| matches!(rule.effect, Effect::Private { .. }));
+    denial.operation == Operation::Create && AbsPath::new(&denial.target).is_some_and(is_cache)
+}
+
 /// The arguments of a process, as the kernel writes them; empty if it is gone. Their length is the
 /// command's choice, so only the first 64 KiB are read.
 fn command_line(pid: u32) -> Vec<u8> {
@@ -46,4 +56,52 @@ fn command_line(pid: u32) -> Vec<u8> {
         line.clear();
     }
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfence_api::{Denial, Evidence, Operation};
+    use ringfence_policy::{AbsPath, Effect, Facts, Flags, Grants, Origin, Rule, Source, resolve};
+
+    use super::marked;
+
+    fn path(text: &str) -> AbsPath {
+        AbsPath::new(text).unwrap()
+    }
+
+    fn grants(effect: Effect) -> Grants {
+        let facts = Facts::plain(path("/home/me/app"), path("/home/me"), path("/home/me/store"));
+        let mut grants = resolve(&[], &Flags::none(path("/home/me/app")), &facts).unwrap();
+        let origin = Origin::new(Source::BuiltIn, "cargo");
+        grants.rules.push(Rule { root: path("/home/me/.cargo/registry"), effect, origin, locked: false });
+        grants
+    }
+
+    /// Tells whether cargo is taken to do without an operation on a path.
+    fn is_optional(grants: &Grants, operation: Operation, target: &str) -> bool {
+        let denial = Denial {
+            operation,
+            target: target.into(),
+            rule: Denial::NOTHING_OPENS_IT.into(),
+            origin: String::new(),
+            explicit: false,
+            pid: 0,
+            program: "/usr/bin/cargo".into(),
+            time_ms: 0,
+            evidence: Evidence::Kernel,
+            count: 1,
+            optional: false,
+        };
+        marked(denial, grants).optional
+    }
+
+    #[test]
+    fn refused_create_in_a_private_cache_is_never_optional() {
+        let private = grants(Effect::Private { store: path("/home/me/store/registry"), host_beneath: true });
+        assert!(!is_optional(&private, Operation::Create, "/home/me/.cargo/registry"));
+        assert!(!is_optional(&private, Operation::Create, "/home/me/.cargo/registry/cache/x"));
+        // Beside the cache, and without one, cargo does without.
+        assert!(is_optional(&private, Operation::Create, "/home/me/.cargo/other"));
+        assert!(is_optional(&grants(Effect::Read), Operation::Create, "/home/me/.cargo/registry/cache/x"));
+    }
 }

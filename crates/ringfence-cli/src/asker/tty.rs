@@ -148,9 +148,18 @@ impl Open<'_> {
         self.tty.write(text, until)
     }
 
-    /// Throws away what was typed so far.
+    /// Throws away what was typed so far; `false` if that fails or input keeps coming.
+    ///
+    /// The kernel passes typed bytes to the line discipline in the background, and a flush does not
+    /// wait for that. `poll` does, so a flush counts only if nothing is there after it.
     pub(super) fn forget_input(&self) -> bool {
-        tcflush(&self.tty.fd, QueueSelector::IFlush).is_ok()
+        const ROUNDS: usize = 32;
+        (0..ROUNDS).map_while(|_| tcflush(&self.tty.fd, QueueSelector::IFlush).ok()).any(|()| !self.has_input())
+    }
+
+    fn has_input(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        !matches!(poll(&mut [PollFd::new(&self.tty.fd, PollFlags::IN)], Some(&now)), Ok(0))
     }
 
     /// The next line that is typed.

@@ -5,14 +5,20 @@ use serde_json::Value;
 
 use crate::project;
 
+/// Starts the program.
+const GO: &str = "open('go', 'w').close()";
+
 /// Asks `times` about a path on a terminal while `script` plays the person; what was
 /// answered, one word each.
 #[track_caller]
 fn asked(project: &Project, flags: &[&str], script: &str) -> Ran {
     let binary = project.binary().to_string_lossy().into_owned();
     // The answers go where no question is, and the terminal's settings are told at the end.
-    let line = format!("stty -a | md5sum > before; {binary} question \"$@\" > answers < /dev/null; stty -a | md5sum > after; echo done");
+    let line = format!(
+        "until [ -e go ]; do sleep .01; done; rm go; stty -a | md5sum > before; {binary} question \"$@\" > answers < /dev/null; stty -a | md5sum > after; echo done"
+    );
     let words = ["/bin/sh", "-c", &line, "sh"];
+    let script = if script.contains(GO) { script.to_owned() } else { format!("{GO}\n{script}") };
     project.on_terminal(&[&words, flags].concat(), &format!("{script}\nexpect('done'); wait(); print('good')"))
 }
 
@@ -66,9 +72,10 @@ fn the_question_says_who_wants_what_and_shows_what_does_not_show() {
 fn what_was_typed_before_the_question_is_no_answer() {
     each_user(|user| {
         let project = project(user);
-        // Typed before the program is even started, with the line's end and without.
-        let script = "type('o\\ro\\ro'); time.sleep(0.1); expect('\\r\\n> '); time.sleep(0.3); type('d\\r')";
-        check(&project, &["/data/x"], script, &["deny"]);
+        // Typed before the program is even started, with the line's end and without. The terminal
+        // echoes what it holds for the program.
+        let script = format!("type('o\\ro\\ro'); expect('o\\r\\no\\r\\no'); {GO}; expect('\\r\\n> '); type('d\\r')");
+        check(&project, &["/data/x"], &script, &["deny"]);
     });
 }
 

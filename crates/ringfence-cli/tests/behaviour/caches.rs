@@ -236,3 +236,65 @@ fn caches_without_secrets_are_readable_by_default_and_kept_apart() {
         assert!(named.status != 0 && !named.text().contains(SECRET), "{user}");
     });
 }
+
+/// A fresh Rust home: `~/.cargo` has programs and a secret, and no directory of a cache.
+fn fresh_rust(user: As) -> Project {
+    let project = project(user);
+    project.write("Cargo.toml", "");
+    let cargo = project.home().join(".cargo");
+    project.write_at(&project.home().join("tools/bin/cargo"), "#!/bin/sh\n");
+    project.write_at(&cargo.join("bin/tool"), "the tool\n");
+    project.write_at(&cargo.join("env"), "settings\n");
+    project.write_at(&cargo.join("credentials.toml"), SECRET);
+    symlink("bin/tool", cargo.join("link")).expect("a link");
+    project
+}
+
+/// Reads both caches, or fills them as cargo does at its first fetch.
+const FETCH: &str = "(cd ~/.cargo; cat registry/cache/x git/db/x 2> /dev/null || echo fetch; mkdir -p registry/cache git/db && \
+                     echo crate > registry/cache/x && echo repo > git/db/x)";
+
+fn names(directory: &std::path::Path) -> Vec<String> {
+    let mut names: Vec<_> = std::fs::read_dir(directory)
+        .expect("it can be listed")
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn cache_that_the_host_lacks_in_a_read_only_tree_is_written_and_kept() {
+    each_user(|user| {
+        let project = fresh_rust(user);
+        let before = names(&project.home().join(".cargo"));
+        assert_eq!(inside(&project, FETCH).ok(), "fetch");
+        assert_eq!(inside(&project, FETCH).ok(), "crate\nrepo", "the cache does not last");
+        assert_eq!(names(&project.home().join(".cargo")), before, "something was made on the host");
+        // The host has one of the two by now.
+        project.write_at(&project.home().join(".cargo/git/seen"), "from the host\n");
+        assert_eq!(inside(&project, &format!("{FETCH}; cat ~/.cargo/git/seen")).ok(), "crate\nrepo\nfrom the host");
+    });
+}
+
+#[test]
+fn tree_around_a_cache_that_the_host_lacks_stays_as_it_is() {
+    each_user(|user| {
+        let project = fresh_rust(user);
+        let line = format!("{FETCH}; cd ~/.cargo; cat bin/tool env link; readlink link; ls -A");
+        let shown = "fetch\nthe tool\nsettings\nthe tool\nbin/tool\nbin\ncredentials.toml\nenv\ngit\nlink\nregistry";
+        assert_eq!(inside(&project, &line).ok(), shown);
+        for line in ["touch new", "touch bin/new", "echo >> env", "rm env", "mv env other", "rmdir registry", "chmod 700 .", "mkdir dir"] {
+            assert!(inside(&project, &format!("cd ~/.cargo && {line}")).status != 0, "{line}");
+        }
+        for line in
+            ["cat credentials.toml", "cp credentials.toml registry/x; cat registry/x", "ln credentials.toml registry/y; cat registry/y"]
+        {
+            assert!(!inside(&project, &format!("cd ~/.cargo; {line}")).text().contains(SECRET), "{line}: the secret was read");
+        }
+        let said = inside(&project, "cat ~/.cargo/credentials.toml").talk();
+        assert!(said.contains("Permission denied"), "{said}");
+        assert_eq!(names(&project.home().join(".cargo")), ["bin", "credentials.toml", "env", "link"]);
+        assert_eq!(std::fs::read_to_string(project.home().join(".cargo/env")).ok().as_deref(), Some("settings\n"));
+    });
+}

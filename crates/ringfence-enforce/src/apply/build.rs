@@ -5,6 +5,7 @@
 
 mod caches;
 mod ground;
+mod mount_points;
 mod overlay;
 mod wired;
 
@@ -56,8 +57,14 @@ pub(super) fn build(launch: &Launch, mut ground: Ground, wire: Option<OwnedFd>) 
         // Whoever wants to write here is to be told of, by us and not by the kernel.
         mount::clear_attributes(root.base.as_fd(), READ_ONLY).map_err(errno).during(|| "seal the root".into())?;
     }
+    let caches = mount_points::caches_in_bound_trees(steps.iter().map(|(step, _)| *step));
     for (step, source) in &steps {
         root.complete(step, source, terminal.as_ref())?;
+        if let Step::Bind { path, .. } = step
+            && let Some(caches) = caches.get(path)
+        {
+            root.add_mount_points(caches)?;
+        }
     }
     root.leave_covers()?;
     mount::pivot_here().during(|| "pivot_root".into())?;
