@@ -1,10 +1,11 @@
 //! The line that names what was denied to a command that failed.
 
 use std::env;
+use std::net::IpAddr;
 
 use ringfence_api::{Denial, Evidence, Operation, Outcome, is_hidden};
 use ringfence_audit::Fields;
-use ringfence_policy::AbsPath;
+use ringfence_policy::{AbsPath, Passage};
 use serde_json::Value;
 
 use crate::{say, show};
@@ -49,22 +50,22 @@ impl Denied<'_> {
     fn line(&self) -> Option<String> {
         let mut counted: Vec<&Denial> = self.denials.iter().filter(|denial| !denial.is_done_without()).collect();
         counted.sort_by_key(|denial| denial.report_order());
-        let mut found: Vec<(Kind, String)> = Vec::new();
+        let mut found: Vec<Found> = Vec::new();
         for denial in counted {
             let Some(kind) = Kind::of(denial) else { continue };
-            let name = self.name(denial, kind);
-            match found.iter_mut().find(|(known, known_name)| *known == kind && is_same(known_name, &name, kind)) {
+            let new = Found { kind, name: self.name(denial, kind), address: Passage::guarded_address(&denial.rule) };
+            match found.iter_mut().find(|known| known.kind == kind && is_same(&known.name, &new.name, kind)) {
                 // A lookup knows no port; the connection after it does.
-                Some((_, known)) if known.len() < name.len() => *known = name,
+                Some(known) if known.name.len() < new.name.len() => *known = new,
                 Some(_) => {}
-                None => found.push((kind, name)),
+                None => found.push(new),
             }
         }
         let counts: Vec<String> = Kind::ALL.iter().filter_map(|kind| kind.counted(&found)).collect();
         if counts.is_empty() {
             return None;
         }
-        let names: Vec<String> = found.iter().take(NAMES).map(|(_, name)| fitting(name)).collect();
+        let names: Vec<String> = found.iter().take(NAMES).map(Found::text).collect();
         let more = if found.len() > NAMES || self.dropped > 0 { ", …" } else { "" };
         let least = if self.dropped > 0 { "at least " } else { "" };
         let verb = if found.len() == 1 && self.dropped == 0 { "was" } else { "were" };
@@ -79,6 +80,28 @@ impl Denied<'_> {
         match (kind, self.home, AbsPath::new(&denial.target)) {
             (Kind::Path, Some(home), Some(path)) => show::short(&path, home),
             _ => denial.target.clone(),
+        }
+    }
+}
+
+/// A host, path or call that was denied.
+#[derive(Debug)]
+struct Found {
+    kind: Kind,
+    name: String,
+    /// The guarded address that an allowed name led to.
+    address: Option<IpAddr>,
+}
+
+impl Found {
+    /// `example.org:443`, or `example.org: it leads to 10.1.2.3, which is not allowed`.
+    fn text(&self) -> String {
+        match self.address {
+            Some(address) => {
+                let host = self.name.rsplit_once(':').map_or(self.name.as_str(), |(host, _)| host);
+                format!("{}: it leads to {address}, which is not allowed", fitting(host))
+            }
+            None => fitting(&self.name),
         }
     }
 }
@@ -106,8 +129,8 @@ impl Kind {
     }
 
     /// `2 paths`; `None` if there are none.
-    fn counted(self, found: &[(Kind, String)]) -> Option<String> {
-        let count = found.iter().filter(|(kind, _)| *kind == self).count();
+    fn counted(self, found: &[Found]) -> Option<String> {
+        let count = found.iter().filter(|found| found.kind == self).count();
         let word = match self {
             Kind::Host => "host",
             Kind::Path => "path",
@@ -203,6 +226,15 @@ mod tests {
         check(&[(Connect, "/run/docker.sock")], "1 path was denied (/run/docker.sock)");
         check(&[(Read, "/a"), (Connect, "a.org")], "1 host and 1 path were denied (a.org, /a)");
         check(&[(Operation::Call, "bpf")], "1 call was denied (bpf)");
+    }
+
+    #[test]
+    fn address_that_an_allowed_name_leads_to_is_named() {
+        let rule = "it stands for 203.0.113.80 (documentation), which has to be allowed itself".to_owned();
+        let guarded = Denial { rule, ..denial(Operation::Connect, "pypi.org:443") };
+        let line = line(&[guarded], 0).unwrap();
+        let expected = "1 host was denied (pypi.org: it leads to 203.0.113.80, which is not allowed); see: ringfence explain --last";
+        assert_eq!(line, format!("ringfence: {expected}"));
     }
 
     #[test]

@@ -20,12 +20,33 @@ const RETRIES: &[(&str, &str, &[&str])] = &[
     ("BUNDLE_RETRY", "rubygems.org", &[]),
 ];
 
-/// Adds the variables for registries that `network` denies, unless the user has set them.
+/// Variables that set the pause before the next attempt, in milliseconds. npm pauses for ten seconds
+/// by default.
+const PAUSES: &[(&str, &str)] = &[
+    ("npm_config_fetch_retry_mintimeout", "500"),
+    ("npm_config_fetch_retry_maxtimeout", "1000"),
+    ("pnpm_config_fetch_retry_mintimeout", "500"),
+    ("pnpm_config_fetch_retry_maxtimeout", "1000"),
+];
+
+/// Adds the variables that the user has not set: no second attempt at a registry that `network` denies,
+/// and one after a short pause where a list is in force. An open registry may lead to a host that is
+/// not listed.
 pub(crate) fn add_settings(variables: &mut Vec<(OsString, OsString)>, network: &NetworkRules) {
+    if network.mode == NetworkMode::Full {
+        return;
+    }
+    let has = |variables: &[(OsString, OsString)], name: &str| variables.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
     for (name, registry, others) in RETRIES {
-        let has = |name: &str| variables.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
-        if !has(name) && is_denied(registry, network, others.iter().any(|other| has(other))) {
-            variables.push(((*name).into(), "0".into()));
+        if !has(variables, name) {
+            let names_another = others.iter().any(|other| has(variables, other));
+            let retries = if is_denied(registry, network, names_another) { "0" } else { "1" };
+            variables.push(((*name).into(), retries.into()));
+        }
+    }
+    for (name, pause) in PAUSES.iter().filter(|_| network.mode == NetworkMode::AllowList) {
+        if !has(variables, name) {
+            variables.push(((*name).into(), (*pause).into()));
         }
     }
 }
@@ -33,7 +54,7 @@ pub(crate) fn add_settings(variables: &mut Vec<(OsString, OsString)>, network: &
 /// True for variables that follow from the network rules. A session whose network changes need not
 /// start anew because of them.
 pub(crate) fn is_setting(name: &OsString) -> bool {
-    RETRIES.iter().any(|(known, ..)| name == known)
+    RETRIES.iter().any(|(known, ..)| name == known) || PAUSES.iter().any(|(known, _)| name == known)
 }
 
 fn is_denied(registry: &str, network: &NetworkRules, names_another: bool) -> bool {
@@ -59,7 +80,9 @@ mod tests {
     fn check(network: &NetworkRules, given: &[(&str, &str)], expected: &[&str]) {
         let mut variables: Vec<(OsString, OsString)> = given.iter().map(|(name, value)| (name.into(), value.into())).collect();
         add_settings(&mut variables, network);
-        let added: Vec<&str> = variables[given.len()..].iter().map(|(name, _)| name.to_str().unwrap()).collect();
+        let is_retry = |name: &OsString| RETRIES.iter().any(|(known, ..)| name == known);
+        let added = variables[given.len()..].iter().filter(|(name, value)| is_retry(name) && value == "0");
+        let added: Vec<&str> = added.map(|(name, _)| name.to_str().unwrap()).collect();
         assert_eq!(added, expected);
     }
 
@@ -75,10 +98,28 @@ mod tests {
     }
 
     #[test]
-    fn retries_stay_where_the_registry_is_open() {
+    fn one_retry_stays_where_the_registry_is_open() {
         check(&network(NetworkMode::Full, &[]), &[], &[]);
         let listed = network(NetworkMode::AllowList, &["registry.npmjs.org", "*.crates.io:443", "rubygems.org", "registry.yarnpkg.com"]);
         check(&listed, &[], &["PIP_RETRIES", "UV_HTTP_RETRIES"]);
         check(&listed, &[("PIP_INDEX_URL", "https://mirror.example/simple"), ("UV_INDEX", "x")], &[]);
+    }
+
+    #[test]
+    fn list_leaves_one_retry_after_a_short_pause() {
+        let added = |given: &[(&str, &str)], network: &NetworkRules| {
+            let mut variables: Vec<(OsString, OsString)> = given.iter().map(|(name, value)| (name.into(), value.into())).collect();
+            add_settings(&mut variables, network);
+            move |name: &str| variables.iter().find(|(known, _)| known == name).map(|(_, value)| value.to_str().unwrap().to_owned())
+        };
+        let listed = network(NetworkMode::AllowList, &["pypi.org"]);
+        let value = added(&[("npm_config_fetch_retry_maxtimeout", "9")], &listed);
+        assert_eq!(value("PIP_RETRIES").as_deref(), Some("1"));
+        assert_eq!(value("CARGO_NET_RETRY").as_deref(), Some("0"));
+        assert_eq!(value("npm_config_fetch_retry_mintimeout").as_deref(), Some("500"));
+        assert_eq!(value("npm_config_fetch_retry_maxtimeout").as_deref(), Some("9"));
+        for mode in [NetworkMode::None, NetworkMode::Full] {
+            assert_eq!(added(&[], &network(mode, &[]))("npm_config_fetch_retry_mintimeout"), None);
+        }
     }
 }

@@ -2,9 +2,12 @@
 //! things, never credentials. The only programs among them are filters such as git-lfs: they run in the
 //! sandbox, and without them `git add` would store other content than on the host.
 
+mod values;
+
 use ringfence_policy::{AbsPath, Remote};
 
 use crate::files::plain_file;
+use values::shown_value;
 
 /// Settings that pass, as `section.key`; `section.*` is all of a section.
 const SHOWN: &[&str] = &[
@@ -50,9 +53,6 @@ const SHOWN: &[&str] = &[
 
 /// Settings of a filter, in `[filter "NAME"]`.
 const OF_FILTER: &[&str] = &["clean", "smudge", "process", "required"];
-
-/// Beginnings of the tokens of well-known services.
-const TOKENS: &[&str] = &["ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "akia", "xox", "sk-", "npm_", "pypi-"];
 
 /// The settings to write into the sandbox's own `~/.gitconfig`; `None` if there are none.
 pub(crate) fn shown(home: &AbsPath, config: &AbsPath) -> Option<String> {
@@ -145,16 +145,24 @@ fn filter(text: &str) -> String {
         let name = format!("{section}.{key}");
         let is_shown = || SHOWN.iter().any(|known| *known == name || known.strip_suffix('*').is_some_and(|all| name.starts_with(all)));
         let is_of_filter = section.starts_with("filter ") && OF_FILTER.contains(&key.as_str());
-        if !section.is_empty() && (is_of_filter || is_shown()) && !may_hold_secret(&key, value) {
-            shown.push_str(&format!("[{section}]\n\t{key} = {}\n", value.trim()));
+        if !section.is_empty()
+            && is_name(&key)
+            && (is_of_filter || is_shown())
+            && let Some(value) = shown_value(&section, &key, value)
+        {
+            shown.push_str(&format!("[{section}]\n\t{key} = {value}\n"));
         }
     }
     shown
 }
 
+/// True for the name of a plain section, a key or a filter.
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+}
+
 /// The header of a section of which something may pass, in lower case but for the name of a filter.
 fn passing_section(header: &str) -> Option<String> {
-    let is_name = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
     match header.split_once(char::is_whitespace) {
         None => is_name(header).then(|| header.to_ascii_lowercase()),
         Some((kind, name)) => {
@@ -163,22 +171,6 @@ fn passing_section(header: &str) -> Option<String> {
             is_filter.then(|| format!("filter \"{filter}\""))
         }
     }
-}
-
-/// Answers whether a value may hold a password or token: by its key, a word before `=`, an address with a
-/// password, the beginning of a token, or a long word of letters and digits.
-fn may_hold_secret(key: &str, value: &str) -> bool {
-    const WORDS: [&str; 6] = ["password", "passwd", "token", "secret", "apikey", "authorization"];
-    const LONG: usize = 32;
-    let lower = value.to_ascii_lowercase();
-    let has_word = |text: &str| WORDS.iter().any(|word| text.contains(word));
-    let is_long = |word: &str| {
-        let is_key = word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '+' | '='));
-        word.len() >= LONG && is_key && word.contains(|c: char| c.is_ascii_digit()) && word.contains(|c: char| c.is_ascii_alphabetic())
-    };
-    let mut words = lower.split(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '/' | ':' | '@' | ',' | ';'));
-    let has_login = lower.split_once("://").is_some_and(|(_, rest)| rest.contains('@'));
-    has_word(key) || has_word(&lower) || has_login || words.any(|word| is_long(word) || TOKENS.iter().any(|token| word.starts_with(token)))
 }
 
 #[cfg(test)]
@@ -216,6 +208,8 @@ mod tests {
         for value in ["x --token=abc", "x https://me:pw@host/", "x ghp_abcdef", "x 0123456789abcdef0123456789abcdef", "PASSWORD=y x"] {
             check(&format!("[filter \"x\"]\nclean = {value}\n"), "");
         }
+        check("[status]\nhunter2 secret\n", "");
+        check("[filter \"x\"]\nrequired = true ; pw hunter6\n", "[filter \"x\"]\n\trequired = true\n");
         check("[lfs \"https://host/\"]\naccess = basic\n[credential]\nhelper = x\n[diff \"x\"]\ntextconv = y\n", "");
     }
 

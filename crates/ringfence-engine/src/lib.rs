@@ -28,6 +28,7 @@ mod plain;
 pub mod session;
 #[cfg(test)]
 mod testing;
+mod tool_directories;
 mod watched;
 
 pub use agents::{Described, Unread, agent, agents};
@@ -254,27 +255,10 @@ fn variables(grants: &Grants, cwd: &AbsPath, resolved: &Resolved) -> Vec<(OsStri
         company::add_public(&mut variables, resolved);
         git_environment::add_settings(&mut variables);
         stop_update_checks(&mut variables);
-        set_tool_directories(&mut variables, grants);
+        tool_directories::add_settings(&mut variables, grants);
         fail_fast::add_settings(&mut variables, &grants.network);
     }
     variables
-}
-
-/// Variables by which tools keep their files in the private cache, and the directories there. By
-/// itself, pnpm puts its store into a project on another mount than the home directory; matplotlib
-/// and Chromium want to write below `~/.config`.
-const TOOL_DIRECTORIES: &[(&str, &str)] =
-    &[("npm_config_store_dir", ".cache/pnpm-store"), ("MPLCONFIGDIR", ".cache/matplotlib"), ("CHROME_CONFIG_HOME", ".cache/chrome-config")];
-
-/// Sets [`TOOL_DIRECTORIES`] where the cache can be written, unless they are set.
-fn set_tool_directories(variables: &mut Vec<(OsString, OsString)>, grants: &Grants) {
-    for (name, directory) in TOOL_DIRECTORIES {
-        let path = grants.home.join(directory);
-        let is_set = variables.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
-        if !is_set && grants.verdict(&path, Access::Write) == Verdict::Allowed {
-            variables.push(((*name).into(), path.as_path().into()));
-        }
-    }
 }
 
 /// Keeps npm from asking the registry for a newer npm. Where the network is shut, the refusal would be

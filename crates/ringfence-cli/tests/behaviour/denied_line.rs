@@ -155,5 +155,8 @@ fn number_of_attempts_that_the_user_set_is_kept() {
         command.env("npm_config_fetch_retries", "4").env("PIP_RETRIES", "5").env("CARGO_NET_RETRY", "6").args(["run", "-c", line]);
         assert_eq!(Ran::of(&mut command, b"").ok(), "4 5 6", "{user}");
         assert_eq!(project.run(["--net", "full", "-c", line]).ok(), "", "{user}");
+        let pauses = format!("{line} $npm_config_fetch_retry_mintimeout $npm_config_fetch_retry_maxtimeout");
+        let ran = project.run(["--allow-host", "pypi.org", "--allow-host", "registry.npmjs.org", "-c", &pauses]);
+        assert_eq!(ran.ok(), "1 1 0 500 1000", "{user}: a list leaves one retry");
     });
 }

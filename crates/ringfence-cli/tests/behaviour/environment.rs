@@ -1,6 +1,6 @@
 //! Secrets of the environment stay outside.
 
-use ringfence_testkit::{Ran, SECRET, each_user};
+use ringfence_testkit::{Ran, SECRET, each_user, needs};
 
 use crate::project;
 
@@ -149,7 +149,7 @@ fn tools_keep_their_files_in_the_private_cache() {
     each_user(|user| {
         let project = project(user);
         for (name, directory) in
-            [("npm_config_store_dir", "pnpm-store"), ("MPLCONFIGDIR", "matplotlib"), ("CHROME_CONFIG_HOME", "chrome-config")]
+            [("pnpm_config_store_dir", "pnpm-store"), ("MPLCONFIGDIR", "matplotlib"), ("CHROME_CONFIG_HOME", "chrome-config")]
         {
             let path = project.home().join(".cache").join(directory);
             let line = format!("mkdir -p ${name} && touch ${name}/x && echo ${name}");
@@ -157,5 +157,27 @@ fn tools_keep_their_files_in_the_private_cache() {
             assert!(!path.exists(), "{user}: it is the sandbox's own");
             assert_eq!(project.run(["--env", &format!("{name}=/tmp/x"), "-c", &format!("echo ${name}")]).ok(), "/tmp/x", "{user}");
         }
+    });
+}
+
+/// npm warns of a variable that it does not know.
+#[test]
+fn store_of_pnpm_is_set_by_the_name_that_npm_reads_only_in_projects_of_pnpm() {
+    each_user(|user| {
+        let project = project(user);
+        let line = "echo ${npm_config_store_dir-unset}";
+        let store = project.home().join(".cache/pnpm-store").display().to_string();
+        project.write("package.json", r#"{"name":"a","version":"1.0.0"}"#);
+        assert_eq!(project.sh(line).ok(), "unset", "{user}");
+        if needs(&["npm"]) {
+            let ran = project.run(["--", "npm", "config", "get", "fetch-retries"]);
+            ran.ok();
+            assert!(!ran.talk().contains("Unknown env config"), "{user}: {}", ran.talk());
+        }
+        project.write("package.json", r#"{"packageManager":"pnpm@9.1.0"}"#);
+        assert_eq!(project.sh(line).ok(), store, "{user}");
+        project.write("package.json", "{}");
+        project.write("pnpm-lock.yaml", "");
+        assert_eq!(project.sh(line).ok(), store, "{user}");
     });
 }

@@ -49,6 +49,20 @@ fn filter_with_a_token_is_not_shown() {
 }
 
 #[test]
+fn password_in_a_filter_or_a_comment_is_not_shown() {
+    each_user(|user| {
+        let project = project(user);
+        let config = "[filter \"enc\"]\n\tclean = openssl enc -aes-256-cbc -k hunter2 -a\n\tsmudge = gpg --batch --passphrase hunter3 -d\n\t\
+                      process = vault --api-key=hunter4 -u admin:hunter5\n\trequired = true ; pw hunter6\n\
+                      [lfs]\n\turl = https://host/lfs?sig=hunter7\n\tconcurrenttransfers = 8\n[filter \"lfs\"]\n\tclean = git-lfs clean -- %f\n";
+        std::fs::write(project.home().join(".gitconfig"), config).unwrap();
+        let shown = project.sh("cat ~/.gitconfig").ok();
+        assert!(shown.contains("git-lfs clean -- %f") && shown.contains("required = true") && shown.contains("= 8"), "{user}: {shown}");
+        assert!(!shown.contains("hunter"), "{user}: {shown}");
+    });
+}
+
+#[test]
 fn git_lfs_stores_pointers_and_restores_content() {
     if !needs(&["git", "git-lfs"]) {
         return;

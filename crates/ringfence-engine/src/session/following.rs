@@ -17,7 +17,7 @@ use crate::allow::Opening;
 use crate::asking::Lasting;
 use crate::book::policy_digest;
 use crate::kept::{Stamp, stamps};
-use crate::{Asked, EngineError, Resolved, accept, fail_fast, files, variables};
+use crate::{Asked, EngineError, Resolved, accept, fail_fast, files, tool_directories, variables};
 
 /// Reads the policy anew, for the surroundings that the session began in.
 pub type Resolver = dyn Fn(&Resolved) -> Result<Resolved, EngineError> + Send + Sync;
@@ -242,7 +242,7 @@ fn other_variables(asked: &Asked, old: &Resolved, new: &Resolved) -> Vec<Change>
         direction,
         pending: Some("the shell has its variables already".into()),
     };
-    let is_lasting = |one: &&(OsString, OsString)| !fail_fast::is_setting(&one.0);
+    let is_lasting = |one: &&(OsString, OsString)| !fail_fast::is_setting(&one.0) && !tool_directories::is_of_project(&one.0);
     let gone = was.iter().filter(is_lasting).filter(|one| !has(&is, one)).map(|one| change(one, Turn::Removed, Direction::Narrower));
     let come = is.iter().filter(is_lasting).filter(|one| !has(&was, one)).map(|one| change(one, Turn::Added, Direction::Wider));
     gone.chain(come).collect()

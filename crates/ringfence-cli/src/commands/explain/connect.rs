@@ -42,7 +42,7 @@ pub(super) fn guarded(target: &str, rule: &str, rules: &NetworkRules) -> Option<
     }
     let address = std::net::SocketAddr::new(address, port);
     let change = format!(
-        "ringfence run --allow-host {name}:{port} --allow-host {address}, or add both to `allow` under [network] in ~/.config/ringfence/policy.toml"
+        "ringfence run --allow-host {name}:{port} --allow-host {address}, or for good: ringfence allow host {name}:{port} && ringfence allow host {address}"
     );
     Some(Answer::new(target, "denied", Fate::Refused).line("why", format!("its name led to {address}")).line("change", change))
 }
@@ -201,6 +201,7 @@ mod tests {
         };
         let both = change("inner.test:443", because).flatten().unwrap();
         assert!(both.starts_with("ringfence run --allow-host inner.test:443 --allow-host 10.9.8.7:443, or"), "{both}");
+        assert!(both.ends_with(": ringfence allow host inner.test:443 && ringfence allow host 10.9.8.7:443"), "{both}");
         let address = change("a.org:443", because).flatten().unwrap();
         assert!(address.starts_with("ringfence run --allow-host 10.9.8.7:443, or"), "{address}");
         // The entry `10.0.0.0/8:22` opens it now.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringfence_testkit::{Lan, python, soon};
+use ringfence_testkit::{Lan, Ran, python, soon};
 use serde_json::Value;
 
 use super::{inside, on_a_lan};
@@ -115,6 +115,17 @@ fn a_listed_name_that_stands_for_a_guarded_address() {
             let line = format!("echo x | nc -N {name} 7");
             assert_eq!(lan.run(&["--allow-host", name, "--allow-host", range, "-c", &line]).ok(), "X");
         }
+    });
+}
+
+#[test]
+fn guarded_address_of_a_listed_name_stands_in_the_last_line_with_a_command_that_opens_it() {
+    on_a_lan(&["curl"], |project, lan| {
+        let ran = lan.run(&["--allow-host", "inner.test", "-c", "curl -sSf http://inner.test:8080/hello"]);
+        let line = "ringfence: 1 host was denied (inner.test: it leads to 10.9.8.7, which is not allowed); see: ringfence explain --last";
+        assert!(ran.status != 0 && ran.talk().contains(line), "{}", ran.talk());
+        let explained = Ran::of(project.ringfence().args(["explain", "--last"]), b"").text();
+        assert!(explained.contains("ringfence allow host 10.9.8.7:8080"), "{explained}");
     });
 }
 
