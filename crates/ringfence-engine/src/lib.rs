@@ -262,9 +262,13 @@ fn variables(grants: &Grants, cwd: &AbsPath, resolved: &Resolved) -> Vec<(OsStri
 
 /// Variables by which tools keep their files in the private cache, and the directories there. By
 /// itself, pnpm puts its store into a project on another mount than the home directory; matplotlib
-/// and Chromium want to write below `~/.config`.
-const TOOL_DIRECTORIES: &[(&str, &str)] =
-    &[("npm_config_store_dir", ".cache/pnpm-store"), ("MPLCONFIGDIR", ".cache/matplotlib"), ("CHROME_CONFIG_HOME", ".cache/chrome-config")];
+/// and Chromium want to write below `~/.config`, a server of Jupyter below `~/.local/share`.
+const TOOL_DIRECTORIES: &[(&str, &str)] = &[
+    ("npm_config_store_dir", ".cache/pnpm-store"),
+    ("MPLCONFIGDIR", ".cache/matplotlib"),
+    ("CHROME_CONFIG_HOME", ".cache/chrome-config"),
+    ("JUPYTER_RUNTIME_DIR", ".cache/jupyter/runtime"),
+];
 
 /// Sets [`TOOL_DIRECTORIES`] where the cache can be written, unless they are set.
 fn set_tool_directories(variables: &mut Vec<(OsString, OsString)>, grants: &Grants) {
