@@ -11,8 +11,12 @@ use crate::files::plain_file;
 
 /// Variables, and the directories in the home directory that they name. pnpm reads
 /// `pnpm_config_…` from version 11 on.
-const TOOL_DIRECTORIES: &[(&str, &str)] =
-    &[("pnpm_config_store_dir", PNPM_STORE), ("MPLCONFIGDIR", ".cache/matplotlib"), ("CHROME_CONFIG_HOME", ".cache/chrome-config")];
+const TOOL_DIRECTORIES: &[(&str, &str)] = &[
+    ("pnpm_config_store_dir", PNPM_STORE),
+    ("MPLCONFIGDIR", ".cache/matplotlib"),
+    ("CHROME_CONFIG_HOME", ".cache/chrome-config"),
+    ("JUPYTER_RUNTIME_DIR", ".cache/jupyter/runtime"),
+];
 
 /// The variable that pnpm reads up to version 10. npm reads it as well, and warns of it.
 const OLD_PNPM: (&str, &str) = ("npm_config_store_dir", PNPM_STORE);

@@ -148,9 +148,12 @@ fn secrets_in_company_variables_stay_outside() {
 fn tools_keep_their_files_in_the_private_cache() {
     each_user(|user| {
         let project = project(user);
-        for (name, directory) in
-            [("pnpm_config_store_dir", "pnpm-store"), ("MPLCONFIGDIR", "matplotlib"), ("CHROME_CONFIG_HOME", "chrome-config")]
-        {
+        for (name, directory) in [
+            ("pnpm_config_store_dir", "pnpm-store"),
+            ("MPLCONFIGDIR", "matplotlib"),
+            ("CHROME_CONFIG_HOME", "chrome-config"),
+            ("JUPYTER_RUNTIME_DIR", "jupyter/runtime"),
+        ] {
             let path = project.home().join(".cache").join(directory);
             let line = format!("mkdir -p ${name} && touch ${name}/x && echo ${name}");
             assert_eq!(project.sh(&line).ok(), path.display().to_string(), "{user}");

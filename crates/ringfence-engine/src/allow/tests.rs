@@ -3,6 +3,8 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::thread;
 
+use ringfence_policy::resolve;
+
 use super::*;
 use crate::testing::Home;
 

@@ -91,11 +91,20 @@ fn maven() {
     });
 }
 
+/// Compiles a program, and runs it before tests. It needs no library and no plugin of other makers.
+const BUILD: &str = "apply plugin: 'java'
+task answer(type: JavaExec, dependsOn: classes) {
+    classpath = sourceSets.main.runtimeClasspath
+    main = 'Main'
+}
+test.dependsOn answer
+";
+
 #[test]
 fn gradle() {
     recipe("Gradle", &["gradle", "javac"], |project, lan| {
         project.write("settings.gradle", "rootProject.name = 'app'\n");
-        project.write("build.gradle", "apply plugin: 'application'\nmainClassName = 'Main'\ntask check42(type: JavaExec, dependsOn: classes) {\n    classpath = sourceSets.main.runtimeClasspath\n    main = 'Main'\n}\ntest.dependsOn check42\n");
+        project.write("build.gradle", BUILD);
         project.write(
             "src/main/java/Main.java",
             "class Main { public static void main(String[] a) { System.out.println(\"answer \" + 6 * 7); } }\n",
