@@ -151,9 +151,7 @@ fn permanent_permission_is_for_this_project_alone() {
     let elsewhere = Facts { workspace: home.0.join("q"), ..home.facts() };
     let verdict = |facts: &Facts| {
         let layers = layers(&Files::default(), facts).unwrap();
-        ringfence_policy::resolve(&layers, &Flags::none(facts.workspace.clone()), facts)
-            .unwrap()
-            .verdict(&home.0.join("notes"), Access::Read)
+        resolve(&layers, &Flags::none(facts.workspace.clone()), facts).unwrap().verdict(&home.0.join("notes"), Access::Read)
     };
     assert_eq!((verdict(&home.facts()), verdict(&elsewhere)), (Verdict::Allowed, Verdict::Absent));
     // What is open here may still be opened everywhere.

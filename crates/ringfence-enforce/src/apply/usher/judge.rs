@@ -20,6 +20,7 @@ use super::excepted::ExceptedTrees;
 use super::hard_links::{HardLinks, Names, is_at};
 use super::place::{End, Ground, Place};
 use super::project_lock::ProjectLock;
+use super::refs::is_applied_by_git;
 use super::sockets::Sockets;
 use super::tell::denial;
 use crate::apply::{Addendum, Asker, Birth, Launch, Planted};
@@ -562,8 +563,8 @@ impl Judge {
         }
     }
 
-    /// Whether `directory` is a guarded one or below one, and not in a submodule's git directory that the command made: by identity, upwards, so that no
-    /// renaming above it changes the answer.
+    /// True for a guarded directory and all below it, but for git directories of submodules that the
+    /// command made: by identity, upwards, so that no renaming above it changes the answer.
     fn is_in_guarded_git(&self, directory: BorrowedFd<'_>) -> Result<bool, Errno> {
         const DEEP: usize = 4096;
         let mut here = rustix::io::fcntl_dupfd_cloexec(directory, 3)?;
@@ -585,12 +586,6 @@ impl Judge {
         }
         Ok(false)
     }
-}
-
-/// Whether git on the host acts on a file of this name by itself, at the next commit: it copies the
-/// files that a `MERGE_RR` names, and applies the changes of a `MERGE_AUTOSTASH`.
-pub(super) fn is_applied_by_git(name: &OsStr) -> bool {
-    ["MERGE_RR", "MERGE_AUTOSTASH"].iter().any(|applied| name.eq_ignore_ascii_case(applied))
 }
 
 pub(super) fn path_of(caller: &Caller<'_>, place: &Place) -> Result<AbsPath, Errno> {

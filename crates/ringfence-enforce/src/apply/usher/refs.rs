@@ -4,6 +4,7 @@
 //! In a git directory of the user it changes only by a rename, as git does it. The command may have the
 //! renamed file open, so that a copy is put in place that was looked through.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,7 +15,7 @@ use rustix::io::Errno;
 
 use super::Reply;
 use super::act::Acts;
-use super::judge::{Judge, is_applied_by_git, path_of, path_of_directory};
+use super::judge::{Judge, path_of, path_of_directory};
 use super::place::{End, Place};
 
 /// Largest file of refs that a command may put in place.
@@ -111,4 +112,10 @@ mod tests {
             assert!(!names_only_refs(text.as_bytes()), "{text}");
         }
     }
+}
+
+/// True if git on the host acts on a file of this name by itself, at the next commit: it copies the
+/// files that a `MERGE_RR` names, and applies the changes of a `MERGE_AUTOSTASH`.
+pub(super) fn is_applied_by_git(name: &OsStr) -> bool {
+    ["MERGE_RR", "MERGE_AUTOSTASH"].iter().any(|applied| name.eq_ignore_ascii_case(applied))
 }
