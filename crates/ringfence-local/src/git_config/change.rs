@@ -328,6 +328,9 @@ mod tests {
         check_step(BEFORE, &added, &format!("{added}[branch \"main\"]\n\tpushRemote = evil\n"), Some("branch.main.pushremote"));
         check_step(BEFORE, &without, &format!("{without}[branch \"main\"]\n\tremote = evil\n"), Some("branch.main.remote"));
         check_step(BEFORE, &without, &format!("{without}[branch \"main\"]\n\tremote = origin\n"), None);
+        let half = BEFORE.replace("\tremote = origin\n", "");
+        check_step(&half, &unset, &added.replace("= origin\n", "= evil\n"), Some("branch.main.remote"));
+        check_step(&half, &unset, &added, None);
         // A branch that a command made.
         let dev = format!("{added}[branch \"dev\"]\n\tremote = origin\n");
         check_step(BEFORE, &dev, &dev.replace("\"dev\"]\n\tremote = origin", "\"dev\"]\n\tremote = evil"), None);

@@ -22,6 +22,7 @@ impl Change<'_> {
             "merge" => (!is_of_user || after.len() == 1) && after.iter().all(|value| value.is_some_and(super::change::is_ref)),
             "remote" if !user.is_empty() => false,
             "pushremote" if !user.is_empty() => false,
+            "remote" if is_of_user => after.iter().all(|value| value.is_some_and(|value| value == "." || has_remote(self.user, value))),
             _ if !is_of_user && self.is_copy(name) => true,
             "remote" => after.iter().all(|value| value.is_some_and(|value| value == "." || has_remote(self.after, value))),
             _ => {
