@@ -23,6 +23,7 @@ use crate::asks::Ground;
 use crate::deadline::Deadline;
 use crate::denials::Denials;
 use crate::egress::{Egress, Gate, Opened, Reserved};
+use crate::git_config::KnownConfigs;
 use crate::live::{Live, LookingOut};
 use crate::optional::marked;
 use crate::orphans::Farewell;
@@ -133,6 +134,8 @@ pub(crate) struct Seen {
     pub(crate) steward: Option<Steward>,
     /// True if denied reads are guessed from standard error, because nothing reports them.
     pub(crate) is_guessed: bool,
+    /// Settings of the user in git configs that it changes.
+    pub(crate) configs: KnownConfigs,
 }
 
 impl Seen {

@@ -4,10 +4,13 @@
 //! mark, carriage returns, `[section.subsection]`.
 
 mod change;
+mod known;
 mod modules;
 mod replace;
+mod upstream;
 mod url;
 
+pub(crate) use known::KnownConfigs;
 pub(crate) use replace::replace;
 
 /// One setting of a file.
@@ -50,6 +53,18 @@ pub(crate) fn parse(text: &[u8]) -> Option<Vec<Entry>> {
         return None;
     }
     Reader { rest: text }.entries()
+}
+
+/// The text that [`parse`] reads these settings from.
+fn written(entries: &[Entry]) -> String {
+    let escaped = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
+    let setting = |entry: &Entry| {
+        let subsection = entry.subsection.as_ref().map_or(String::new(), |name| format!(" \"{}\"", escaped(name)));
+        let value = |value: &String| escaped(value).replace('\n', "\\n").replace('\t', "\\t").replace('\u{8}', "\\b");
+        let value = entry.value.as_ref().map_or(String::new(), |text| format!(" = \"{}\"", value(text)));
+        format!("[{}{subsection}]\n{}{value}\n", entry.section, entry.key)
+    };
+    entries.iter().map(setting).collect()
 }
 
 struct Reader<'a> {

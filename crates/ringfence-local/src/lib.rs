@@ -47,6 +47,7 @@ use attend::Masked;
 use cradle::Cradle;
 pub use egress::own_addresses;
 use egress::{Gate, Reserved, Seal};
+use git_config::KnownConfigs;
 use guess::Guess;
 use live::LookingOut;
 use orphans::Farewell;
@@ -294,6 +295,7 @@ impl Confined {
             ports,
             ground: Some(ground),
             live: LookingOut::over(plan, campaign.listed.made()),
+            configs: KnownConfigs::at_start(plan, campaign.runs.as_ref().map(|_| campaign.quarantine.clone())),
             ..attend::Seen::default()
         }
     }

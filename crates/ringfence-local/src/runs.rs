@@ -38,6 +38,9 @@ pub(crate) struct Mark {
 /// No mark begins with a dot.
 const LOCK: &str = ".lock";
 
+/// Settings of the user in the git configs that commands changed.
+const CONFIGS: &str = ".configs";
+
 const PLAIN: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
 
 impl Runs {
@@ -121,15 +124,38 @@ impl Runs {
         Ok(mark)
     }
 
+    /// Reads the list of known git configs.
+    pub(crate) fn read_configs(&self) -> Option<Vec<u8>> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | PLAIN;
+        let mut text = Vec::new();
+        fs::File::from(rustix::fs::openat(&*self.directory, CONFIGS, flags, Mode::empty()).ok()?).read_to_end(&mut text).ok()?;
+        Some(text)
+    }
+
+    /// Replaces the list of known git configs.
+    pub(crate) fn write_configs(&self, text: &[u8]) -> io::Result<()> {
+        let next = format!("{CONFIGS}.{}", std::process::id());
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | PLAIN;
+        let mut file = fs::File::from(rustix::fs::openat(&*self.directory, &next, flags, Mode::RUSR | Mode::WUSR)?);
+        let written = file.write_all(text);
+        match written.and_then(|()| Ok(rustix::fs::renameat(&*self.directory, &next, &*self.directory, CONFIGS)?)) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let _ = rustix::fs::unlinkat(&*self.directory, &next, AtFlags::empty());
+                Err(error)
+            }
+        }
+    }
+
     /// One at a time: a mark that is half made looks like that of a killed run, and nobody
     /// may go on while somebody else still sweeps for one.
-    fn turn(&self) -> Result<Turn<'_>> {
+    pub(crate) fn turn(&self) -> Result<Turn<'_>> {
         rustix::fs::flock(&self.directory, FlockOperation::LockExclusive)?;
         Ok(Turn(&self.directory))
     }
 }
 
-struct Turn<'a>(&'a OwnedFd);
+pub(crate) struct Turn<'a>(&'a OwnedFd);
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {

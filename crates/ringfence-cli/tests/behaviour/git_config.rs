@@ -112,7 +112,6 @@ fn programs_and_other_files_stay_out_of_the_config() {
         assert_eq!(run(&project, &(tries.collect::<String>() + "true")).ok(), "", "{user}");
         assert_eq!(project.sh_bare("cat .git/config").ok(), before, "{user}");
         project.sh_bare("rm -f .git/CONFIG x").ok();
-        // Git takes the branches of a remote off it first, which it may.
         assert_ne!(run(&project, "git remote remove origin").status, 0, "{user}");
         assert!(project.sh_bare("git config remote.origin.url").ok().ends_with("/up"), "{user}");
     });
@@ -270,6 +269,74 @@ fn config_of_a_worktree_of_the_user_is_judged_as_well() {
         project.run(["-C", "wt", "-c", "git config user.email e && git branch -m wt renamed"]).ok();
         assert_ne!(project.run(["-C", "wt", "-c", "git config core.pager x"]).status, 0, "{user}");
         assert_eq!(project.sh_bare("git config user.email").ok(), "e", "{user}");
+    });
+}
+
+/// The lines are steps: each alone would change nothing of the user's. Later runs know the steps of those
+/// before.
+#[test]
+fn branch_of_the_user_is_led_to_no_remote_that_a_command_added() {
+    if !needs(&["git"]) {
+        return;
+    }
+    let steps = [
+        "git remote add evil https://evil.example/x.git",
+        "git config branch.main.pushRemote evil",
+        "git config branch.main.remote evil",
+        "git config --unset branch.main.remote; git config branch.main.remote evil",
+        "git config --unset branch.main.merge; git config branch.main.merge refs/heads/main",
+        "git branch --unset-upstream main; git branch -q -u evil/main main",
+        "git branch -m main trunk; git config branch.trunk.remote evil; git config branch.trunk.pushRemote evil; git branch -m trunk main",
+        "git config --remove-section branch.main; git config branch.main.remote evil; git config branch.main.remote origin; \
+         git config branch.main.merge refs/heads/main",
+    ];
+    each_user(|user| {
+        let upstream = |project: &Project| project.sh_bare("git config --get-regexp '^branch.main'").ok();
+        let together = cloned(user);
+        let before = upstream(&together);
+        let look = "git config --get-regexp '^branch' | grep evil";
+        let lines = steps.map(|step| format!("{} 2>/dev/null; {look}\n", step.replace("; ", &format!(" 2>/dev/null; {look}; "))));
+        assert_eq!(run(&together, &(lines.concat() + "true")).ok(), "", "{user}: in one run");
+        assert_eq!(upstream(&together), before, "{user}: in one run");
+        let apart = cloned(user);
+        for step in [steps[0], steps[1], "git config --remove-section branch.main", "git config branch.main.remote evil"] {
+            run(&apart, step);
+            assert!(!apart.sh_bare("git config --get-regexp '^branch'").text().contains("evil"), "{user}: {step}");
+        }
+        run(&apart, "git config branch.main.remote origin && git config branch.main.merge refs/heads/main").ok();
+        assert_eq!(upstream(&apart), before, "{user}: in several runs");
+        // A branch of the command's own, and what the user says later.
+        run(&apart, "git checkout -q -b own && git config branch.own.remote evil && git config branch.own.remote origin").ok();
+        apart.sh_bare("git config branch.main.remote evil").ok();
+        run(&apart, "git branch -m main trunk").ok();
+        assert_eq!(apart.sh_bare("git config branch.trunk.remote").ok(), "evil", "{user}");
+    });
+}
+
+/// It would override the config of the repository.
+#[test]
+fn config_of_a_worktree_takes_no_address() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        for prepare in ["true", "git config --worktree core.sparseCheckout false"] {
+            let project = cloned(user);
+            project.sh_bare(&format!("git config extensions.worktreeConfig true && {prepare}")).ok();
+            let before = project.sh_bare("git remote -v; git config --list").ok();
+            let settings = [
+                "remote.origin.pushurl https://evil.example/x.git",
+                "remote.origin.url https://evil.example/x.git",
+                "remote.new.url https://evil.example/x.git",
+                "branch.main.remote .",
+                "branch.main.pushRemote origin",
+                "submodule.lib.url https://evil.example/x.git",
+            ];
+            let lines = settings.map(|setting| format!("git config --worktree {setting} 2>/dev/null && echo went through: {setting}\n"));
+            assert_eq!(run(&project, &(lines.concat() + "true")).ok(), "", "{user}");
+            assert_eq!(project.sh_bare("git remote -v; git config --list").ok(), before, "{user}");
+            run(&project, "git config --worktree user.name N").ok();
+        }
     });
 }
 

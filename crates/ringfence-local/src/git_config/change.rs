@@ -3,12 +3,15 @@
 //! All other settings must be there as they were, in the same order. A setting on the list names no
 //! program and no other file.
 
+use super::upstream::UPSTREAM;
 use super::{Entry, modules, url};
 
 /// Facts of the repository that a change is compared with.
 #[derive(Debug, Default)]
 pub(super) struct Repository {
-    /// The `.gitmodules` of its working trees.
+    /// The user's settings of the config, also those that a command removed.
+    pub(super) user: Vec<Entry>,
+    /// The `.gitmodules` of its working trees, as they are and as the user wrote them.
     pub(super) modules: Vec<Vec<Entry>>,
     /// Paths of its working trees.
     pub(super) trees: Vec<String>,
@@ -53,17 +56,14 @@ const TEXTS: &[&str] = &[
 ];
 
 /// Settings with the name of a ref.
-const REFS: &[&str] = &["branch.*.merge", "init.defaultbranch"];
-
-/// Settings with the name of a remote.
-const REMOTES: &[&str] = &["branch.*.remote", "branch.*.pushremote"];
+const REFS: &[&str] = &["init.defaultbranch"];
 
 /// Settings of a remote that a command adds.
 const OF_REMOTE: &[&str] = &["remote.*.url", "remote.*.pushurl", "remote.*.fetch"];
 
 /// The key of the first change that a command may not make; `None` if it may make them all.
 pub(super) fn first_refused(before: &[Entry], after: &[Entry], repository: &Repository) -> Option<String> {
-    let change = Change { before, after, repository };
+    let change = Change { before, after, user: &repository.user, repository };
     let frozen = |entries: &[Entry]| entries.iter().filter(|entry| !is_listed(entry)).cloned().collect::<Vec<_>>();
     let (was, is) = (frozen(before), frozen(after));
     if was != is {
@@ -75,20 +75,31 @@ pub(super) fn first_refused(before: &[Entry], after: &[Entry], repository: &Repo
     names.into_iter().find(|entry| change.differs(entry) && !change.may_become(entry)).map(Entry::name)
 }
 
+/// The same for `config.worktree`, which overrides the config: it names no other address.
+pub(super) fn first_refused_of_worktree(before: &[Entry], after: &[Entry]) -> Option<String> {
+    let names_address = |entry: &&Entry| matches!(entry.section.as_str(), "remote" | "branch" | "submodule" | "url" | "lfs");
+    let of = |entries: &[Entry]| entries.iter().filter(names_address).cloned().collect::<Vec<_>>();
+    let (was, is) = (of(before), of(after));
+    let changed = is.iter().find(|entry| !was.contains(entry)).or_else(|| was.iter().find(|entry| !is.contains(entry)));
+    let changed = changed.or_else(|| is.first().filter(|_| was != is)).or_else(|| was.first().filter(|_| was != is));
+    changed.map(Entry::name).or_else(|| first_refused(before, after, &Repository { user: before.to_vec(), ..Repository::default() }))
+}
+
 /// Answers whether a setting is of a kind that a command may change at all.
 fn is_listed(entry: &Entry) -> bool {
     let pattern = entry.pattern();
     let is_one = |list: &[&str]| list.contains(&pattern.as_str());
-    is_one(TEXTS) || is_one(REFS) || is_one(REMOTES) || is_one(OF_REMOTE) || words(&pattern).is_some() || pattern == "submodule.*.url"
+    is_one(TEXTS) || is_one(REFS) || is_one(UPSTREAM) || is_one(OF_REMOTE) || words(&pattern).is_some() || pattern == "submodule.*.url"
 }
 
 fn words(pattern: &str) -> Option<&'static [&'static str]> {
     WORDS.iter().find(|(known, _)| *known == pattern).map(|(_, words)| *words)
 }
 
-struct Change<'a> {
-    before: &'a [Entry],
-    after: &'a [Entry],
+pub(super) struct Change<'a> {
+    pub(super) before: &'a [Entry],
+    pub(super) after: &'a [Entry],
+    pub(super) user: &'a [Entry],
     repository: &'a Repository,
 }
 
@@ -102,25 +113,35 @@ impl Change<'_> {
         let pattern = entry.pattern();
         let name = entry.subsection.as_deref().unwrap_or_default();
         let before = values(self.before, entry);
+        if UPSTREAM.contains(&pattern.as_str()) {
+            return self.keeps_upstream(entry);
+        }
         // `git remote add` writes the address first and what to fetch next.
         let is_next = pattern == "remote.*.fetch" && before.is_empty();
-        if OF_REMOTE.contains(&pattern.as_str()) && !is_next && self.before.iter().any(|known| known.is_in("remote", name)) {
+        let is_known = |entries: &[Entry]| entries.iter().any(|known| known.is_in("remote", name));
+        let is_taken = || is_known(self.before) || is_known(self.user) || self.is_awaited(name);
+        if OF_REMOTE.contains(&pattern.as_str()) && !is_next && is_taken() {
             return false;
         }
-        values(self.after, entry).into_iter().filter(|value| !before.contains(value)).all(|value| match value {
+        let after = values(self.after, entry);
+        if pattern == "submodule.*.url" && !after.is_empty() {
+            let user = values(self.user, entry);
+            // An address that is there stays; one that was there may come back.
+            if !before.is_empty() || !user.is_empty() {
+                return before.is_empty() && after == user;
+            }
+        }
+        after.into_iter().filter(|value| !before.contains(value)).all(|value| match value {
             // A key without a value is true.
             None => words(&pattern).is_some(),
-            Some(value) => self.is_harmless(&pattern, name, value, &before),
+            Some(value) => self.is_harmless(&pattern, name, value),
         })
     }
 
-    fn is_harmless(&self, pattern: &str, name: &str, value: &str, before: &[Option<&str>]) -> bool {
+    fn is_harmless(&self, pattern: &str, name: &str, value: &str) -> bool {
         match pattern {
             "remote.*.url" | "remote.*.pushurl" => is_name(name) && url::is_plain(value),
             "remote.*.fetch" => is_name(name) && is_refspec(value),
-            "branch.*.remote" if before.is_empty() => value == "." || has_remote(self.after, value),
-            // Another remote must be one that the user added.
-            "branch.*.remote" | "branch.*.pushremote" => value == "." || has_remote(self.before, value),
             "submodule.*.url" => modules::is_below(name) && url::is_plain(value) && self.is_address(name, value),
             _ if REFS.contains(&pattern) => is_ref(value),
             _ if TEXTS.contains(&pattern) => !value.chars().any(|c| c.is_control() && c != '\n'),
@@ -128,24 +149,35 @@ impl Change<'_> {
         }
     }
 
-    /// Answers whether `.gitmodules` of a working tree names this address for a submodule. A relative one
-    /// is relative to a remote, or to the tree if there is none.
+    /// Answers whether each `.gitmodules` that has this submodule names this address for it.
     fn is_address(&self, name: &str, value: &str) -> bool {
-        let remotes = self.after.iter().filter(|entry| entry.pattern() == "remote.*.url").filter_map(|entry| entry.value.as_deref());
-        let bases: Vec<&str> = remotes.chain(self.repository.trees.iter().map(String::as_str)).collect();
-        let written = self.repository.modules.iter().filter_map(|modules| modules::address(modules, name));
-        written.into_iter().any(|written| {
+        let bases = self.bases();
+        let is_meant = |written: &str| {
             value == written || bases.iter().any(|base| url::resolve(base, written).as_deref() == Some(value.trim_end_matches('/')))
-        })
+        };
+        let written: Vec<&str> = self.repository.modules.iter().filter_map(|modules| modules::address(modules, name)).collect();
+        !written.is_empty() && written.into_iter().all(is_meant)
+    }
+
+    /// Addresses that a relative one is relative to: those of the user's `origin` or only remote, and the
+    /// working trees if the user has no remote. A remote that a command added is none of them.
+    fn bases(&self) -> Vec<&str> {
+        let remotes: Vec<&Entry> = self.user.iter().filter(|entry| entry.pattern() == "remote.*.url").collect();
+        let is_origin = |entry: &&&Entry| entry.subsection.as_deref() == Some("origin");
+        let is_only = remotes.iter().all(|entry| entry.subsection == remotes[0].subsection);
+        if remotes.is_empty() {
+            return self.repository.trees.iter().map(String::as_str).collect();
+        }
+        remotes.iter().filter(|entry| is_only || is_origin(entry)).filter_map(|entry| entry.value.as_deref()).collect()
     }
 }
 
-fn values<'a>(entries: &'a [Entry], wanted: &Entry) -> Vec<Option<&'a str>> {
+pub(super) fn values<'a>(entries: &'a [Entry], wanted: &Entry) -> Vec<Option<&'a str>> {
     let is_it = |entry: &&Entry| entry.section == wanted.section && entry.subsection == wanted.subsection && entry.key == wanted.key;
     entries.iter().filter(is_it).map(|entry| entry.value.as_deref()).collect()
 }
 
-fn has_remote(entries: &[Entry], name: &str) -> bool {
+pub(super) fn has_remote(entries: &[Entry], name: &str) -> bool {
     is_name(name) && entries.iter().any(|entry| entry.is_in("remote", name) && entry.key == "url")
 }
 
@@ -154,7 +186,7 @@ fn is_name(name: &str) -> bool {
     !name.contains(':') && !name.starts_with('/') && is_ref(name)
 }
 
-fn is_ref(name: &str) -> bool {
+pub(super) fn is_ref(name: &str) -> bool {
     let is_part = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with('.');
     let is_plain = |c: char| !c.is_control() && !c.is_whitespace() && !matches!(c, '~' | '^' | ':' | '?' | '*' | '[' | '\\' | '"' | '\'');
     !name.starts_with('-') && !name.contains("..") && name.chars().all(is_plain) && name.split('/').all(is_part)
@@ -172,7 +204,7 @@ fn is_refspec(value: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::parse;
-    use super::{Repository, first_refused};
+    use super::{Repository, first_refused, first_refused_of_worktree};
 
     const BEFORE: &str = "[core]\n\tbare = false\n[remote \"origin\"]\n\turl = https://a.org/me/x.git\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n\
                           [branch \"main\"]\n\tremote = origin\n\tmerge = refs/heads/main\n[alias]\n\tst = status\n";
@@ -184,9 +216,15 @@ mod tests {
 
     #[track_caller]
     fn check_change(before: &str, after: &str, refused: Option<&str>) {
+        check_step(before, before, after, refused);
+    }
+
+    /// `before` holds changes of commands as well.
+    #[track_caller]
+    fn check_step(user: &str, before: &str, after: &str, refused: Option<&str>) {
         let read = |text: &str| parse(text.as_bytes()).unwrap();
         let modules = vec![read("[submodule \"lib\"]\npath = lib\nurl = ../lib.git\n[submodule \"b\"]\nurl = https://b.org/b\n")];
-        let repository = Repository { modules, trees: vec!["/srv/x".into()] };
+        let repository = Repository { user: read(user), modules, trees: vec!["/srv/x".into()] };
         assert_eq!(first_refused(&read(before), &read(after), &repository).as_deref(), refused, "{after}");
     }
 
@@ -201,9 +239,10 @@ mod tests {
         );
         check("[user]\n\tname = A B\n\temail = a@b\n[pull]\n\trebase = true\n[push]\n\tautoSetupRemote\n", None);
         check("[submodule \"lib\"]\n\tactive = true\n\turl = https://a.org/me/lib.git\n\tupdate = none\n", None);
-        check("[submodule \"lib\"]\n\turl = /srv/lib.git\n[submodule \"b\"]\n\turl = https://b.org/b\n", None);
+        check("[submodule \"b\"]\n\turl = https://b.org/b\n", None);
+        check_change("", "[submodule \"lib\"]\n\turl = /srv/lib.git\n", None);
         check_change("[remote \"n\"]\n\turl = x\n", "[remote \"n\"]\n\turl = x\n\tfetch = +refs/heads/*:refs/remotes/n/*\n", None);
-        // `git branch -m`, `-d` and `--unset-upstream`.
+        // `git branch -m` and `-d`.
         check_change(BEFORE, &BEFORE.replace("\"main\"", "\"trunk\""), None);
         check_change(BEFORE, &BEFORE.replace("[branch \"main\"]\n\tremote = origin\n\tmerge = refs/heads/main\n", ""), None);
     }
@@ -274,5 +313,48 @@ mod tests {
         let without =
             BEFORE.replace("[remote \"origin\"]\n\turl = https://a.org/me/x.git\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n", "");
         check_change(BEFORE, &without, Some("remote.origin.url"));
+    }
+
+    /// Each step alone would be harmless.
+    #[test]
+    fn several_steps_lead_nothing_of_the_user_elsewhere() {
+        let evil = "[remote \"evil\"]\n\turl = https://b.org/x\n";
+        let added = format!("{BEFORE}{evil}");
+        let without = added.replace("[branch \"main\"]\n\tremote = origin\n\tmerge = refs/heads/main\n", "");
+        let unset = added.replace("\tremote = origin\n", "");
+        check_step(BEFORE, &added, &added.replace("= origin\n", "= evil\n"), Some("branch.main.remote"));
+        check_step(BEFORE, &added, &unset, Some("branch.main.remote"));
+        check_step(BEFORE, &added, &added.replace("\tmerge = refs/heads/main\n", ""), Some("branch.main.merge"));
+        check_step(BEFORE, &added, &format!("{added}[branch \"main\"]\n\tpushRemote = evil\n"), Some("branch.main.pushremote"));
+        check_step(BEFORE, &without, &format!("{without}[branch \"main\"]\n\tremote = evil\n"), Some("branch.main.remote"));
+        check_step(BEFORE, &without, &format!("{without}[branch \"main\"]\n\tremote = origin\n"), None);
+        let half = BEFORE.replace("\tremote = origin\n", "");
+        check_step(&half, &unset, &added.replace("= origin\n", "= evil\n"), Some("branch.main.remote"));
+        check_step(&half, &unset, &added, None);
+        // A branch that a command made.
+        let dev = format!("{added}[branch \"dev\"]\n\tremote = origin\n");
+        check_step(BEFORE, &dev, &dev.replace("\"dev\"]\n\tremote = origin", "\"dev\"]\n\tremote = evil"), None);
+        check_step(BEFORE, &dev, &format!("{dev}\tpushRemote = evil\n"), Some("branch.dev.pushremote"));
+        check_step(BEFORE, &added, &format!("{added}[submodule \"lib\"]\n\turl = https://b.org/lib.git\n"), Some("submodule.lib.url"));
+        let user = format!("{BEFORE}[submodule \"b\"]\n\turl = https://a.org/old\n");
+        check_step(&user, BEFORE, &format!("{BEFORE}[submodule \"b\"]\n\turl = https://b.org/b\n"), Some("submodule.b.url"));
+        check_step(&user, BEFORE, &user, None);
+        // The user's branch waits for a remote of this name.
+        let waiting = "[branch \"main\"]\n\tremote = later\n";
+        check_change(waiting, &format!("{waiting}[remote \"later\"]\n\turl = https://b.org/x\n"), Some("remote.later.url"));
+    }
+
+    #[test]
+    fn config_of_a_worktree_names_no_address() {
+        let check = |before: &str, after: &str, refused: Option<&str>| {
+            let read = |text: &str| parse(text.as_bytes()).unwrap();
+            assert_eq!(first_refused_of_worktree(&read(before), &read(after)).as_deref(), refused, "{after}");
+        };
+        check("", "[user]\nname = x\n", None);
+        check("", "[core]\nfsmonitor = x\n", Some("core.fsmonitor"));
+        check("", "[remote \"n\"]\npushurl = https://b.org/x\n", Some("remote.n.pushurl"));
+        check("", "[branch \"n\"]\nrebase = true\n", Some("branch.n.rebase"));
+        check("", "[submodule \"b\"]\nurl = https://b.org/b\n", Some("submodule.b.url"));
+        check("[branch \"n\"]\nremote = a\n", "", Some("branch.n.remote"));
     }
 }

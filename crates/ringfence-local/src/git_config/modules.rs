@@ -3,16 +3,22 @@
 use super::{Entry, url};
 
 /// The key of the first change that could make git run a program or leave the working tree; `None` if
-/// there is none.
-pub(super) fn first_refused(before: &[Entry], after: &[Entry]) -> Option<String> {
+/// there is none. `user` are the settings of the user, also those that a command removed.
+pub(super) fn first_refused(user: &[Entry], before: &[Entry], after: &[Entry]) -> Option<String> {
     let is_kept = |entry: &Entry| before.contains(entry);
     let refused = after.iter().find(|entry| !is_kept(entry) && !is_harmless(entry));
     // A changed address would be fetched from in the place of the one that the user knows.
     let is_moved = |entry: &&Entry| {
-        let is_known = |known: &Entry| known.name() == entry.name() && known.value != entry.value;
-        entry.key == "url" && before.iter().any(is_known)
+        let is_known = |known: &&Entry| known.name() == entry.name() && known.value != entry.value;
+        entry.key == "url" && user.iter().chain(before).any(|known| is_known(&known))
     };
-    refused.or_else(|| after.iter().find(is_moved)).map(Entry::name)
+    // So would the address of another name at the same path.
+    let is_replaced = |entry: &&Entry| {
+        let has_path = |known: &&Entry| known.section == "submodule" && known.key == "path" && known.value == entry.value;
+        let is_other = |known: &Entry| known.subsection != entry.subsection;
+        entry.key == "path" && !is_kept(entry) && user.iter().filter(has_path).any(is_other)
+    };
+    refused.or_else(|| after.iter().find(is_moved)).or_else(|| after.iter().find(is_replaced)).map(Entry::name)
 }
 
 fn is_harmless(entry: &Entry) -> bool {
@@ -54,8 +60,21 @@ mod tests {
 
     #[track_caller]
     fn check(before: &str, after: &str, refused: Option<&str>) {
+        check_step(before, before, after, refused);
+    }
+
+    #[track_caller]
+    fn check_step(user: &str, before: &str, after: &str, refused: Option<&str>) {
         let read = |text: &str| parse(text.as_bytes()).unwrap();
-        assert_eq!(first_refused(&read(before), &read(after)).as_deref(), refused, "{after}");
+        assert_eq!(first_refused(&read(user), &read(before), &read(after)).as_deref(), refused, "{after}");
+    }
+
+    #[test]
+    fn submodule_that_was_removed_comes_back_with_its_address_only() {
+        let one = "[submodule \"a\"]\npath = a\nurl = https://a.org/a\n";
+        check_step(one, "", one, None);
+        check_step(one, "", "[submodule \"a\"]\nurl = https://b.org/a\n", Some("submodule.a.url"));
+        check_step(one, "", "[submodule \"b\"]\npath = a\nurl = https://b.org/a\n", Some("submodule.b.path"));
     }
 
     #[test]

@@ -10,7 +10,9 @@ use ringfence_policy::AbsPath;
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 
 use super::change::{self, Repository};
+use super::known::KnownConfigs;
 use super::{Entry, modules, parse};
+use crate::runs::Runs;
 use crate::sweep::{identity, led_to};
 
 /// Largest config that is read.
@@ -46,7 +48,7 @@ impl<T: Into<std::io::Error>> From<T> for Refusal {
 
 /// Replaces the config that `wanted` names, if the change is harmless, and removes the lock file.
 /// `cover` protects the new file in the sandbox: the mount on the old one is gone with it.
-pub(crate) fn replace(wanted: &ConfigChange, cover: impl Fn(&AbsPath)) -> Result<(), Refusal> {
+pub(crate) fn replace(wanted: &ConfigChange, known: &mut KnownConfigs, cover: impl Fn(&AbsPath)) -> Result<(), Refusal> {
     let path = wanted.path();
     let place = path.parent().ok_or(Refusal::Failed)?;
     let own = identity(wanted.directory()).ok_or(Refusal::Failed)?;
@@ -54,16 +56,23 @@ pub(crate) fn replace(wanted: &ConfigChange, cover: impl Fn(&AbsPath)) -> Result
     let name = path.name().and_then(|name| name.to_str()).ok_or(Refusal::Failed)?;
     // Read once: what was checked is what is written.
     let content = read(&File::from(wanted.lock().try_clone_to_owned()?))?;
+    // One run at a time compares and writes.
+    let runs = known.runs();
+    let _turn = runs.as_ref().map(Runs::turn).transpose()?;
     let present = Present::read(&directory, name)?;
     let (before, after) = (parse(&present.content), parse(&content));
     let (Some(before), Some(after)) = (before, after) else { return Err(Refusal::Unreadable) };
+    let user = known.look_up(path, &before).user;
     let refused = match name {
-        ".gitmodules" => modules::first_refused(&before, &after),
-        _ => change::first_refused(&before, &after, &repository(&directory, &place, &before)),
+        ".gitmodules" => modules::first_refused(&user, &before, &after),
+        "config.worktree" => change::first_refused_of_worktree(&before, &after),
+        _ => change::first_refused(&before, &after, &Repository { user, ..repository((&directory, &place), &before, known) }),
     };
     if let Some(key) = refused {
         return Err(Refusal::Key(key));
     }
+    // Before the file is there: a run that is killed meanwhile must not leave it to be taken for the user's.
+    known.note(path, &after)?;
     // A program may remove the new file until it is covered: then it is put there once more.
     for _ in 0..3 {
         let placed = put(&directory, name, &content, &present)?;
@@ -149,32 +158,42 @@ fn write(file: &mut File, content: &[u8], present: &Present) -> Result<(), Refus
 }
 
 /// The `.gitmodules` of the working trees of a git directory.
-fn repository(git: &OwnedFd, path: &AbsPath, config: &[Entry]) -> Repository {
+fn repository((git, path): (&OwnedFd, &AbsPath), config: &[Entry], known: &mut KnownConfigs) -> Repository {
     let named = config.iter().rev().find(|entry| entry.name() == "core.worktree").and_then(|entry| entry.value.as_ref());
     let own = match named {
         Some(tree) => Some(path.join(tree)),
         None => path.name().filter(|name| *name == ".git").and_then(|_| path.parent()),
     };
-    let linked = linked_trees(git);
+    // A command can make a tree and list it.
+    let linked = linked_trees(git, path).into_iter().filter(|tree| known.modules.contains(&tree.join(".gitmodules")));
     let trees: Vec<AbsPath> = own.into_iter().chain(linked).collect();
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let modules = trees.iter().filter_map(|tree| {
-        let tree = rustix::fs::open(tree.as_path(), flags, Mode::empty()).ok()?;
-        parse(&read(&File::from(open(&tree, ".gitmodules").ok()?)).ok()?)
-    });
-    Repository { modules: modules.collect(), trees: trees.iter().map(|tree| tree.to_string_lossy().into_owned()).collect() }
+    let mut modules = Vec::new();
+    for tree in &trees {
+        let present = modules_of(tree).unwrap_or_default();
+        modules.extend(known.user_settings(&tree.join(".gitmodules"), &present));
+        modules.push(present);
+    }
+    Repository { user: Vec::new(), modules, trees: trees.iter().map(|tree| tree.to_string_lossy().into_owned()).collect() }
 }
 
-/// The working trees that the git directory lists in `worktrees`.
-fn linked_trees(git: &OwnedFd) -> Vec<AbsPath> {
+fn modules_of(tree: &AbsPath) -> Option<Vec<Entry>> {
+    let tree = rustix::fs::open(tree.as_path(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    parse(&read(&File::from(open(&tree, ".gitmodules").ok()?)).ok()?)
+}
+
+/// The working trees that the git directory lists in `worktrees` and that lead back to it.
+fn linked_trees(git: &OwnedFd, path: &AbsPath) -> Vec<AbsPath> {
     const MANY: usize = 64;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let Ok(worktrees) = rustix::fs::openat(git, "worktrees", flags, Mode::empty()) else { return Vec::new() };
     let Ok(entries) = rustix::fs::Dir::read_from(&worktrees) else { return Vec::new() };
+    let line = |directory: &OwnedFd, name: &str| String::from_utf8(read(&File::from(open(directory, name).ok()?)).ok()?).ok();
     let tree = |name: &std::ffi::CStr| {
         let own = rustix::fs::openat(worktrees.as_fd(), name, flags, Mode::empty()).ok()?;
-        let text = String::from_utf8(read(&File::from(open(&own, "gitdir").ok()?)).ok()?).ok()?;
-        AbsPath::new(text.trim_end())?.parent()
+        let tree = AbsPath::new(line(&own, "gitdir")?.trim_end())?.parent()?;
+        let there = rustix::fs::open(tree.as_path(), flags, Mode::empty()).ok()?;
+        let back = AbsPath::new(line(&there, ".git")?.strip_prefix("gitdir: ")?.trim_end())?;
+        (back == path.join("worktrees").join(name.to_str().ok()?)).then_some(tree)
     };
     let names = entries.flatten().filter(|entry| !entry.file_name().to_bytes().starts_with(b".")).take(MANY);
     names.filter_map(|entry| tree(entry.file_name())).collect()
