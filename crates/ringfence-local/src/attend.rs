@@ -1,6 +1,7 @@
 //! Standing by a command: passing signals on, keeping time, keeping output.
 
 mod config;
+mod own_files;
 mod relay;
 
 use std::collections::{HashMap, HashSet};
@@ -10,13 +11,12 @@ use std::time::{Duration, Instant};
 
 use ringfence_api::{Connection, Denial, Granted, Operation, Outcome, Output, Request, Status, Stdio, Usage};
 use ringfence_enforce::apply::{Birth, Event, Group, Inside, LaunchError, Made, Planted, Reins, Running};
-use ringfence_enforce::{Plan, RememberedFiles, digest_own};
+use ringfence_enforce::{Plan, RememberedFiles};
 use ringfence_policy::{AbsPath, Limits};
 use ringfence_provider::ProviderError;
 use ringfence_shell::Capture;
 use ringfence_sys::signal::{self, Arrived, Sender, Set};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::CWD;
 
 use crate::allowances::Allowances;
 use crate::asks::Ground;
@@ -254,31 +254,6 @@ impl Seen {
         }
         self.live = LookingOut::Begun(live);
         Ok(())
-    }
-
-    fn note_own_file(&mut self, path: AbsPath, birth: Birth) {
-        // The event may come a moment after the command has ended.
-        if let Some(left) = &mut self.left_contents {
-            left.extend(digest_own(&HashMap::from([(path.clone(), birth)])));
-        }
-        self.own_files.insert(path, birth);
-    }
-
-    /// Notes what a command of a session leaves in its own files.
-    pub(crate) fn note_contents(&mut self) {
-        self.left_contents = Some(digest_own(&self.own_files));
-    }
-
-    /// Disowns the files that the user changed since the last command ended: their contents are not
-    /// remembered for later runs. Answers those that are still there.
-    pub(crate) fn disown_changed(&mut self) -> Vec<AbsPath> {
-        let Some(left) = self.left_contents.take() else { return Vec::new() };
-        let now = digest_own(&self.own_files);
-        let is_left = |path: &AbsPath| now.contains_key(path) && now.get(path) == left.get(path);
-        let is_changed = |(path, birth): &(&AbsPath, &Birth)| !is_left(path) && Birth::of(CWD, path.as_path()) == Some(**birth);
-        let changed = self.own_files.iter().filter(is_changed).map(|(path, _)| path.clone()).collect();
-        self.own_files.retain(|path, _| is_left(path));
-        changed
     }
 
     fn note(&mut self, made: Made) {
