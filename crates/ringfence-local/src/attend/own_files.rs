@@ -1,4 +1,4 @@
-//! Contents of files that commands of a sandbox made or wrote under a denied name.
+//! Contents of files with a denied name that the commands of a session made or wrote.
 
 use std::collections::HashMap;
 
@@ -10,6 +10,7 @@ use rustix::fs::CWD;
 use super::Seen;
 
 impl Seen {
+    /// Notes a file with a denied name that a command made or wrote.
     pub(super) fn note_own_file(&mut self, path: AbsPath, birth: Birth) {
         // The event may come a moment after the command has ended.
         if let Some(left) = &mut self.left_contents {
@@ -28,10 +29,11 @@ impl Seen {
     pub(crate) fn disown_changed(&mut self) -> Vec<AbsPath> {
         let Some(left) = self.left_contents.take() else { return Vec::new() };
         let now = digest_own(&self.own_files);
-        let is_left = |path: &AbsPath| now.contains_key(path) && now.get(path) == left.get(path);
-        let is_changed = |(path, birth): &(&AbsPath, &Birth)| !is_left(path) && Birth::of(CWD, path.as_path()) == Some(**birth);
-        let changed = self.own_files.iter().filter(is_changed).map(|(path, _)| path.clone()).collect();
-        self.own_files.retain(|path, _| is_left(path));
+        // Directories, and files that are too large, have no digest.
+        let is_changed = |path: &AbsPath| now.get(path) != left.get(path);
+        let is_there = |(path, birth): &(&AbsPath, &Birth)| is_changed(path) && Birth::of(CWD, path.as_path()) == Some(**birth);
+        let changed = self.own_files.iter().filter(is_there).map(|(path, _)| path.clone()).collect();
+        self.own_files.retain(|path, _| !is_changed(path));
         changed
     }
 }

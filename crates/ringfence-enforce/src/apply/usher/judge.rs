@@ -458,10 +458,7 @@ impl Judge {
     fn bring(&mut self, caller: &Caller<'_>, what: &Place, place: &Place) -> Result<(), Errno> {
         self.make_directory(caller, place)?;
         let (path, from) = (path_of(caller, place)?, path_of(caller, what)?);
-        if self.holds_foreign(what, &from)? {
-            self.refuse_since(caller, Operation::Rename, &from, Denial::HOLDS_DENIED);
-            return Err(Errno::ACCESS);
-        }
+        self.keep_foreign(caller, what, &from)?;
         let is_above = self.is_above_rule(&path) || self.is_above_setting(place, &path)?;
         if is_above || self.is_in_guarded_git(place.directory.as_fd())? || self.holds_caught(what, &from, &path)? {
             return self.keep_out(caller, path);
@@ -479,8 +476,7 @@ impl Judge {
 
     /// Whether a pattern catches by its whole path what would come to lie below `path` with
     /// the directory `what`, or would no longer catch what it catches now. Those that catch by
-    /// the name alone have caught it where it is, and still do elsewhere, unless an exception holds
-    /// in one of the two places.
+    /// the name alone do so in both places, unless an exception holds in one of them.
     fn holds_caught(&self, what: &Place, from: &AbsPath, path: &AbsPath) -> Result<bool, Errno> {
         const MANY: usize = 1_000_000;
         let by_path = |pattern: &&Pattern| {

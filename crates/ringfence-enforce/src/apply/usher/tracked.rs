@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use ringfence_api::{Denial, Operation};
 use ringfence_policy::{AbsPath, Access, Because, Decision, TrackedFile, TrackedMode, Verdict};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatVfsMountFlags};
 use rustix::io::Errno;
@@ -127,10 +128,19 @@ impl Judge {
         !is_surveyed(directory, name, file) && !is_own()
     }
 
+    /// Refuses to move the directory `what` at `from` if it holds such a file of the host.
+    pub(super) fn keep_foreign(&mut self, caller: &Caller<'_>, what: &Place, from: &AbsPath) -> Result<(), Errno> {
+        if !self.holds_foreign(what, from)? {
+            return Ok(());
+        }
+        self.refuse_since(caller, Operation::Rename, from, Denial::HOLDS_DENIED);
+        Err(Errno::ACCESS)
+    }
+
     /// Tells whether the directory `what` at `from` holds a file of the host that only its path denies:
     /// one in the place of a tracked file, or beside tracked files in a directory with a denied name.
     /// Under another path it could be read.
-    pub(super) fn holds_foreign(&self, what: &Place, from: &AbsPath) -> Result<bool, Errno> {
+    fn holds_foreign(&self, what: &Place, from: &AbsPath) -> Result<bool, Errno> {
         let tracked = &self.grants.tracked;
         if tracked.is_empty() {
             return Ok(false);
