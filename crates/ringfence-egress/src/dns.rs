@@ -40,7 +40,7 @@ mod stream;
 mod testing;
 mod told;
 
-pub use query::looked_up;
+pub use query::{looked_up, no_such_name};
 pub use server::{Server, Sockets};
 
 /// Decides about names, and is told.

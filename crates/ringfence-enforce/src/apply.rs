@@ -287,6 +287,8 @@ enum Report {
     Sent(SocketAddr, u32, String),
     /// A name is looked up, by this process and program.
     LooksUp(String, u32, String),
+    /// This process and program asks for names by itself; the other end of its socket comes along.
+    Queries(u32, String),
     /// A shell opens the stream of this number, and waits for it.
     Takes(u32, OnExecute, waiting::Told),
     /// Something went through, as often as it says since it was last told of.

@@ -178,7 +178,8 @@ impl Draft<'_> {
         let resolver = match &person.resolver {
             _ if self.grants.network.has_a_border() => "nameserver 127.0.0.1\noptions timeout:30\n".into(),
             Some(resolver) => resolver.clone(),
-            None => "# ringfence: no network\n".into(),
+            // No name exists, so a resolver that ignores the answer waits for a second only.
+            None => "# ringfence: no network\noptions timeout:1 attempts:1\n".into(),
         };
         let mut file = |at: AbsPath, content: String| self.steps.push(Step::File { path: at, content });
         file(

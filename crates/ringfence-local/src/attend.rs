@@ -25,6 +25,7 @@ use crate::denials::Denials;
 use crate::egress::{Egress, Gate, Opened, Reserved};
 use crate::git_config::KnownConfigs;
 use crate::live::{Live, LookingOut};
+use crate::lookups::Lookups;
 use crate::optional::marked;
 use crate::orphans::Farewell;
 use crate::steward::{Spent, Steward};
@@ -128,6 +129,8 @@ pub(crate) struct Seen {
     pub(crate) observed: Allowances,
     /// What was refused to it, but for what the watch knows.
     pub(crate) denials: Denials,
+    /// Answers to programs that look up names by themselves.
+    pub(crate) lookups: Lookups,
     /// What it may use only so much of.
     pub(crate) limits: Limits,
     /// Who keeps account of that, where somebody has to.
@@ -162,6 +165,7 @@ impl Seen {
     pub(crate) fn refused(&mut self) -> (Vec<Denial>, u64) {
         let own = std::mem::take(&mut self.denials);
         let others = self.watch.as_ref().map(Watch::take).into_iter().chain(self.gate.as_ref().map(|gate| gate.take()));
+        let others = others.chain([self.lookups.take()]);
         others.fold(own, Denials::with).into_parts()
     }
 
@@ -195,6 +199,7 @@ impl Seen {
             },
             Event::Sent { to, pid, program } => self.gate.iter().for_each(|gate| gate.sent(to, pid, program.clone())),
             Event::LooksUp { name, pid, program } => self.gate.iter().for_each(|gate| gate.looks_up(&name, pid, &program)),
+            Event::Queries { socket, pid, program } => self.lookups.answer(socket, (pid, program), self.ground.clone()),
             Event::Pleads(plea) if is_nowhere(plea.denial()) => drop(plea),
             Event::Pleads(plea) => match &self.watch {
                 Some(watch) => watch.plead(plea),

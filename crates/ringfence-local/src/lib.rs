@@ -16,6 +16,7 @@ mod egress;
 mod git_config;
 mod guess;
 mod live;
+mod lookups;
 mod optional;
 mod orphans;
 mod room;

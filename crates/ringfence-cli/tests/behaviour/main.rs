@@ -45,6 +45,7 @@ mod observe;
 mod outside;
 mod own_fault;
 mod own_policy;
+mod own_resolver;
 mod package_settings;
 mod planted_settings;
 mod ports;

@@ -88,6 +88,11 @@ pub fn looked_up(message: &[u8]) -> Option<Name> {
     }
 }
 
+/// The answer to a question that there is no such name; `None` if it is no question.
+pub fn no_such_name(message: &[u8]) -> Option<Vec<u8>> {
+    read(message).ok().map(|query| super::reply::write(&query, &super::reply::Reply::NoSuchName))
+}
+
 /// Reads one whole message.
 pub(super) fn read(message: &[u8]) -> Result<Query, Fault> {
     let mut bytes = Bytes(message);

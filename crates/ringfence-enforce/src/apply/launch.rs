@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ffi::CString;
 use std::io::{self, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
@@ -124,6 +124,15 @@ pub enum Event {
         /// Who.
         pid: u32,
         /// Which program.
+        program: String,
+    },
+    /// A program asks for names by itself, where the network is shut.
+    Queries {
+        /// The other end of its socket.
+        socket: UdpSocket,
+        /// The process.
+        pid: u32,
+        /// Its program.
         program: String,
     },
     /// A shell opens one of the streams that are offered to it.
@@ -439,6 +448,9 @@ impl Running {
             Report::Pleads(told) => self.listener.get().map_or(Event::Closed, |listener| Event::Pleads(Plea::of(told, listener.clone()))),
             Report::ReplacesConfig(told) => ConfigChange::event(told, descriptors, self.listener.get()),
             Report::LooksUp(name, pid, program) => Event::LooksUp { name, pid, program },
+            Report::Queries(pid, program) => {
+                descriptors.pop().map_or(Event::Nothing, |socket| Event::Queries { socket: socket.into(), pid, program })
+            }
             Report::Sent(to, pid, program) => Event::Sent { to, pid, program },
             Report::Socket => descriptors.pop().map_or(Event::Nothing, Event::Socket),
             Report::Doors(more) => Doors::of(descriptors, more).map_or(Event::Closed, Event::Doors),

@@ -421,10 +421,13 @@ fn reached(call: Call, caller: &Caller<'_>, judge: &mut Judge, control: &OwnedFd
             let done = if call == Call::Connect { reach::connect(caller, target, control) } else { reach::listen(caller) };
             return done.unwrap_or_else(Reply::from);
         }
-        _ => {
-            reach::tell_of(call, caller, judge, control);
-            Reply::Through
-        }
+        _ => match reach::answer_queries(call, caller, judge, control) {
+            Some(reply) => reply,
+            None => {
+                reach::tell_of(call, caller, judge, control);
+                Reply::Through
+            }
+        },
     };
     judge.report(control);
     reply

@@ -4,7 +4,7 @@
 //! thread could put one of the host's sockets in the place of the one that was meant. What is
 //! connected is the very socket that was looked at, by a copy of its descriptor.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -184,6 +184,35 @@ fn promptly(socket: &OwnedFd, address: &[u8]) -> Result<Reply, Errno> {
     ended
 }
 
+/// The port of name servers.
+const NAMES: u16 = 53;
+
+/// Connects a datagram socket that is meant for a name server of a shut network to a socket that the
+/// caller of ringfence answers, and which tells the names. `None` if another thing is meant.
+///
+/// Go and c-ares connect and then write, and no filter can tell that from any other `write`. Nothing
+/// is served until a program connects, so a command that looks up nothing waits for nothing.
+pub(super) fn answer_queries(call: Call, caller: &Caller<'_>, judge: &Judge, control: &OwnedFd) -> Option<Reply> {
+    if call != Call::Connect || judge.is_listed() || judge.network() != NetworkMode::None {
+        return None;
+    }
+    meant(call, caller).filter(|to| to.port() == NAMES && is_within(*to))?;
+    let socket = caller.descriptor(caller.int(0)).ok()?;
+    if sockopt::socket_type(&socket) != Ok(SocketType::DGRAM) {
+        return None;
+    }
+    let mut address = caller.bytes(caller.raw(1), caller.raw(2) as usize).ok()?;
+    let server = UdpSocket::bind((internet(&address)?.ip(), 0)).ok()?;
+    address.get_mut(2..4)?.copy_from_slice(&server.local_addr().ok()?.port().to_be_bytes());
+    caller.still_waits().ok()?;
+    net::connect_raw(socket.as_fd(), &address).ok()?;
+    // No other socket is answered.
+    let asks = SocketAddr::try_from(rustix::net::getsockname(&socket).ok()?).ok()?;
+    server.connect(asks).ok()?;
+    let is_told = tell_with(control, &Report::Queries(caller.notification.pid, caller.program()), &[server.as_fd()]);
+    is_told.then_some(Reply::Value(0))
+}
+
 /// Tells of whom a call means that goes through and leads nowhere, and of a name that is looked up.
 pub(super) fn tell_of(call: Call, caller: &Caller<'_>, judge: &mut Judge, control: &OwnedFd) {
     if let Some(name) = looked_up(call, caller) {
@@ -261,7 +290,6 @@ fn meant(call: Call, caller: &Caller<'_>) -> Option<SocketAddr> {
 
 /// The name that a message asks a name server of the sandbox for.
 fn looked_up(call: Call, caller: &Caller<'_>) -> Option<String> {
-    const NAMES: u16 = 53;
     /// No question is longer that has one name in it.
     const LONG: u64 = 512;
     if call == Call::Connect {

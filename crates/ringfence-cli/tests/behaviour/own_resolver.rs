@@ -1,0 +1,51 @@
+//! Programs that speak DNS by themselves, as Go and c-ares do, where the network is shut.
+
+use ringfence_testkit::{Project, Ran, each_user};
+use serde_json::Value;
+
+use crate::project;
+
+/// Asks for a name over a connected datagram socket; prints the response code, or the error.
+const LOOKUP: &str = r"
+import socket, struct, sys
+def lookup(name, server):
+    family = socket.AF_INET6 if ':' in server else socket.AF_INET
+    asks = socket.socket(family, socket.SOCK_DGRAM)
+    asks.settimeout(20)
+    labels = b''.join(bytes([len(label)]) + label.encode() for label in name.split('.'))
+    try:
+        asks.connect((server, 53))
+        for kind in (1, 28):
+            query = struct.pack('>6H', 7 + kind, 0x100, 1, 0, 0, 0) + labels + b'\0' + struct.pack('>2H', kind, 1)
+            asks.send(query)
+            reply = asks.recv(512)
+            assert reply[:2] == query[:2], reply
+            print(reply[3] & 15)
+    except OSError as error:
+        print(error)
+lookup(sys.argv[1], sys.argv[2])
+";
+
+fn lookup(project: &Project, name: &str, server: &str) -> (String, Vec<Value>) {
+    project.write("lookup.py", LOOKUP);
+    let ran = Ran::of(project.ringfence().args(["run", "--json", "--", "python3", "lookup.py", name, server]), b"");
+    let said: Value = serde_json::from_str(&ran.ok()).expect("JSON");
+    let denials = said["denials"].as_array().cloned().unwrap_or_default();
+    (said["stdout"].as_str().unwrap_or_default().to_owned(), denials)
+}
+
+#[test]
+fn name_that_a_program_looks_up_by_itself_is_told_in_a_shut_network() {
+    each_user(|user| {
+        let project = project(user);
+        for server in ["127.0.0.1", "127.0.0.53", "::1"] {
+            let (said, denials) = lookup(&project, "proxy.example.org", server);
+            // There is no such name, for both kinds of address.
+            assert_eq!(said, "3\n3\n", "{server}: {denials:?}");
+            let told: Vec<_> = denials.iter().filter(|denial| denial["operation"] == "connect").collect();
+            assert_eq!(told.len(), 1, "{server}: {denials:?}");
+            assert_eq!((&told[0]["target"], &told[0]["rule"]), (&"proxy.example.org".into(), &"network.mode = none".into()));
+            assert!(told[0]["program"].as_str().is_some_and(|program| program.contains("python")), "{told:?}");
+        }
+    });
+}
