@@ -3,7 +3,9 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::error::ErrorKind;
 use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
+use ringfence_api::typed;
 
 use crate::commands::agent::AgentCommand;
 use crate::commands::cache::CacheCommand;
@@ -25,6 +27,8 @@ use crate::commands::serve::Serve;
 use crate::commands::session::{AskCommand, SessionCommand};
 use crate::commands::test::Test;
 use crate::commands::tool::ToolCommand;
+use crate::say;
+use crate::show::printable;
 
 /// Run an agent's commands in the project and nowhere else
 ///
@@ -350,9 +354,24 @@ pub(crate) fn parse() -> Arguments {
     }
     Arguments::try_parse().unwrap_or_else(|error| {
         let _ = error.print();
+        if error.kind() == ErrorKind::InvalidSubcommand
+            && let Some(line) = run_line(std::env::args_os().skip(1))
+        {
+            say::line(&format!("hint: did you mean: {line}"));
+        }
         let wrong = if names("hook") { crate::commands::hook::BLOCKED.into() } else { 125 };
         std::process::exit(if error.use_stderr() { wrong } else { 0 })
     })
+}
+
+/// The words as a command to run, if the first is a program on `PATH`: `ringfence run -- npm test`.
+fn run_line(words: impl Iterator<Item = OsString>) -> Option<String> {
+    let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+    let program = words.first().filter(|word| !word.contains('/'))?;
+    let search = std::env::var_os("PATH")?;
+    let is_there = std::env::split_paths(&search).any(|directory| directory.join(program).is_file());
+    let quoted: Vec<String> = words.iter().map(|word| typed(word)).collect();
+    is_there.then(|| printable(&format!("ringfence run -- {}", quoted.join(" "))))
 }
 
 /// Whether the words ask for this command, before they are understood.

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::decide::{Access, Because, Verdict};
+use crate::decide::{Access, Because, Decision, Verdict};
 use crate::expand::Target;
 use crate::glob::{Glob, components};
 use crate::grants::{Grants, Source};
@@ -81,6 +81,17 @@ impl Grants {
             Some(Because::Pattern(pattern)) if is_env_file(&pattern.origin.source, &pattern.origin.text) => self.disguises.env_files,
             _ => Disguise::Deny,
         }
+    }
+}
+
+impl Decision {
+    /// True if a built-in pattern that `env-files` speaks of denies the path.
+    pub fn is_of_env_files(&self) -> bool {
+        let pattern = match &self.rule {
+            Some(Because::Pattern(pattern)) => pattern,
+            _ => return false,
+        };
+        self.verdict == Verdict::Denied && is_env_file(&pattern.origin.source, &pattern.origin.text)
     }
 }
 

@@ -73,7 +73,8 @@ pub(crate) fn run(arguments: Test) -> Result<ExitCode, CliError> {
     }
     let start_ms = if arguments.unconfined { None } else { Some(start_ms(&meant)?) };
     let mut outside = Outside::lay_out();
-    let chooser = Chooser { grants: &meant.resolved.grants, plan: &plan, name: unique_name(), baits: outside.baits() };
+    let copies = meant.resolved.settings_copies().into_iter().map(|copy| copy.path).collect();
+    let chooser = Chooser { grants: &meant.resolved.grants, plan: &plan, name: unique_name(), baits: outside.baits(), copies };
     let probes = chooser.probes();
     let headline = headline(&meant);
     if arguments.unconfined {

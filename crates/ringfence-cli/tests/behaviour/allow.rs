@@ -110,3 +110,16 @@ fn what_the_managed_policy_locks_stays_shut_and_is_not_offered() {
         assert_eq!((&result["blocked"], &result["permission"]), (&true.into(), &serde_json::Value::Null), "{result}");
     });
 }
+
+#[test]
+fn absent_path_to_read_is_warned_of() {
+    each_user(|user| {
+        let project = project(user);
+        let ran = allow(&project, &["read", "~/absent"]);
+        ran.ok();
+        assert!(ran.talk().contains("warning: allow read ") && ran.talk().contains("no such file or directory"), "{user}: {}", ran.talk());
+        for words in [["read", "~/.ssh/id_rsa"], ["host", "a.example.org"], ["write", "new.txt"]] {
+            assert_eq!(allow(&project, &words).talk(), "", "{user}: {words:?}");
+        }
+    });
+}

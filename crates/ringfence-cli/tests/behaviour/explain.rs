@@ -188,3 +188,23 @@ fn reason_of_the_failure_is_named_before_what_programs_do_without() {
         assert_eq!(optional, [&Value::Bool(false), &Value::Bool(true)], "{user}: {said}");
     });
 }
+
+#[test]
+fn denied_env_file_is_also_proposed_to_be_found_empty() {
+    each_user(|user| {
+        let project = project(user);
+        let proposal = "ringfence configure set filesystem.env-files empty";
+        project.sh("cat .env").ends(1);
+        for words in [["explain", "--last"].as_slice(), &["explain", "read", ".env"]] {
+            let text = Ran::of(project.ringfence().args(words), b"").text();
+            assert!(text.contains(proposal), "{user}: {text}");
+        }
+        let write = Ran::of(project.ringfence().args(["explain", "write", ".env"]), b"").text();
+        assert!(!write.contains(proposal), "{user}: {write}");
+        // The proposal is a command that works.
+        Ran::of(project.ringfence().args(["configure", "set", "filesystem.env-files", "empty"]), b"").ok();
+        assert_eq!(project.sh("cat .env").ok(), "", "{user}");
+        let after = Ran::of(project.ringfence().args(["explain", "read", ".env"]), b"").text();
+        assert!(!after.contains(proposal), "{user}: {after}");
+    });
+}

@@ -168,3 +168,15 @@ fn home_as_the_directory_can_be_inspected_and_runs_nothing() {
         }
     });
 }
+
+#[test]
+fn program_in_place_of_a_command_is_answered_with_the_line_that_runs_it() {
+    each_user(|user| {
+        let project = project(user);
+        let ran = Ran::of(project.ringfence().args(["env", "echo", "two words"]), b"");
+        let hint = "hint: did you mean: ringfence run -- env echo 'two words'\n";
+        assert!(ran.status == 125 && ran.talk().ends_with(hint), "{user}: {}", ran.talk());
+        let unknown = Ran::of(project.ringfence().args(["no-such-program-anywhere"]), b"");
+        assert!(unknown.status == 125 && !unknown.talk().contains("ringfence run --"), "{user}: {}", unknown.talk());
+    });
+}

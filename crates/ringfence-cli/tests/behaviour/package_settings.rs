@@ -69,3 +69,14 @@ fn file_without_a_public_setting_stays_denied() {
         assert!(ran.status != 0 && ran.text().is_empty(), "{user}: {}", ran.text());
     });
 }
+
+#[test]
+fn test_command_takes_no_copy_for_a_secret() {
+    each_user(|user| {
+        let project = with_settings(user);
+        std::fs::remove_file(project.home().join(".config/pip/other")).unwrap();
+        let ran = Ran::of(project.ringfence().arg("test"), b"");
+        assert!(ran.status == 0 && !ran.text().contains("FAIL"), "{user}: {}", ran.text());
+        assert!(ran.text().contains("your other secrets"), "{user}: {}", ran.text());
+    });
+}

@@ -102,7 +102,7 @@ fn answer(grants: &Grants, plan: &Plan, path: &AbsPath, access: Access) -> Answe
         _ => None,
     };
     answer = answer.maybe("why", silence.map(str::to_owned));
-    let (change, rest) = decision.explain().into_iter().partition::<Vec<_>, _>(|line| line.label == "change");
+    let (mut change, rest) = decision.explain().into_iter().partition::<Vec<_>, _>(|line| line.label == "change");
     answer.lines.extend(rest.into_iter().filter(|line| line.label != "verdict"));
     let shown = match grants.disguise(path) {
         Disguise::Deny => None,
@@ -114,9 +114,15 @@ fn answer(grants: &Grants, plan: &Plan, path: &AbsPath, access: Access) -> Answe
         format!("git tracks it, so `{pattern}` does not hold; `[filesystem] tracked = \"deny\"` would deny it")
     });
     answer = answer.maybe("shown", shown.map(str::to_owned)).maybe("kept", kept(&decision)).maybe("tracked", lifted);
+    if access == Access::Read && decision.is_of_env_files() && grants.disguise(path) == Disguise::Deny {
+        change.iter_mut().for_each(|line| line.text.push_str(EMPTY_ENV_FILES));
+    }
     answer.lines.extend(change);
     answer
 }
+
+/// The proposal for tools that load a `.env` file at every start: they need none of its content.
+const EMPTY_ENV_FILES: &str = "; or let tools find it empty: ringfence configure set filesystem.env-files empty";
 
 /// The grants with `path` open, if it is denied and git tracks it.
 fn with_tracked(grants: &Grants, path: &AbsPath, access: Access) -> Option<Grants> {

@@ -1,6 +1,8 @@
 //! `ringfence allow`, also `ringfence policy allow`
 
 use std::ffi::OsString;
+use std::fs;
+use std::io;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
@@ -10,7 +12,7 @@ use serde_json::json;
 
 use crate::commands::words::{below_home, directory};
 use crate::error::CliError;
-use crate::show;
+use crate::{say, show};
 
 /// Open a path or a host for good, or let a variable pass
 ///
@@ -68,6 +70,16 @@ enum Subject {
 }
 
 impl Subject {
+    /// True for a path to read that does not exist.
+    fn is_absent_to_read(&self) -> bool {
+        match self {
+            Subject::Opening(Opening::Path(path, Access::Read)) => {
+                fs::symlink_metadata(path.as_path()).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+            }
+            _ => false,
+        }
+    }
+
     fn key(&self) -> &'static str {
         match self {
             Subject::Opening(Opening::Path(..)) => "path",
@@ -98,6 +110,9 @@ pub(crate) fn run(arguments: Allow) -> Result<ExitCode, CliError> {
     let amendment = Amendment { subject: permitted, scope, files: &files, facts: &facts };
     let allowed = if arguments.dry_run { amendment.preview()? } else { amendment.write()? };
     let what = subject.text();
+    if subject.is_absent_to_read() {
+        say::warning(&show::printable(&format!("allow read {what} opens nothing now: there is no such file or directory")));
+    }
     if arguments.json {
         let written = allowed.is_new && !arguments.dry_run;
         show::json(&json!({ subject.key(): what, "place": allowed.place(), "isNew": allowed.is_new, "written": written }))?;

@@ -35,6 +35,8 @@ pub(super) struct Chooser<'a> {
     /// A name that nothing else has.
     pub(super) name: String,
     pub(super) baits: Baits,
+    /// Files of which the sandbox has a copy without secrets: to read that copy breaks no promise.
+    pub(super) copies: Vec<AbsPath>,
 }
 
 impl Chooser<'_> {
@@ -60,7 +62,7 @@ impl Chooser<'_> {
         let denied = self.grants.rules.iter().filter(|rule| rule.effect == Effect::Deny && !rule.root.is_within(&self.grants.workspace));
         let mut acts: Vec<Act> = Vec::new();
         for rule in denied.filter(|rule| self.is_denied(&rule.root)) {
-            acts.extend(readable(&rule.root).filter(|act| !acts.contains(act)));
+            acts.extend(readable(&rule.root, &self.copies).filter(|act| !acts.contains(act)));
         }
         let ssh = self.grants.home.join(".ssh");
         let (keys, mut others): (Vec<Act>, Vec<Act>) = acts.into_iter().partition(|act| Path::new(&act.target).starts_with(ssh.as_path()));
@@ -77,7 +79,7 @@ impl Chooser<'_> {
     /// What a pattern caught in the project, and a name it would catch if it came.
     fn project_secrets(&self) -> Probe {
         let caught = self.covers(|cover| matches!(cover, Cover::Deny(_)));
-        let mut acts: Vec<Act> = caught.filter_map(readable).take(ENOUGH).collect();
+        let mut acts: Vec<Act> = caught.filter_map(|path| readable(path, &self.copies)).take(ENOUGH).collect();
         let mut tried = if acts.is_empty() { String::new() } else { format!("read {}", self.listed(&acts)) };
         let newcomer = self.grants.workspace.join(format!(".env.{}", self.name));
         if self.grants.verdict(&newcomer, Access::Write) == Verdict::Denied {
@@ -206,14 +208,17 @@ fn more(count: usize) -> String {
 }
 
 /// Reading `path`, or a file in it, where the caller itself could.
-fn readable(path: &AbsPath) -> Option<Act> {
+fn readable(path: &AbsPath, copies: &[AbsPath]) -> Option<Act> {
+    if copies.contains(path) {
+        return None;
+    }
     let Ok(entries) = fs::read_dir(path.as_path()) else {
         return File::open(path.as_path()).is_ok().then(|| Act::new(Deed::Look, path.as_path()));
     };
     let files = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
     let mut files: Vec<AbsPath> = files.map(|entry| path.join(entry.file_name())).collect();
     files.sort_by_key(|file| (!file.name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"id_")), file.clone()));
-    let file = files.into_iter().find(|file| File::open(file.as_path()).is_ok());
+    let file = files.into_iter().find(|file| !copies.contains(file) && File::open(file.as_path()).is_ok());
     Some(file.map_or_else(|| Act::new(Deed::List, path.as_path()), |file| Act::new(Deed::Look, file.as_path())))
 }
 
