@@ -1,6 +1,7 @@
 //! Standing by a command: passing signals on, keeping time, keeping output.
 
 mod config;
+mod masked;
 mod own_files;
 mod relay;
 
@@ -31,6 +32,8 @@ use crate::orphans::Farewell;
 use crate::steward::{Spent, Steward};
 use crate::sweep::{Identity, identity};
 use crate::watch::Watch;
+pub(crate) use masked::Masked;
+use masked::{OF_THE_TERMINAL, passed_on};
 use relay::Relay;
 
 /// Something that runs and tells.
@@ -277,50 +280,6 @@ impl Seen {
             }
             None => self.has_unknown = true,
         }
-    }
-}
-
-/// Signals that the kernel sends for a terminal, to the whole process group: the command has them.
-const OF_THE_TERMINAL: &[i32] = &[libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTSTP, libc::SIGWINCH];
-
-/// Other signals that would end this process, but for those of its own faults. The first comes from
-/// `alarm(2)`, the next three from a limit or timer: all of these outlive `execve`.
-const FATAL: &[i32] = &[
-    libc::SIGALRM,
-    libc::SIGXCPU,
-    libc::SIGVTALRM,
-    libc::SIGPROF,
-    libc::SIGTERM,
-    libc::SIGUSR1,
-    libc::SIGUSR2,
-    libc::SIGXFSZ,
-    libc::SIGSTKFLT,
-    libc::SIGIO,
-    libc::SIGPWR,
-];
-
-/// Signals that are passed on to the command: this process must not end before what the command
-/// planted is moved away.
-fn passed_on() -> Vec<i32> {
-    let others = [libc::SIGCONT].into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX());
-    OF_THE_TERMINAL.iter().chain(FATAL).copied().chain(others).collect()
-}
-
-/// Signals that wait while it lasts; then the mask before holds again.
-pub(crate) struct Masked(Set);
-
-impl Masked {
-    /// Those that are passed on, and SIGCHLD: a watcher of a child reads it from a descriptor.
-    pub(crate) fn begin() -> Result<Self, ProviderError> {
-        let set = Set::of(&[passed_on(), vec![libc::SIGCHLD]].concat());
-        signal::block(&set).map(Self).map_err(|source| ProviderError::System { what: "block signals", source })
-    }
-}
-
-impl Drop for Masked {
-    fn drop(&mut self) {
-        // The caller's signals are its own again, also those that came meanwhile.
-        let _ = signal::set_mask(&self.0);
     }
 }
 

@@ -1,5 +1,7 @@
 //! The caller's side: starting the helper and hearing from it.
 
+mod reins;
+
 use std::borrow::Cow;
 use std::ffi::CString;
 use std::io::{self, IoSlice, IoSliceMut, Write};
@@ -33,6 +35,7 @@ use super::waiting::{OnExecute, Waiting};
 use super::{Account, Birth, CONTROL_FD, Fate, HELPER, Job, Launch, MOST_DESCRIPTORS, Order, Planted, Report, SpaceTaken, Start};
 use crate::limits;
 use crate::plan::Network;
+pub use reins::Reins;
 
 /// Why a command could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -552,50 +555,6 @@ impl Running {
 fn send(control: &OwnedFd, order: Order) {
     if let Ok(bytes) = postcard::to_stdvec(&order) {
         let _ = rustix::net::send(control, &bytes, SendFlags::NOSIGNAL);
-    }
-}
-
-/// What runs can be stopped and ended with these.
-#[derive(Debug)]
-pub struct Reins {
-    control: Arc<OwnedFd>,
-    warden: Option<Arc<Warden>>,
-}
-
-impl Reins {
-    /// Ends everything in the sandbox.
-    pub fn end(&self) {
-        send(&self.control, Order::End);
-    }
-
-    /// The same for one that does not listen.
-    pub fn kill(&self) {
-        self.warden.iter().for_each(|warden| warden.kill());
-    }
-
-    /// Asks for [`Event::Settled`].
-    pub fn settle(&self) {
-        send(&self.control, Order::Settle);
-    }
-
-    /// Asks for [`Event::Account`].
-    pub fn account(&self) {
-        send(&self.control, Order::Account);
-    }
-
-    /// Asks for [`Event::Socket`].
-    pub fn ask_for_socket(&self) {
-        send(&self.control, Order::Socket);
-    }
-
-    /// Lets nobody in the sandbox go on.
-    pub fn pause(&self) {
-        send(&self.control, Order::Pause);
-    }
-
-    /// Lets everybody go on.
-    pub fn resume(&self) {
-        send(&self.control, Order::Resume);
     }
 }
 

@@ -1,0 +1,50 @@
+//! Stopping and ending what runs in a sandbox.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::{Order, Warden, send};
+
+/// What runs can be stopped and ended with these.
+#[derive(Debug)]
+pub struct Reins {
+    pub(super) control: Arc<OwnedFd>,
+    pub(super) warden: Option<Arc<Warden>>,
+}
+
+impl Reins {
+    /// Ends everything in the sandbox.
+    pub fn end(&self) {
+        send(&self.control, Order::End);
+    }
+
+    /// The same for one that does not listen.
+    pub fn kill(&self) {
+        self.warden.iter().for_each(|warden| warden.kill());
+    }
+
+    /// Asks for [`Event::Settled`].
+    pub fn settle(&self) {
+        send(&self.control, Order::Settle);
+    }
+
+    /// Asks for [`Event::Account`].
+    pub fn account(&self) {
+        send(&self.control, Order::Account);
+    }
+
+    /// Asks for [`Event::Socket`].
+    pub fn ask_for_socket(&self) {
+        send(&self.control, Order::Socket);
+    }
+
+    /// Lets nobody in the sandbox go on.
+    pub fn pause(&self) {
+        send(&self.control, Order::Pause);
+    }
+
+    /// Lets everybody go on.
+    pub fn resume(&self) {
+        send(&self.control, Order::Resume);
+    }
+}
