@@ -202,7 +202,7 @@ impl Seen {
             },
             Event::Sent { to, pid, program } => self.gate.iter().for_each(|gate| gate.sent(to, pid, program.clone())),
             Event::LooksUp { name, pid, program } => self.gate.iter().for_each(|gate| gate.looks_up(&name, pid, &program)),
-            Event::Queries { socket, pid, program } => self.lookups.answer(socket, (pid, program), self.ground.clone()),
+            Event::Queries(pid, program, socket) => self.lookups.answer(socket, (pid, program), self.ground.clone()),
             Event::Pleads(plea) if is_nowhere(plea.denial()) => drop(plea),
             Event::Pleads(plea) => match &self.watch {
                 Some(watch) => watch.plead(plea),

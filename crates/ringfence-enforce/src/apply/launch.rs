@@ -129,15 +129,8 @@ pub enum Event {
         /// Which program.
         program: String,
     },
-    /// A program asks for names by itself, where the network is shut.
-    Queries {
-        /// The other end of its socket.
-        socket: UdpSocket,
-        /// The process.
-        pid: u32,
-        /// Its program.
-        program: String,
-    },
+    /// A process and program that asks for names by itself in a shut network; the other end of its socket.
+    Queries(u32, String, UdpSocket),
     /// A shell opens one of the streams that are offered to it.
     Takes {
         /// Which one.
@@ -451,9 +444,7 @@ impl Running {
             Report::Pleads(told) => self.listener.get().map_or(Event::Closed, |listener| Event::Pleads(Plea::of(told, listener.clone()))),
             Report::ReplacesConfig(told) => ConfigChange::event(told, descriptors, self.listener.get()),
             Report::LooksUp(name, pid, program) => Event::LooksUp { name, pid, program },
-            Report::Queries(pid, program) => {
-                descriptors.pop().map_or(Event::Nothing, |socket| Event::Queries { socket: socket.into(), pid, program })
-            }
+            Report::Queries(pid, program) => descriptors.pop().map_or(Event::Nothing, |fd| Event::Queries(pid, program, fd.into())),
             Report::Sent(to, pid, program) => Event::Sent { to, pid, program },
             Report::Socket => descriptors.pop().map_or(Event::Nothing, Event::Socket),
             Report::Doors(more) => Doors::of(descriptors, more).map_or(Event::Closed, Event::Doors),
