@@ -100,6 +100,12 @@ fn names_only_refs(text: &[u8]) -> bool {
     })
 }
 
+/// True if git on the host acts on a file of this name by itself, at the next commit: it copies the
+/// files that a `MERGE_RR` names, and applies the changes of a `MERGE_AUTOSTASH`.
+pub(super) fn is_applied_by_git(name: &OsStr) -> bool {
+    ["MERGE_RR", "MERGE_AUTOSTASH"].iter().any(|applied| name.eq_ignore_ascii_case(applied))
+}
+
 #[cfg(test)]
 mod tests {
     use super::names_only_refs;
@@ -112,10 +118,4 @@ mod tests {
             assert!(!names_only_refs(text.as_bytes()), "{text}");
         }
     }
-}
-
-/// True if git on the host acts on a file of this name by itself, at the next commit: it copies the
-/// files that a `MERGE_RR` names, and applies the changes of a `MERGE_AUTOSTASH`.
-pub(super) fn is_applied_by_git(name: &OsStr) -> bool {
-    ["MERGE_RR", "MERGE_AUTOSTASH"].iter().any(|applied| name.eq_ignore_ascii_case(applied))
 }
