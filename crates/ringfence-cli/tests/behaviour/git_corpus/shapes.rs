@@ -85,10 +85,10 @@ pub(super) const SHAPES: &[Shape] = &[
     Shape {
         name: "filter_of_the_user",
         tracked: &["assets/model.bin"],
-        layout: "printf '*.bin filter=rot -text\\n' > .gitattributes
-                 git config --global filter.rot.clean 'tr a-zA-Z n-za-mN-ZA-M'
-                 git config --global filter.rot.smudge 'tr a-zA-Z n-za-mN-ZA-M'
-                 git config --global filter.rot.required true",
+        layout: "printf '*.bin filter=turned -text\\n' > .gitattributes
+                 git config --global filter.turned.clean tac
+                 git config --global filter.turned.smudge tac
+                 git config --global filter.turned.required true",
         own: &[
             ("filter-add", "cp \"$T/README.md\" \"$T/assets/other.bin\" && git add -A && git commit -m bin && git cat-file -p HEAD:assets/other.bin"),
             ("filter-checkout", "rm \"$T\"/assets/* && git checkout -- \"$T/assets\" && cat \"$T\"/assets/*"),
