@@ -46,7 +46,7 @@ fn judge(name: &str, value: &str, grants: &Grants) -> Option<Result<String, &'st
 /// True if the file holds certificates only, and is open or can be copied.
 fn is_certificates_of(path: &AbsPath, grants: &Grants) -> bool {
     let is_open = grants.verdict(path, Access::Read) == Verdict::Allowed;
-    // What the sandbox can read, it may as well be told of.
+    // The sandbox may be told of a file that it can read.
     is_open || (is_copied(path, grants) && certificates(path).is_some())
 }
 

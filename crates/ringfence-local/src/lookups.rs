@@ -13,7 +13,7 @@ use crate::asks::Ground;
 use crate::denials::Denials;
 use crate::optional::marked;
 
-/// So many sockets are answered at a time; the programs of others find nobody there.
+/// Sockets that are answered at a time; lookups beyond it get no answer.
 const MOST_SOCKETS: usize = 32;
 
 /// A socket on which nothing is asked for so long is answered no more.
@@ -39,7 +39,7 @@ impl Lookups {
             return;
         }
         let lookups = self.clone();
-        // Without a thread, the socket is closed and the program finds nobody there.
+        // Without a thread, the socket is closed and the lookup gets no answer.
         let _ = std::thread::Builder::new().name("lookups".into()).spawn(move || lookups.serve(&socket, &asker, ground.as_deref()));
     }
 

@@ -99,7 +99,7 @@ mod tests {
         let one = "[submodule \"a\"]\nurl = https://a.org/a\n";
         check(one, "[submodule \"a\"]\nurl = https://b.org/a\n", Some("submodule.a.url"));
         check(one, &format!("{one}url = https://b.org/a\n"), Some("submodule.a.url"));
-        // What stands there already is the user's.
+        // An entry that stands there already is the user's.
         check("[submodule \"a\"]\nupdate = !x\n", &format!("[submodule \"a\"]\nupdate = !x\n{one}"), None);
     }
 }

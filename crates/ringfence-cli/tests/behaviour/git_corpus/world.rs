@@ -91,7 +91,7 @@ impl World {
         state
     }
 
-    /// What git says of the repository on the host.
+    /// Output of git on the host about the repository.
     fn look(&self) -> State {
         let look =
             "export GIT_OPTIONAL_LOCKS=0; git status --porcelain=v2 --branch; git ls-files -s; [ ! -d .git/reftable ] || git for-each-ref";

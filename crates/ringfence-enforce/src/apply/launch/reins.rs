@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Order, Warden, send};
 
-/// What runs can be stopped and ended with these.
+/// Handle that stops and ends what runs in a sandbox.
 #[derive(Debug)]
 pub struct Reins {
     pub(super) control: Arc<OwnedFd>,
@@ -38,7 +38,7 @@ impl Reins {
         send(&self.control, Order::Socket);
     }
 
-    /// Lets nobody in the sandbox go on.
+    /// Stops every process in the sandbox.
     pub fn pause(&self) {
         send(&self.control, Order::Pause);
     }

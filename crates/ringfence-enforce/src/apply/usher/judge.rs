@@ -52,7 +52,7 @@ pub(super) struct Judge {
     /// Directories in which patterns do not hold.
     pub(super) excepted: ExceptedTrees,
     hard_links: HardLinks,
-    /// Whether the call in hand renames a file that is open because git tracks it.
+    /// True while the call in hand renames a file that is open because git tracks it.
     pub(super) carries_tracked: bool,
     /// Files with a denied name that the command made or wrote, and that were told of.
     pub(super) own_files: HashSet<(AbsPath, Birth)>,
@@ -292,7 +292,7 @@ impl Judge {
             return Err(Errno::ACCESS);
         }
         let error = match decision.verdict {
-            // What else is in such a directory has a mask.
+            // Other files in such a directory have a mask.
             Verdict::Denied if self.is_beside_tracked(caller, place) => return Ok(()),
             Verdict::Denied => Errno::ACCESS,
             Verdict::ReadOnly if self.is_protected(&decision, place)? => Errno::ROFS,
