@@ -12,6 +12,7 @@ mod ground;
 mod held;
 mod index;
 mod links;
+mod modules;
 mod moment;
 mod pointer;
 mod replacements;
@@ -133,6 +134,9 @@ pub(crate) fn sweep(made: Vec<Made>, mut look: Look, ground: &Ground, quarantine
     // First: git enters the repositories that they name.
     for path in &ground.gits {
         if let Some(git) = ground.roots.open(path) {
+            if matches!(look, Look::Everywhere) {
+                sweep.stores(&git, path);
+            }
             sweep.indexes(&git, path);
         }
     }
@@ -404,27 +408,6 @@ impl Sweep<'_> {
         // A worktree's directory holds those of the submodules in it.
         for name in ["modules", "worktrees"] {
             self.submodules(git, path, name);
-        }
-    }
-
-    /// The git directories of submodules that are below a name in another one, at any depth.
-    fn submodules(&mut self, git: &Held, path: &AbsPath, name: &str) {
-        let Ok(top) = held::enter(git, name, Want::Look, Mounts::Cross) else { return };
-        let path = path.join(name);
-        let seen = held::walk(top, Mounts::Cross, |directory, way| {
-            // Once, however many repositories there are around it.
-            if !identity(directory).is_some_and(|identity| self.done.insert(identity)) {
-                return Ok(Next::Past);
-            }
-            if looks_like_git(directory) && repository_around(directory).is_none() && !self.was_before(directory) {
-                let path = path.join(way);
-                self.settings(directory, &path);
-                self.links(directory, &path);
-            }
-            Ok(Next::Below)
-        });
-        if seen.is_err() {
-            self.not_looked_through(&path);
         }
     }
 

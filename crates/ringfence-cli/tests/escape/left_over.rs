@@ -72,6 +72,24 @@ fn a_repository_of_a_killed_run_is_taken_for_the_persons() {
 }
 
 #[test]
+fn git_directory_without_head_of_a_killed_run_stays_inert() {
+    let before = "git init -q; git add README; COMMIT";
+    for store in [".git/modules/x", ".git/modules/refs/x", ".git/worktrees/x", ".git/worktrees/x/modules/y"] {
+        let plant = format!("mkdir -p {store}/objects {store}/refs; EVIL > {store}/config");
+        let complete = format!("rm -f {store}/commondir; echo ref: refs/heads/main > {store}/HEAD");
+        let then = format!("git --git-dir={store} --work-tree=. status");
+        Plant { before, commands: &[&plant, &complete], then: &then }.never_runs_after(|project, line| {
+            if line == complete {
+                return project.sh(line);
+            }
+            end(&mut started(project, &format!("{line}; echo done; exec sleep 60")), 9);
+            assert!(project.has(format!("{store}/config")), "{store}: the probe cannot succeed");
+            project.sh_bare("true")
+        });
+    }
+}
+
+#[test]
 fn a_run_that_still_goes_on_is_taken_for_a_killed_one() {
     each_user(|user| {
         let project = project(user);
